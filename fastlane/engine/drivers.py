@@ -8,10 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from typing import Any
 
 import anyio
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from .._clock import now_ns
 from ..compat.send import async_send, send
@@ -20,6 +22,9 @@ from .closing import until_closed
 from .effects import Acquire, Await, Close, Compute, Either, Flow, Next, Race, Racer, ReadBody, Send, Sleep
 from .flow_log import log, logged
 from .race import async_run_race, run_race
+
+# Of one event loop, at once: a thread that computes keeps a core busy.
+_MOST_THREADS = 4
 
 _NO_LIMIT: AbstractContextManager[Any] = nullcontext()
 
@@ -179,7 +184,17 @@ def _compute(effect: Compute) -> Any:
 
 
 async def _async_compute(effect: Compute) -> Any:
-    return await anyio.to_thread.run_sync(effect.function)
+    # The threads of the application may all be waiting for calls like this one: these are others.
+    limiter = _limiter_of_loop().get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(_MOST_THREADS)
+        _limiter_of_loop().set(limiter)
+    return await anyio.to_thread.run_sync(effect.function, limiter=limiter)
+
+
+@cache
+def _limiter_of_loop() -> Any:
+    return RunVar[Any]("fastlane_compute_threads")
 
 
 def _either(effect: Either) -> Any:

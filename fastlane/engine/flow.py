@@ -330,19 +330,21 @@ def _send_rewritten(state: CallState, attempt: Attempt, request: Any, *, stream:
         request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
     if sending is None:
         return (yield from send_once(state, attempt, request, stream=stream))
-    from ..plays.request_encoding._driving import async_run as async_encoded, run as encoded
+    from ..plays.request_encoding.sending_flow import send_encoded
 
-    ask = partial(attempt.send_request, **{**attempt.arguments, "stream": True, "follow_redirects": False})
+    def send(step: Any) -> Flow:
+        return send_once(state, attempt, step.request, stream=stream, form=step.form, plain=step.kind == "plain")
 
-    def send(run: Run) -> Callable[[Any], Any]:
-        return lambda step: run(
-            send_once(state, attempt, step.request, stream=stream, form=step.form, plain=step.kind == "plain")
-        )
-
+    arguments = {**attempt.arguments, "follow_redirects": False}
     return (
-        yield Either(
-            lambda run: encoded(sending, request, attempt.http, send(run), ask),
-            lambda run: async_encoded(sending, request, attempt.http, send(run), ask),
+        yield from send_encoded(
+            sending,
+            request,
+            attempt.http,
+            send,
+            attempt.send_request,
+            arguments,
+            asynchronous=state.client._asynchronous,
         )
     )
 

@@ -71,7 +71,7 @@ class Shell:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
             from .. import providers  # noqa: F401
         if pipeline.compresses_bodies:
-            from ..plays.request_encoding import _driving  # noqa: F401
+            from ..plays.request_encoding import sending_flow  # noqa: F401
         if any(getattr(play, "single_flight", False) for play in pipeline.plays):
             from ..plays.urgency import single_flight  # noqa: F401
         self._has_urgency = any(isinstance(play, Urgency) for play in pipeline.plays)

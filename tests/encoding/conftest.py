@@ -8,7 +8,7 @@ import pytest
 
 from fastlane.emulator import Emulator, preset
 from fastlane.knowledge.table import Table
-from fastlane.plays.request_encoding import _driving, _sending
+from fastlane.plays.request_encoding import _sending, sending_flow
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
@@ -23,7 +23,7 @@ def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in running_negotiator.environment.items():
         monkeypatch.setenv(name, value)
     # On a busy machine a server that takes its time is none that hangs.
-    monkeypatch.setattr(_driving, "_TIMEOUTS", dict.fromkeys(_driving._TIMEOUTS, 30.0))
+    monkeypatch.setattr(sending_flow, "_TIMEOUTS", dict.fromkeys(sending_flow._TIMEOUTS, 30.0))
     monkeypatch.setattr(_sending, "_MOST_ASKING_NS", 60 * 10**9)
     running_negotiator.clear()
     Table.clear_all()

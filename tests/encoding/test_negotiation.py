@@ -15,7 +15,7 @@ import fastlane
 from fastlane import CallRecord, Encoding
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.knowledge.table import Table
-from fastlane.plays.request_encoding import _driving
+from fastlane.plays.request_encoding import sending_flow
 from fastlane.providers import ProviderFacts, load
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
@@ -187,7 +187,7 @@ def test_a_probe_finds_a_server_that_takes_them(negotiator: Emulator, ask: Any, 
 def test_a_probe_waits_for_no_server_that_hangs(
     negotiator: Emulator, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_driving, "_TIMEOUTS", {"connect": 5.0, "read": 0.3, "write": 5.0, "pool": 5.0})
+    monkeypatch.setattr(sending_flow, "_TIMEOUTS", {"connect": 5.0, "read": 0.3, "write": 5.0, "pool": 5.0})
     negotiator.set_faults("hang;only=encoded")
 
     answer, record = ask(negotiator, Encoding(probe=True, **UPLINK), stream=False, max_retries=0)

@@ -14,11 +14,13 @@ import openai
 import pytest
 
 import fastlane
+from fastlane.engine.drivers import async_run as async_driven, run as driven
+from fastlane.engine.effects import Await, Flow
 from fastlane.knowledge.table import Table
-from fastlane.plays.request_encoding import _driving
-from fastlane.plays.request_encoding._driving import async_run, run
+from fastlane.plays.request_encoding import sending_flow
 from fastlane.plays.request_encoding._sending import Send, Sending
 from fastlane.plays.request_encoding.plan import Encode
+from fastlane.plays.request_encoding.sending_flow import send_encoded
 
 ORIGIN = "https://api.example.com:443"
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(6_000))
@@ -43,6 +45,24 @@ def sending(**settings: Any) -> Sending:
         raise error
 
     return Sending(encode, origin=ORIGIN, endpoint="/chat/completions", model="m", went_wrong=went_wrong)
+
+
+def run(one: Sending, asked: httpx2.Request, http: httpx2.Client, attempt: Callable[[Send], Any]) -> Any:
+    def send(step: Send) -> Flow:
+        yield from ()
+        return attempt(step)
+
+    return driven(send_encoded(one, asked, http, send, http.send, {"follow_redirects": False}, asynchronous=False))
+
+
+async def async_run(
+    one: Sending, asked: httpx2.Request, http: httpx2.AsyncClient, attempt: Callable[[Send], Any]
+) -> Any:
+    def send(step: Send) -> Flow:
+        return (yield Await(attempt(step)))
+
+    flow = send_encoded(one, asked, http, send, http.send, {"follow_redirects": False}, asynchronous=True)
+    return await async_driven(flow)
 
 
 class Dribble(httpx2.SyncByteStream, httpx2.AsyncByteStream):
@@ -105,7 +125,7 @@ def test_an_answer_to_a_probe_that_dribbles_in_is_given_up(
     asynchronous: bool, data: Callable[[], Iterator[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, reads = [0], [0]
-    monkeypatch.setattr(_driving, "now_ns", lambda: clock[0])
+    monkeypatch.setattr(sending_flow, "now_ns", lambda: clock[0])
 
     def passes() -> None:
         clock[0] += 10**9
@@ -125,7 +145,7 @@ def test_an_answer_to_a_probe_that_dribbles_in_is_given_up(
 
 @pytest.mark.asyncio
 async def test_a_head_that_never_ends_holds_up_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_driving, "_MOST_ASKING_S", 0.05)
+    monkeypatch.setattr(sending_flow, "_MOST_ASKING_S", 0.05)
 
     async def never(request: httpx2.Request) -> httpx2.Response:
         await asyncio.Event().wait()
@@ -170,7 +190,7 @@ def test_a_probe_uses_up_no_key_of_a_call(name: str) -> None:
 @pytest.mark.asyncio
 async def test_a_large_body_needs_none_of_the_applications_threads() -> None:
     """Where synchronous code of a server runs in anyio's threads, all of them may wait for a call each."""
-    assert len(request().content) > _driving._LARGE_BYTES
+    assert len(request().content) > sending_flow._LARGE_BYTES
     threads = anyio.to_thread.current_default_thread_limiter()
     written = []
 

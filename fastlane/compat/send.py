@@ -10,7 +10,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 from .._clock import now_ns
-from ..transport.drivers.transports import is_own
+from ..transport.drivers.requests import is_own
 from .clients import pool_settings_of
 
 _METHODS = (

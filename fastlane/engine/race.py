@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 from ..knowledge import timer
-from ..transport.drivers.thread_driver import start
 from .effects import Cancelled, Flow, Race, Racer
 
 # A loop keeps no task alive.
@@ -71,6 +70,9 @@ def run_race(race: Race, run: Callable[[Flow, Racer], Any]) -> Any:
             ended.set()
 
     def begin_second() -> None:
+        # With the first hedge, not with `import fastlane`.
+        from ..transport.drivers.thread_driver import start
+
         with suppress(RuntimeError):  # no thread can be started
             start(threading.Thread(target=second.context.run, args=(run_second,), name="fastlane hedge", daemon=True))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ..pool.settings import Origin
@@ -229,3 +229,18 @@ class _BoundedDecoder:
                 f"The answer's {self._taken:,} compressed bytes have grown to more than {self._given:,}: it was broken "
                 "off as a decompression bomb."
             )
+
+
+def is_own(owner: type[Any], name: str) -> bool:
+    """Whether a method of the HTTP library is the library's own, also where it was replaced before we first looked."""
+    return is_own_function(owner, name, owner.__dict__.get(name))
+
+
+def is_own_function(owner: type[Any], name: str, found: Any) -> bool:
+    """Return whether a function is the library's own code for a method of a class."""
+    # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
+    return (
+        type(found) is FunctionType
+        and found.__qualname__ == f"{owner.__name__}.{name}"
+        and str(found.__globals__.get("__name__")).partition(".")[0] == owner.__module__.partition(".")[0]
+    )

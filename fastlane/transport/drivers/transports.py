@@ -13,7 +13,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from functools import cache
-from types import FunctionType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakSet
 
@@ -25,6 +25,7 @@ from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, libr
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
 from .engines import AsyncEngine, SyncEngine, engines
+from .requests import is_own, is_own_function
 
 _TRIES = 3
 
@@ -102,21 +103,7 @@ class _Method:
         wrapper = getattr(found, "_self_wrapper", None)
         module = str(getattr(getattr(wrapper, "func", wrapper), "__module__", ""))  # (a partial has its function)
         inside = getattr(found, "__wrapped__", None)
-        return module.startswith("opentelemetry.instrumentation.") and _is_own(self._owner, self._name, inside)
-
-
-def is_own(owner: type[Any], name: str) -> bool:
-    """Whether a method of the HTTP library is the library's own, also where it was replaced before we first looked."""
-    return _is_own(owner, name, owner.__dict__.get(name))
-
-
-def _is_own(owner: type[Any], name: str, found: Any) -> bool:
-    # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
-    return (
-        type(found) is FunctionType
-        and found.__qualname__ == f"{owner.__name__}.{name}"
-        and str(found.__globals__.get("__name__")).partition(".")[0] == owner.__module__.partition(".")[0]
-    )
+        return module.startswith("opentelemetry.instrumentation.") and is_own_function(self._owner, self._name, inside)
 
 
 @cache

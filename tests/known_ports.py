@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastlane.knowledge.table import Table
-from fastlane.plays.urgency.single_flight import forget as forget_flights
 from fastlane.providers import _registry
 
 
@@ -11,4 +10,3 @@ def forget() -> None:
     """Forget it: after thousands of servers a new one has an old one's port."""
     Table.clear_all()
     _registry._found.clear()
-    forget_flights()

@@ -466,21 +466,6 @@ def test_a_wait_for_a_place_makes_no_call_late() -> None:
         assert not record.hedging.hedged
 
 
-def test_a_place_from_which_nothing_was_sent_tells_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
-    play = Urgency(max_concurrency=1, single_flight=True)
-    with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=0, strict=True) as client:
-        before = len(provider.log())
-        held = create(client, stream=True)
-        with in_a_thread(lambda: create(client.with_urgency("offline"), temperature=0)):
-            eventually(lambda: waiting() == 1)
-            # It is more urgent, so that it waits too, and has the first place.
-            with in_a_thread(lambda: create(client, temperature=0)):
-                eventually(lambda: waiting() == 2)
-                list(held)
-        assert under_way() == 0
-        assert len(provider.log()) - before == 2
-
-
 @pytest.mark.asyncio
 async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, Any]) -> None:
     async with async_client(arguments) as client:
@@ -503,8 +488,7 @@ async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, A
         patience.cancel()
         assert not waited
         gate._lock.release()
-        permit = await gate.async_enter("interactive", ONE.admission, tokens=0, most_wait_s=PATIENCE_S)
-        permit.leave()
+        await create(client)
         task.cancel()
         with suppress(asyncio.CancelledError, RuntimeError):
             await task

@@ -12,7 +12,7 @@ from .._fork import in_child
 class Wait(Protocol):
     """Somebody's wait."""
 
-    def call_off(self) -> None:
+    def call_off(self) -> object:
         """Wait no longer. From any thread, more than once, and when the wait is over already."""
 
 

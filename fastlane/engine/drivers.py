@@ -145,25 +145,26 @@ async def _async_sleep(effect: Sleep, racer: Racer | None = None) -> None:
 
 def _acquire(effect: Acquire, racer: Racer | None = None) -> bool:
     ticket, pause = effect.ticket, ThreadPause()
-    if racer is not None:
-        racer.waits(pause.call_off)
-    with until_closed(effect.http, pause):
-        ticket.start(pause.call_off)
-        if not ticket.is_granted:
-            pause.wait(threading.TIMEOUT_MAX if effect.timeout_s is None else effect.timeout_s)
+    ticket.start(pause.call_off)
+    if not ticket.is_granted and effect.timeout_s != 0:
+        if racer is not None:
+            racer.waits(pause.call_off)
+        with until_closed(effect.http, pause):
+            pause.wait(effect.timeout_s)
     return _granted(effect)
 
 
 async def _async_acquire(effect: Acquire, racer: Racer | None = None) -> bool:
-    ticket = effect.ticket
-    with anyio.move_on_after(effect.timeout_s) as scope:
-        pause = TaskPause(scope)
+    ticket, scope = effect.ticket, anyio.CancelScope()
+    pause = TaskPause(scope)
+    ticket.start(pause.call_off)
+    if not ticket.is_granted and effect.timeout_s != 0:
         if racer is not None:
             racer.waits(pause.call_off)
-        with until_closed(effect.http, pause):
-            ticket.start(pause.call_off)
-            if not ticket.is_granted:
-                await anyio.sleep_forever()
+        if effect.timeout_s is not None:
+            scope.deadline = anyio.current_time() + effect.timeout_s
+        with scope, until_closed(effect.http, pause):
+            await anyio.sleep_forever()
     return _granted(effect)
 
 
@@ -289,14 +290,15 @@ class ThreadPause:
         self._signal = threading.Lock()
         self._signal.acquire()
 
-    def call_off(self) -> None:
+    def call_off(self) -> bool:
         """Wake the thread. Calling it again does nothing."""
         with suppress(RuntimeError):
             self._signal.release()
+        return True
 
-    def wait(self, seconds: float) -> None:
-        """Sleep."""
-        self._signal.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+    def wait(self, seconds: float | None) -> None:
+        """Sleep; for ever where `seconds` is None."""
+        self._signal.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
 
 class TaskPause:
@@ -311,7 +313,10 @@ class TaskPause:
         except RuntimeError:
             self._call_soon = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
 
-    def call_off(self) -> None:
-        """Wake the task, from any thread. Calling it again does nothing."""
-        with suppress(RuntimeError):  # its loop has ended (trio's error is one as well)
+    def call_off(self) -> bool:
+        """Wake the task, from any thread. Calling it again does nothing. Returns False where its loop has ended."""
+        try:
             self._call_soon(self._scope.cancel)
+        except RuntimeError:  # trio's error is one as well
+            return False
+        return True

@@ -65,17 +65,34 @@ class Sleep:
     """The function that somebody has put in the place of the standard one; None without that."""
 
 
+class Ticket(Protocol):
+    """Something to wait for. Create it before `try`, acquire it inside, and release it on every exception."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+
+    def start(self, wake: Callable[[], bool]) -> None:
+        """Join the queue. `wake` is called when the ticket is granted later than now, from any thread.
+
+        It returns False where nobody waits any more: the event loop of the task has ended.
+        """
+
+    def release(self) -> None:
+        """Give back what was granted, or leave the queue. Calling it again does nothing."""
+
+
 @dataclass(slots=True)
 class Acquire:
-    """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it was granted.
+    """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it is granted.
 
-    Raises TimeoutError after `timeout_s` seconds. Create the ticket before `try`, acquire it inside, and release it on
-    every exception: then there is no moment in which a granted ticket has no owner.
+    Raises TimeoutError after `timeout_s` seconds.
     """
 
     http: Any
     ticket: Ticket
     timeout_s: float | None = None
+    """Seconds; None for no limit, 0 to take only what is free now."""
 
 
 @dataclass(slots=True)
@@ -90,20 +107,6 @@ class Compute:
     """Run a function that uses much CPU or blocks. An async driver runs it in a thread."""
 
     function: Callable[[], Any]
-
-
-class Ticket(Protocol):
-    """A claim to something that is limited, such as a slot."""
-
-    @property
-    def is_granted(self) -> bool:
-        """Whether the claim is granted."""
-
-    def start(self, wake: Callable[[], None]) -> None:
-        """Join the queue. `wake` is called, from any thread, when the claim is granted later than now."""
-
-    def release(self) -> None:
-        """Give back what was granted, or leave the queue. Calling it again does nothing."""
 
 
 Flow = Generator[Any, Any, Any]
@@ -135,7 +138,7 @@ class Racer:
         self.is_cancelled = False
         self.on_cancel: Callable[[], None] | None = None
         """Called by `cancel` first."""
-        self._end_wait: Callable[[], None] | None = None
+        self._end_wait: Callable[[], object] | None = None
 
     def begin(self) -> None:
         """Start the delay after which the second flow begins. The first flow calls this once it has its slot."""
@@ -162,7 +165,7 @@ class Racer:
         if end_wait is not None:
             end_wait()
 
-    def waits(self, end_wait: Callable[[], None]) -> None:
+    def waits(self, end_wait: Callable[[], object]) -> None:
         """Have `cancel` call a function that ends the wait which begins now. Raises Cancelled after `cancel`."""
         # In this order, and in the other one in `cancel`: one of the two sees what the other has done.
         self._end_wait = end_wait

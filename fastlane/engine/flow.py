@@ -14,7 +14,6 @@ run_call                        observe and report; `around_call` of each sessio
 
 from __future__ import annotations
 
-import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,15 +30,13 @@ from ..compat.retry import (
     Attempt,
     Reply,
     attempt_with_retries,
-    error_of_attempt,
     is_request_wrapped,
     openai_error_class,
     process_with_openai,
 )
 from ..compat.send import layers_to_pass
-from ..errors import CallRefusedError
-from .effects import Await, Compute, Either, Flow, ReadBody, Run, Send
-from .refused_fields import TierFull, without_refused
+from .effects import Await, Compute, Either, Flow, Run, Send
+from .refused_fields import without_refused
 from .session import NO_SESSIONS, SendAttempt
 from .shell import Shell
 from .traced import answered, around_attempt, head_came, quietly
@@ -160,32 +157,9 @@ def send_call(state: CallState, options: Any) -> Flow:
 
 def send_with_slot(state: CallState, options: Any) -> Flow:
     """Send a call once it has a slot, at a service tier that has capacity."""
-    observation = state.observation
-    urgent = observation.urgent
+    urgent = state.observation.urgent
     assert urgent is not None
-    try:
-        options = urgent.prepared(state.client, observation, options)
-        while True:
-            yield _enter(state, options)
-            try:
-                return (yield from send_planned(state, options))
-            except TierFull as full:
-                options = urgent.fallen(state.client, observation, options, full)
-    except BaseException as error:
-        # A task that is garbage-collected must not wait for a lock: its thread may hold it.
-        urgent.step_back(observation, failed=True, quietly=isinstance(error, GeneratorExit))
-        if urgent.sharing is not None:
-            urgent.sharing.left_by(error)
-        raise
-
-
-def _enter(state: CallState, options: Any) -> Either:
-    urgent, client, observation = state.observation.urgent, state.client, state.observation
-    assert urgent is not None
-    return Either(
-        lambda _: urgent.enter(client, observation, options),
-        lambda _: urgent.async_enter(client, observation, options),
-    )
+    return urgent.around_call(state.client, partial(send_planned, state))(options)
 
 
 def send_planned(state: CallState, options: Any) -> Flow:
@@ -202,7 +176,7 @@ def send_planned(state: CallState, options: Any) -> Flow:
                 observation,
                 _send_attempt_of(state),
                 stream=state.stream,
-                pause=partial(pause, state, options),
+                pause=partial(pause, state),
             )
             reply.result = yield from process_response(state, reply)
         except openai.APIStatusError as error:
@@ -212,9 +186,6 @@ def send_planned(state: CallState, options: Any) -> Flow:
             options = changed
         else:
             return reply
-        if observation.urgent is not None and observation.urgent.sharing is not None:
-            # Another request: other calls may ask for the same.
-            yield _enter(state, options)
 
 
 def _send_attempt_of(state: CallState) -> SendAttempt:
@@ -223,27 +194,12 @@ def _send_attempt_of(state: CallState) -> SendAttempt:
     return send if sessions is NO_SESSIONS else sessions.wrap("around_attempt", send)
 
 
-def pause(state: CallState, options: Any, response: Any, seconds: float, pausing: Flow) -> Flow:
-    """Pause before a retry, without a slot. `response`: the one that was no success; None where none came."""
-    observation = state.observation
-    leg, urgent = observation.leg, observation.urgent
+def pause(state: CallState, response: Any, seconds: float, pausing: Flow) -> Flow:
+    """Pause before a retry. `response`: the one that was no success; None where none came."""
+    leg = state.observation.leg
     if leg is not None:
         leg.before_retry(response, seconds)
-    if urgent is None:
-        yield from pausing
-        return
-    urgent.step_back(observation, failed=True)
-    if urgent.sharing is not None and urgent.sharing.goes_along():
-        return
-    yield from pausing
-    failed = sys.exception()
-    try:
-        yield _enter(state, options)
-    except CallRefusedError as refused:
-        # There is no slot for a retry: the caller gets the error of the attempt.
-        raise error_of_attempt(state.client, response, failed) from refused
-    finally:
-        del failed  # its traceback refers to this frame
+    return pausing
 
 
 def process_response(state: CallState, reply: Reply) -> Flow:
@@ -279,23 +235,11 @@ def send_attempt(state: CallState, attempt: Attempt) -> Flow:
 def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
     """Send one attempt. Returns the response, whole unless the caller streams."""
     observation = state.observation
-    leg, urgent = observation.leg, observation.urgent
+    urgent = observation.urgent
     collector = None if attempt.stream else observation.guard or observation.collector
     is_unread = attempt.stream or (collector is not None and collector.collects)
-    if leg is not None:
-        from .first_content import send_until_content
-
-        sending = send_in_form(state, attempt, attempt.request, stream=is_unread)
-        response = yield from send_until_content(leg, observation, sending, is_unread=is_unread)
-    else:
-        observation.check()
-        if urgent is not None and urgent.sharing is not None and urgent.sharing.is_ready:
-            response = yield _share(state, attempt, urgent, is_unread)
-        else:
-            response = yield from send_in_form(state, attempt, attempt.request, stream=is_unread)
-    if urgent is not None and urgent.may_be_full(response.status_code):
-        yield ReadBody(response)
-        urgent.look(observation, response)
+    send = partial(_send_head, state, is_unread)
+    response = yield from (send if urgent is None else urgent.around_attempt(send, is_unread))(attempt)
     if collector is not None:
         from .collecting import collect
 
@@ -305,14 +249,15 @@ def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
     return response
 
 
-def _share(state: CallState, attempt: Attempt, urgent: Any, is_unread: bool) -> Either:
-    def send(run: Run) -> Callable[[Any], Any]:
-        return lambda request: run(send_in_form(state, attempt, request, stream=True))
+def _send_head(state: CallState, is_unread: bool, attempt: Attempt) -> Flow:
+    leg, observation = state.observation.leg, state.observation
+    sending = send_in_form(state, attempt, attempt.request, stream=is_unread)
+    if leg is None:
+        observation.check()
+        return (yield from sending)
+    from .first_content import send_until_content
 
-    return Either(
-        lambda run: urgent.sharing.answer(urgent, attempt.request, send(run), unread=is_unread),
-        lambda run: urgent.sharing.async_answer(urgent, attempt.request, send(run), unread=is_unread),
-    )
+    return (yield from send_until_content(leg, observation, sending, is_unread=is_unread))
 
 
 def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:

@@ -135,7 +135,7 @@ class Observation(ObservedAttempts):
         if self._ends:
             self._run_ends()
         if self.urgent is not None:
-            self.urgent.over(self)
+            self.urgent.end()
 
     def body_closed(self) -> None:
         """The answer's body was closed, by whoever reads it."""
@@ -160,7 +160,7 @@ class Observation(ObservedAttempts):
         self.failed(error)
         self.finish()
         if self.urgent is not None:
-            self.urgent.over(self, quietly=isinstance(error, GeneratorExit))
+            self.urgent.end()
 
     def set_aside(self) -> None:
         """The call goes on another way, whose observation makes the record."""
@@ -183,7 +183,7 @@ class Observation(ObservedAttempts):
     def _finish(self, *, later: bool) -> None:
         """End the call; `later`: called by a finalizer, which leaves the report to another thread or turn of the loop.
 
-        A finalizer gives the call's slot back and does nothing else: it may run in the middle of anything.
+        A finalizer does nothing else: it may run in the middle of anything.
         """
         # A stream may be closed by one thread while another reads it. A finalizer may interrupt the very thread that
         # holds the lock, so it does not wait: whoever holds it is finishing already. (It is taken in one step each
@@ -199,8 +199,6 @@ class Observation(ObservedAttempts):
                 if taken and taken[0]:
                     self._lock.release()
             self._stamp_end()
-            if self.urgent is not None:
-                self.urgent.over(self, quietly=True)
             if self._action is not None:
                 self._action.expect(self.pipeline)
             self.pipeline.report_later(partial(self.report, quietly=True))
@@ -249,7 +247,7 @@ class Observation(ObservedAttempts):
     def _tell_downgrade(self, *, quietly: bool) -> None:
         """Tell the application that a slower tier has served than the one it asked for, where it wants to know."""
         if self.urgent is not None:
-            self.urgent.tell_downgrade(self, quietly=quietly)
+            self.urgent.tell_downgrade(quietly=quietly)
 
     def _tell_telemetry(self, *, quietly: bool) -> None:
         """Tell OpenTelemetry of the call that is over, if anybody listens."""
@@ -306,7 +304,7 @@ class Observation(ObservedAttempts):
             self.guard = None
         self.answer.freeze(self.model)
         if self.urgent is not None:
-            self.urgent.over(self, quietly=isinstance(sys.exception(), GeneratorExit))
+            self.urgent.end()
 
     def _read_times(self) -> None:
         """Take down what the provider says of its own time, of an answer and not of an error."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..plays.bounded_output.outputs._guard import Guard
     from ..plays.prompt_cache.prefixes._account import PromptAccount
     from ..plays.request_encoding._sending import Sending
-    from ..plays.urgency.tiers._urgent import Urgent
+    from ..plays.urgency.session import UrgencySession
     from ..protocol.provider_times import TimesSaid
     from ..records.listeners import AssignedArm, CallTrace
     from ..records.section import RecordSection
@@ -110,7 +110,7 @@ class ObservedAttempts:
         self._ends: tuple[Callable[[str], None], ...] = ()
         self.urgency: Level | None = None if beside is None else beside.urgency
         """How urgent the application says that it is; None where it has not said."""
-        self.urgent: Urgent | None = None
+        self.urgent: UrgencySession | None = None
         """Brings the call to its place, and gives that back; None where no play asks for that."""
         self.optional: tuple[str, ...] = ()
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
@@ -276,8 +276,6 @@ class ObservedAttempts:
         self._headers = response.headers
         if self._doubted and response.status_code < 300:
             self._believe()
-        if self.urgent is not None:
-            self.urgent.answered(response.status_code, response.headers)
         if self.pipeline.needs_facts and response.status_code < 300:
             from ..providers import hear
 

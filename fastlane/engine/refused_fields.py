@@ -1,4 +1,4 @@
-"""Take back a field that a play added and the provider refused, or a tier that has no capacity."""
+"""Take back a field that a play added and the provider refused."""
 
 from __future__ import annotations
 
@@ -58,18 +58,6 @@ class Refusals:
 
 
 refusals = Refusals()
-
-
-class TierFull(BaseException):
-    """The tier that was asked for has no capacity, or is none for this key: it ends the attempt.
-
-    It passes through the retry loop, which would wait and ask for the same again, or raise the error.
-    """
-
-    def __init__(self, retries_taken: int) -> None:
-        super().__init__()
-        self.retries_taken = retries_taken
-        """Retries before this attempt."""
 
 
 def without_refused(

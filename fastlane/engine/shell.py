@@ -72,11 +72,9 @@ class Shell:
             from .. import providers  # noqa: F401
         if pipeline.compresses_bodies:
             from ..plays.request_encoding import sending_flow  # noqa: F401
-        if any(getattr(play, "single_flight", False) for play in pipeline.plays):
-            from ..plays.urgency import single_flight  # noqa: F401
         self._has_urgency = any(isinstance(play, Urgency) for play in pipeline.plays)
         if self._has_urgency:
-            from ..plays.urgency.tiers import _urgent  # noqa: F401
+            from ..plays.urgency import session  # noqa: F401
         listeners.listener.prepare()
 
     def origin(self, base_url: Any) -> str:
@@ -327,9 +325,10 @@ def _begin_encoding(observation: Observation, planned: Call, encode: Any, _optio
 
 
 def _begin_urgency(observation: Observation, planned: Call, plan: Any, _options: FinalRequestOptions) -> None:
-    from ..plays.urgency.tiers._urgent import Urgent
+    from ..plays.urgency.session import UrgencySession
 
-    urgent = observation.urgent = Urgent(plan, None if planned.facts is None else planned.facts.rate_limits)
+    rate_limits = None if planned.facts is None else planned.facts.rate_limits
+    urgent = observation.urgent = UrgencySession(plan, rate_limits, observation)
     if urgent.tier is not None and urgent.tier.is_elsewhere:
         observation.answer.tier_in = urgent.tier.in_answer
 

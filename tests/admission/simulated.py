@@ -12,7 +12,8 @@ from functools import partial
 from random import Random
 
 from fastlane.plays.urgency.admission import AdmissionSettings
-from fastlane.plays.urgency.admission._core import Core, Ticket, Waiter
+from fastlane.plays.urgency.admission._core import Core
+from fastlane.plays.urgency.admission.slot import Slot
 
 S = 1_000_000_000
 
@@ -107,7 +108,7 @@ class Simulation:
         self._numbers = itertools.count()
         self._provider = _Provider(load, self)
         self._alarm_ns: int | None = None
-        self._calls: dict[int, Callable[[Ticket], None]] = {}
+        self._calls: dict[int, Callable[[Slot], None]] = {}
 
     def run(self, seconds: float) -> Outcome:
         for _ in range(self.load.background):
@@ -147,13 +148,13 @@ class Simulation:
         tokens = 400
         entered = 0
 
-        def send(ticket: Ticket | None) -> None:
+        def send(ticket: Slot | None) -> None:
             nonlocal entered
             entered = self.now_ns
             self.outcome.most_under_way = max(self.outcome.most_under_way, sum(self.core.in_flight))
             self._provider.take(lambda: begin(ticket), lambda: refuse(ticket))
 
-        def begin(ticket: Ticket | None) -> None:
+        def begin(ticket: Slot | None) -> None:
             begun = self.now_ns
 
             def finish() -> None:
@@ -171,7 +172,7 @@ class Simulation:
 
             self._at(prefill_s + decode_s, finish)
 
-        def refuse(ticket: Ticket | None) -> None:
+        def refuse(ticket: Slot | None) -> None:
             self.outcome.refused += 1
             if ticket is not None:
                 self.core.refuse(ticket)
@@ -182,20 +183,17 @@ class Simulation:
         if not self.gate:
             send(None)
             return
-        ticket = self.core.try_enter(level, load.settings, tokens, self.now_ns)
-        if ticket is not None:
-            send(ticket)
+        slot = Slot(level, load.settings, tokens)
+        if self.core.enter(slot, self.now_ns):
+            send(slot)
             return
-        waiter = Waiter(level, load.settings, tokens)
-        self.core.join(waiter, self.now_ns)
-        self._calls[id(waiter)] = send
+        self.core.join(slot, self.now_ns)
+        self._calls[id(slot)] = send
         self._go_on()
 
     def _go_on(self) -> None:
         while (waiter := self.core.next(self.now_ns)) is not None:
-            assert waiter.ticket is not None
-            ticket = waiter.ticket
-            self._at(0.0005, partial(self._calls.pop(id(waiter)), ticket))
+            self._at(0.0005, partial(self._calls.pop(id(waiter)), waiter))
         wake_ns = self.core.wake_ns
         if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
             self._alarm_ns = wake_ns

@@ -10,9 +10,10 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fastlane.plays.urgency.admission import AdmissionSettings
-from fastlane.plays.urgency.admission._core import Core, Ticket, Waiter
+from fastlane.plays.urgency.admission._core import Core
 from fastlane.plays.urgency.admission._guard import guard_places
 from fastlane.plays.urgency.admission._rates import Rate
+from fastlane.plays.urgency.admission.slot import Slot
 from tests.admission.pacers import EvenPacer
 
 S = 1_000_000_000
@@ -25,33 +26,31 @@ def core_with(settings: AdmissionSettings, pacer: EvenPacer | None = None) -> Co
     return core
 
 
-def come(core: Core, level: int, now_ns: int = 0, settings: AdmissionSettings = PLAIN) -> Ticket | Waiter:
-    ticket = core.try_enter(level, settings, 10, now_ns)
-    if ticket is not None:
-        return ticket
-    waiter = Waiter(level, settings, 10)
-    core.join(waiter, now_ns)
-    return waiter
+def come(core: Core, level: int, now_ns: int = 0, settings: AdmissionSettings = PLAIN) -> Slot:
+    slot = Slot(level, settings, 10)
+    if not core.enter(slot, now_ns):
+        core.join(slot, now_ns)
+    return slot
 
 
-def all_sent(core: Core, now_ns: int = 0) -> list[Waiter]:
+def all_sent(core: Core, now_ns: int = 0) -> list[Slot]:
     sent = []
     while (waiter := core.next(now_ns)) is not None:
         sent.append(waiter)
     return sent
 
 
-def taken(core: Core, level: int, count: int, now_ns: int = 0, settings: AdmissionSettings = PLAIN) -> list[Ticket]:
-    tickets = [come(core, level, now_ns, settings) for _ in range(count)]
-    assert all(isinstance(ticket, Ticket) for ticket in tickets)
-    return [ticket for ticket in tickets if isinstance(ticket, Ticket)]
+def taken(core: Core, level: int, count: int, now_ns: int = 0, settings: AdmissionSettings = PLAIN) -> list[Slot]:
+    slots = [come(core, level, now_ns, settings) for _ in range(count)]
+    assert all(slot.is_granted for slot in slots)
+    return slots
 
 
 def test_an_interactive_call_goes_before_all_others_that_wait() -> None:
     core = core_with(PLAIN)
     tickets = taken(core, 0, 4)
     offline, background, interactive = (come(core, level) for level in (2, 1, 0))
-    order: list[Waiter] = []
+    order: list[Slot] = []
     for ticket in tickets:
         core.leave(ticket, 1, None)
         order += all_sent(core, 1)
@@ -62,13 +61,12 @@ def test_calls_of_one_level_go_in_the_order_in_which_they_came() -> None:
     core = core_with(replace(PLAIN, max_concurrency=1))
     (ticket,) = taken(core, 0, 1)
     waiting = [come(core, 0, number) for number in range(20)]
-    order: list[Waiter] = []
+    order: list[Slot] = []
     while len(order) < 20:
         core.leave(ticket, 100, None)
         (sent,) = all_sent(core, 100)
         order.append(sent)
-        assert sent.ticket is not None
-        ticket = sent.ticket
+        ticket = sent
     assert order == waiting
 
 
@@ -78,7 +76,7 @@ def test_nobody_who_comes_goes_past_one_of_its_own_level_that_waits(level: int) 
     (ticket,) = taken(core, 0, 1)
     first = come(core, level)
     core.leave(ticket, 1, None)
-    assert core.try_enter(level, PLAIN, 10, 1) is None
+    assert not core.enter(Slot(level, PLAIN, 10), 1)
     assert all_sent(core, 1) == [first]
 
 
@@ -88,8 +86,7 @@ def test_a_storm_of_cancellations_behind_one_that_stays_does_not_fill_the_memory
     come(core, 1)
     for number in range(1_000):
         gone = come(core, 1, number)
-        assert isinstance(gone, Waiter)
-        assert core.withdraw(gone)
+        core.withdraw(gone)
     assert sum(len(line) for line in core._lines) < 200
     assert core.queued == [0, 1, 0]
     assert core.oldest_ns() == 0
@@ -98,14 +95,14 @@ def test_a_storm_of_cancellations_behind_one_that_stays_does_not_fill_the_memory
 def test_the_last_place_is_kept_for_an_interactive_call() -> None:
     core = core_with(PLAIN)
     taken(core, 1, 3)
-    assert isinstance(come(core, 1), Waiter)
-    assert isinstance(come(core, 0), Ticket)
+    assert not come(core, 1).is_granted
+    assert come(core, 0).is_granted
 
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_where_there_is_one_place_everybody_may_have_it(level: int) -> None:
     core = core_with(replace(PLAIN, max_concurrency=1))
-    assert isinstance(come(core, level), Ticket)
+    assert come(core, level).is_granted
 
 
 def test_no_place_is_kept_where_none_is_reserved() -> None:
@@ -127,14 +124,14 @@ def test_background_calls_are_not_starved_by_interactive_ones_that_never_end() -
     core = core_with(PLAIN)
     tickets = taken(core, 0, 4)
     background = [come(core, 1, number) for number in range(3)]
-    sent: list[Waiter] = []
+    sent: list[Slot] = []
     now_ns = 31 * S
     for number in range(40):
         come(core, 0, now_ns + number)
         core.leave(tickets.pop(0), now_ns + number, None)
         went = all_sent(core, now_ns + number)
         sent += went
-        tickets += [waiter.ticket for waiter in went if waiter.ticket is not None]
+        tickets += went
     places = [number for number, waiter in enumerate(sent) if waiter in background]
     assert len(places) == 3
     # Of eight places they got one each: interactive calls had all others.
@@ -147,7 +144,7 @@ def test_one_that_has_waited_long_goes_not_before_an_interactive_one_of_its_age(
     interactive, background = come(core, 0, 0), come(core, 1, 1)
     core.leave(ticket, 100 * S, None)
     assert all_sent(core, 100 * S) == [interactive]
-    assert isinstance(background, Waiter)
+    assert not background.is_granted
 
 
 def test_an_old_background_call_that_waits_for_the_pace_holds_no_interactive_one_back() -> None:
@@ -155,21 +152,19 @@ def test_an_old_background_call_that_waits_for_the_pace_holds_no_interactive_one
     core = core_with(PLAIN, pacer)
     waiter = come(core, 1, 0)
     assert all_sent(core, 100 * S) == []
-    assert isinstance(come(core, 0, 100 * S), Ticket)
+    assert come(core, 0, 100 * S).is_granted
     assert all_sent(core, 500 * S) == [waiter]
 
 
 def test_a_call_that_waits_for_the_pace_is_asked_for_at_that_moment_and_not_before() -> None:
     core = core_with(PLAIN, EvenPacer(2.0))
-    assert isinstance(come(core, 0, 0), Ticket)
+    assert come(core, 0, 0).is_granted
     first, second = come(core, 0, 0), come(core, 0, 0)
     assert all_sent(core, 0) == []
     assert core.wake_ns == 2 * S
     assert all_sent(core, 2 * S) == [first]
     assert core.wake_ns == 4 * S
-    assert isinstance(first, Waiter)
-    assert first.ticket is not None
-    assert first.ticket.waited_for == "pace"
+    assert first.waited_for == "pace"
     assert all_sent(core, 4 * S) == [second]
 
 
@@ -177,7 +172,7 @@ def test_a_place_that_nobody_took_costs_none_of_the_budget() -> None:
     pacer = EvenPacer(0.0)
     core = core_with(PLAIN, pacer)
     (ticket,) = taken(core, 0, 1)
-    core.unused(ticket, 0)
+    core.leave(ticket, 0, 0, failed=True)
     assert pacer.settled_tokens == [0]
     assert core.idle
 
@@ -223,23 +218,22 @@ class Gates(RuleBasedStateMachine):
         self.settings = AdmissionSettings(max_concurrency=most, ageing_s=5)
         self.core = core_with(self.settings, EvenPacer(gap_s))
         self.now_ns = 0
-        self.under_way: list[Ticket] = []
-        self.waiting: list[Waiter] = []
+        self.under_way: list[Slot] = []
+        self.waiting: list[Slot] = []
 
     def go_on(self) -> None:
         while (waiter := self.core.next(self.now_ns)) is not None:
             assert waiter in self.waiting
             assert sum(self.core.in_flight) <= self.core.limit.bound
-            earlier = [other for other in self.waiting if other.level == waiter.level and other.number < waiter.number]
+            earlier = [one for one in self.waiting if one.level == waiter.level and one.arrival < waiter.arrival]
             assert not earlier
             self.waiting.remove(waiter)
-            assert waiter.ticket is not None
-            self.under_way.append(waiter.ticket)
+            self.under_way.append(waiter)
 
     @rule(level=st.integers(min_value=0, max_value=2))
     def come(self, level: int) -> None:
         came = come(self.core, level, self.now_ns, self.settings)
-        if isinstance(came, Waiter):
+        if not came.is_granted:
             self.waiting.append(came)
         else:
             assert not any(waiter.level <= level for waiter in self.waiting)
@@ -259,8 +253,8 @@ class Gates(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         waiter = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
-        assert self.core.withdraw(waiter)
-        assert self.core.withdraw(waiter)
+        self.core.withdraw(waiter)
+        self.core.withdraw(waiter)
         self.go_on()
 
     @rule(seconds=st.floats(min_value=0, max_value=20))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import pickle
 import random
@@ -21,10 +20,11 @@ import trio.testing
 
 from fastlane import _clock
 from fastlane.errors import ConfigurationError, QueueFullError, QueueTimeoutError
-from fastlane.plays.urgency.admission import AdmissionSettings, Gate, Permit, Recall, _registry, gate_of, states
-from fastlane.plays.urgency.admission._waiters import ThreadWaiter
+from fastlane.plays.urgency.admission import AdmissionSettings, Gate, Slot, _registry, gate_of, states
 from fastlane.plays.urgency.pacing import Pacer
 from fastlane.records.urgency import Level
+from tests.admission import entering
+from tests.admission.entering import free_slot
 from tests.knowledge.forks import in_child
 
 ONE = AdmissionSettings(max_concurrency=1)
@@ -35,12 +35,12 @@ def gate_with(settings: AdmissionSettings, origin: str = "https://api.example.co
     return gate_of(origin, b"account", "model", settings)
 
 
-def entered(gate: Gate, settings: AdmissionSettings = ONE, level: Level = "interactive") -> Permit:
-    return gate.enter(level, settings, tokens=10, most_wait_s=60)
+def entered(gate: Gate, settings: AdmissionSettings = ONE, level: Level = "interactive") -> Slot:
+    return entering.entered(gate, settings, level)
 
 
-async def async_entered(gate: Gate, settings: AdmissionSettings = ONE, level: Level = "interactive") -> Permit:
-    return await gate.async_enter(level, settings, tokens=10, most_wait_s=60)
+async def async_entered(gate: Gate, settings: AdmissionSettings = ONE, level: Level = "interactive") -> Slot:
+    return await entering.async_entered(gate, settings, level)
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -70,32 +70,19 @@ def test_clients_of_one_origin_account_and_model_share_a_gate() -> None:
 def test_the_strictest_bound_of_its_clients_holds() -> None:
     gate = gate_with(FEW)
     permit = entered(gate, ONE)
-    assert gate.try_enter("interactive", FEW, tokens=10) is None
+    assert free_slot(gate, FEW) is None
     assert gate.state().limit == 1
-    permit.leave()
-
-
-def test_a_place_that_everybody_has_forgotten_is_given_back() -> None:
-    gate = gate_with(ONE)
-    permits = [entered(gate)]
-    assert under_way(gate) == 1
-    permits.clear()
-    gc.collect()
-    assert under_way(gate) == 0
-    again = entered(gate)
-    again.leave()
-    del again
-    assert under_way(gate) == 0
+    permit.release(failed=False)
 
 
 def test_a_place_is_given_back_once() -> None:
     gate = gate_with(FEW)
     first, second = entered(gate, FEW), entered(gate, FEW)
-    first.leave()
-    first.leave(quietly=True)
+    first.release(failed=False)
+    first.release()
     first.answered(429, {})
     assert under_way(gate) == 1
-    second.leave()
+    second.release(failed=False)
     assert under_way(gate) == 0
 
 
@@ -108,7 +95,7 @@ def test_a_record_says_for_what_a_call_has_waited() -> None:
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(entered, gate)
         until(lambda: queued(gate) == 1)
-        first.leave()
+        first.release(failed=False)
         record = second.result().record
     assert record.waited_for == "place"
     assert record.waited_s > 0
@@ -133,7 +120,7 @@ def test_threads_and_tasks_of_several_loops_never_have_more_places_than_there_ar
             count(1)
             _clock.sleep(0)
             count(-1)
-            permit.leave(quietly=bool(number % 2))
+            permit.release()
 
     async def of_task(number: int) -> None:
         for _ in range(20):
@@ -141,7 +128,7 @@ def test_threads_and_tasks_of_several_loops_never_have_more_places_than_there_ar
             count(1)
             await asyncio.sleep(0)
             count(-1)
-            permit.leave()
+            permit.release(failed=False)
 
     async def of_loop() -> None:
         await asyncio.gather(*(of_task(number) for number in range(12)))
@@ -163,7 +150,7 @@ def test_cancellation_at_any_moment_gives_the_place_on() -> None:
         try:
             await asyncio.sleep(picks.choice([0, 0, 0.001]))
         finally:
-            permit.leave()
+            permit.release(failed=False)
 
     async def storm() -> None:
         tasks = [asyncio.create_task(one()) for _ in range(2_000)]
@@ -175,7 +162,7 @@ def test_cancellation_at_any_moment_gives_the_place_on() -> None:
     asyncio.run(storm())
     assert under_way(gate) == queued(gate) == 0
     for _ in range(3):
-        assert gate.try_enter("interactive", FEW, tokens=10) is not None
+        assert free_slot(gate, FEW) is not None
 
 
 def test_a_task_that_is_cancelled_with_its_place_in_hand_gives_it_on() -> None:
@@ -186,29 +173,13 @@ def test_a_task_that_is_cancelled_with_its_place_in_hand_gives_it_on() -> None:
         second = asyncio.create_task(async_entered(gate))
         third = asyncio.create_task(async_entered(gate))
         await asyncio.sleep(0)
-        first.leave()
+        first.release(failed=False)
         second.cancel()
-        (await third).leave()
+        (await third).release(failed=False)
         with pytest.raises(asyncio.CancelledError):
             await second
 
     asyncio.run(both())
-    assert under_way(gate) == 0
-
-
-def test_one_that_has_its_place_already_is_not_called_back() -> None:
-    gate = gate_with(ONE)
-    first = entered(gate)
-    waiter = gate._come(ThreadWaiter, "interactive", ONE, 10, 60, _clock.now_ns())
-    assert isinstance(waiter, ThreadWaiter)
-    first.leave()  # which wakes it, and it has not looked yet
-    recall = Recall()
-    recall.waits(gate, waiter)
-    recall.call_off()
-
-    permit = gate._arrived(waiter, _clock.now_ns(), 60)
-    assert under_way(gate) == 1
-    permit.leave()
     assert under_way(gate) == 0
 
 
@@ -223,42 +194,12 @@ def test_those_that_wait_in_a_closed_loop_take_no_place() -> None:
     with ThreadPoolExecutor(1) as pool:
         alive = pool.submit(entered, gate)
         until(lambda: queued(gate) == 4)
-        permit.leave()
-        alive.result().leave()
+        permit.release(failed=False)
+        alive.result().release(failed=False)
     assert under_way(gate) == queued(gate) == 0
     for task in waiting:
         # Nobody can end them any more; asyncio would say so.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
-def test_a_task_that_is_collected_gives_its_place_on_without_a_lock() -> None:
-    gate = gate_with(ONE)
-    permit = entered(gate)
-    loop = asyncio.new_event_loop()
-    coroutine = async_entered(gate)
-    waiting: Any = loop.create_task(coroutine)
-    loop.run_until_complete(asyncio.sleep(0))
-    permit.leave()
-    assert under_way(gate) == 1  # It has its place, and does not know it yet.
-    loop.close()
-    waiting._log_destroy_pending = False
-    with gate._lock:
-        coroutine.close()
-    del waiting
-    gc.collect()
-    assert entered(gate).record.waited_s < 60
-
-
-def test_a_place_given_back_quietly_while_somebody_has_the_lock_is_not_lost() -> None:
-    gate = gate_with(ONE)
-    permit = entered(gate)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(entered, gate)
-        until(lambda: queued(gate) == 1)
-        with gate._lock:
-            permit.leave(quietly=True)
-        assert gate.try_enter("interactive", ONE, tokens=10) is None
-        waiting.result(60).leave()
 
 
 def test_a_task_of_trio_waits_too() -> None:
@@ -268,7 +209,7 @@ def test_a_task_of_trio_waits_too() -> None:
     async def second() -> None:
         permit = await async_entered(gate)
         order.append("second")
-        permit.leave()
+        permit.release(failed=False)
 
     async def both() -> None:
         first = await async_entered(gate)
@@ -277,11 +218,11 @@ def test_a_task_of_trio_waits_too() -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert queued(gate) == 1
             with pytest.raises(QueueTimeoutError):
-                await gate.async_enter("interactive", ONE, tokens=10, most_wait_s=0.01)
+                await entering.async_entered(gate, ONE, max_wait_s=0.01)
             with trio.move_on_after(0.01):
                 await async_entered(gate)
             order.append("first")
-            first.leave()
+            first.release(failed=False)
 
     trio.run(both)
     assert order == ["first", "second"]
@@ -300,12 +241,12 @@ def test_a_full_queue_refuses_and_says_so() -> None:
         assert refused.value.queued == 1
         assert pickle.loads(pickle.dumps(refused.value)).queued == 1
         # What is less urgent fills no queue for what is more so.
-        urgent = threading.Thread(target=lambda: entered(gate, settings).leave())
+        urgent = threading.Thread(target=lambda: entered(gate, settings).release(failed=False))
         urgent.start()
         until(lambda: queued(gate) == 2)
-        first.leave()
+        first.release(failed=False)
         urgent.join(60)
-        waiting.result(60).leave()
+        waiting.result(60).release(failed=False)
     assert gate.state().refused == 1
 
 
@@ -313,25 +254,25 @@ def test_one_whose_place_does_not_come_in_time_is_told_so() -> None:
     gate = gate_with(ONE)
     permit = entered(gate)
     with pytest.raises(QueueTimeoutError, match=r"its place did not come in time.*it may wait 0.01 s"):
-        gate.enter("interactive", ONE, tokens=10, most_wait_s=0.01)
+        entering.entered(gate, ONE, max_wait_s=0.01)
 
     async def waits() -> None:
         with pytest.raises(QueueTimeoutError):
-            await gate.async_enter("interactive", ONE, tokens=10, most_wait_s=0.01)
+            await entering.async_entered(gate, ONE, max_wait_s=0.01)
 
     asyncio.run(waits())
     assert queued(gate) == 0
-    permit.leave()
+    permit.release(failed=False)
     assert under_way(gate) == 0
 
 
 def test_one_that_would_certainly_wait_too_long_for_the_pace_does_not_wait_at_all() -> None:
     settings = AdmissionSettings(requests_per_minute=1)
     gate = gate_with(settings)
-    while (permit := gate.try_enter("interactive", settings, tokens=10)) is not None:
-        permit.leave()
+    while (permit := free_slot(gate, settings)) is not None:
+        permit.release(failed=False)
     with pytest.raises(QueueTimeoutError, match="would come too late") as refused:
-        gate.enter("interactive", settings, tokens=10, most_wait_s=0.5)
+        entering.entered(gate, settings, max_wait_s=0.5)
     assert refused.value.expected_wait_s is not None
     assert refused.value.expected_wait_s > 0.5
 
@@ -339,8 +280,8 @@ def test_one_that_would_certainly_wait_too_long_for_the_pace_does_not_wait_at_al
 def test_one_that_waits_for_the_pace_is_woken_at_its_time_though_nothing_happens() -> None:
     settings = AdmissionSettings(requests_per_minute=600)
     gate = gate_with(settings)
-    while (permit := gate.try_enter("interactive", settings, tokens=10)) is not None:
-        permit.leave()
+    while (permit := free_slot(gate, settings)) is not None:
+        permit.release(failed=False)
     record = entered(gate, settings).record
     assert record.waited_for == "pace"
     assert record.waited_s > 0
@@ -366,15 +307,15 @@ def test_a_child_starts_with_an_empty_gate() -> None:
 
         def in_the_child() -> bool:
             empty = under_way(gate) == queued(gate) == 0
-            permit.leave()
-            entered(gate).leave()
+            permit.release(failed=False)
+            entered(gate).release(failed=False)
             return empty and under_way(gate) == 0
 
         assert in_child(in_the_child)
         let_go.set()
         holder.join()
-        permit.leave()
-        waiting.result(60).leave()
+        permit.release(failed=False)
+        waiting.result(60).release(failed=False)
 
 
 def test_gates_that_nobody_uses_are_forgotten_and_busy_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +327,7 @@ def test_gates_that_nobody_uses_are_forgotten_and_busy_ones_are_not(monkeypatch:
     assert len(states()) == 4
     assert gate_with(ONE) is busy
     assert states()[0].in_flight["interactive"] == 1
-    permit.leave()
+    permit.release(failed=False)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +354,7 @@ def refused_at(gate: Gate, held: int, status: int, headers: dict[str, str]) -> N
     for permit in permits[-2:]:
         permit.answered(status, headers)
     for permit in permits:
-        permit.leave(failed=True)
+        permit.release()
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
@@ -428,7 +369,7 @@ def test_a_refusal_that_asks_for_a_rest_is_one_of_the_pace_and_not_of_places() -
     before = gate.state().limit
     refused_at(gate, 3, 429, {"retry-after": "20"})
     assert gate.state().limit == before
-    assert gate.try_enter("interactive", AdmissionSettings(), tokens=10) is None
+    assert free_slot(gate, AdmissionSettings()) is None
 
 
 def test_other_failures_teach_nothing_of_places() -> None:
@@ -438,39 +379,18 @@ def test_other_failures_teach_nothing_of_places() -> None:
     assert gate.state().limit == before
 
 
-def test_a_place_given_back_quietly_while_this_thread_looks_is_not_lost() -> None:
-    gate = gate_with(ONE)
-    held = entered(gate)
-
-    def collector(frame: FrameType, event: str, _: Any) -> None:
-        # It runs wherever it likes, also where the lock is held.
-        if event == "call" and frame.f_code.co_name == "oldest_ns":
-            held.leave(quietly=True)
-
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(entered, gate)
-        until(lambda: queued(gate) == 1)
-        sys.setprofile(collector)
-        try:
-            gate.state()
-        finally:
-            sys.setprofile(None)
-        # Nothing else happens at the gate until then.
-        waiting.result(20).leave()
-
-
 def test_a_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
     gate = gate_with(ONE)
     held = entered(gate)
 
     def interrupt(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "_arrived":
+        if event == "call" and frame.f_code.co_qualname == "until_closed.__exit__":
             sys.setprofile(None)
             raise KeyboardInterrupt
 
     def let_it_in() -> None:
         until(lambda: queued(gate) == 1)
-        held.leave()
+        held.release(failed=False)
 
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(let_it_in)
@@ -490,17 +410,17 @@ def test_a_bound_holds_while_its_client_goes_on_calling_and_lapses_ten_minutes_l
     free = AdmissionSettings()
 
     def places() -> int:
-        held: list[Permit] = []
-        while len(held) < 2 and (permit := gate.try_enter("interactive", free, tokens=10)) is not None:
+        held: list[Slot] = []
+        while len(held) < 2 and (permit := free_slot(gate, free)) is not None:
             held.append(permit)
         for permit in held:
-            permit.leave()
+            permit.release(failed=False)
         return len(held)
 
     for _ in range(700):
         time_s[0] += 1
-        gate.enter("interactive", ONE, tokens=10, most_wait_s=60).leave()
-        gate.enter("interactive", free, tokens=10, most_wait_s=60).leave()
+        entered(gate, ONE).release()
+        entered(gate, free).release()
     assert places() == 1
     time_s[0] += 580
     assert places() == 1
@@ -517,12 +437,12 @@ def test_limit_grows_where_calls_take_ten_seconds() -> None:
     for _ in range(20):
         refused = held.pop()
         refused.answered(503, {})
-        refused.leave(failed=True)
+        refused.release()
     assert gate.state().limit == 20
     for _ in range(100):
         time_s[0] += 1
         for _ in range(len(held) // 10):
-            held.popleft().leave()
-        while len(held) < 100 and (permit := gate.try_enter("interactive", settings, tokens=10)) is not None:
+            held.popleft().release(failed=False)
+        while len(held) < 100 and (permit := free_slot(gate, settings)) is not None:
             held.append(permit)
     assert len(held) > 30

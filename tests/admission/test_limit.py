@@ -9,18 +9,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.plays.urgency.admission import AdmissionSettings
-from fastlane.plays.urgency.admission._core import Core, Ticket
+from fastlane.plays.urgency.admission._core import Core
 from fastlane.plays.urgency.admission._limit import ConcurrencyLimit
+from fastlane.plays.urgency.admission.slot import Slot
 from tests.admission.simulated import Load, S, Simulation
 
 
-def sent(core: Core, count: int, now_ns: int = 0) -> list[Ticket]:
-    tickets = [core.try_enter(0, AdmissionSettings(), 10, now_ns) for _ in range(count)]
-    assert all(tickets)
-    return [ticket for ticket in tickets if ticket is not None]
+def sent(core: Core, count: int, now_ns: int = 0) -> list[Slot]:
+    slots = [Slot(0, AdmissionSettings(), 10) for _ in range(count)]
+    assert all(core.enter(slot, now_ns) for slot in slots)
+    return slots
 
 
-def refuse(core: Core, *tickets: Ticket) -> None:
+def refuse(core: Core, *tickets: Slot) -> None:
     for ticket in tickets:
         core.refuse(ticket)
         core.leave(ticket, 0, None, failed=True)

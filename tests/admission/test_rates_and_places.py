@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.plays.urgency.admission import AdmissionSettings, Gate, Permit, gate_of
+from fastlane.plays.urgency.admission import AdmissionSettings, gate_of
+from tests.admission.entering import entered
 
 SETTINGS = AdmissionSettings()
 SPENT = {
@@ -12,10 +13,6 @@ SPENT = {
     "x-ratelimit-remaining-requests": "0",
     "x-ratelimit-reset-requests": "60s",
 }
-
-
-def entered(gate: Gate) -> Permit:
-    return gate.enter("interactive", SETTINGS, tokens=10, most_wait_s=60)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +29,9 @@ def test_only_what_no_limit_per_time_explains_teaches_of_places(
     status: int, headers: dict[str, str], teaches: bool
 ) -> None:
     gate = gate_of("https://api.example.com", b"account", "model", SETTINGS)
-    permits = [entered(gate) for _ in range(8)]
+    permits = [entered(gate, SETTINGS) for _ in range(8)]
     for permit in permits[4:]:
         permit.answered(status, headers)
     assert (gate.state().limit is not None) is teaches
     for permit in permits:
-        permit.leave()
+        permit.release()

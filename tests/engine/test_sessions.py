@@ -210,13 +210,13 @@ class Slots:
 class Slot:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._wake: Callable[[], None] | None = None
+        self._wake: Callable[[], object] | None = None
 
     @property
     def is_granted(self) -> bool:
         return self._slots.holder is self
 
-    def start(self, wake: Callable[[], None]) -> None:
+    def start(self, wake: Callable[[], object]) -> None:
         with self._slots.lock:
             self._wake = wake
             if self._slots.holder is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastlane.plays.urgency.admission._registry import gates
-from fastlane.plays.urgency.single_flight import flights
+from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
 from tests.single_flight.callers import until
@@ -35,4 +35,4 @@ def upstream(trusting_clients: dict[str, str]) -> Iterator[Upstream]:
     """A server that answers as a test says."""
     with Upstream("upstream") as running:
         yield running
-    until(lambda: not flights())
+    until(lambda: not under_way())

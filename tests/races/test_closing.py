@@ -19,7 +19,7 @@ from fastlane.engine.drivers import TaskPause, ThreadPause
 from fastlane.engine.upstreams._siblings import Siblings
 from fastlane.plays.routing.catalog import Catalog
 from fastlane.plays.urgency.admission import states
-from fastlane.plays.urgency.single_flight import flights
+from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
 from tests.single_flight.callers import (
     HANG_S,
@@ -157,9 +157,9 @@ def test_a_call_that_was_to_send_for_others_leaves_that_to_one_of_them(kind: str
         before = party.ask(messages=ANOTHER)
         until(lambda: len(upstream.asked) == 1)
         candidate = party.ask(leaves, max_tokens=7)
-        until(lambda: has_joined(1))
+        until(lambda: len(under_way()) == 2)
         others = [party.ask(max_tokens=7), party.ask(max_tokens=7)]
-        until(lambda: any(flight.members == 3 for flight in flights()))
+        until(lambda: any(shared.calls == 3 for shared in under_way()))
         close(party, leaves)
 
         assert is_told_that_the_client_is_closed(candidate)
@@ -177,7 +177,7 @@ def test_who_waits_for_anothers_request_that_is_not_sent_yet_is_told(kind: str, 
         before = party.ask(messages=ANOTHER)
         until(lambda: len(upstream.asked) == 1)
         candidate = party.ask(max_tokens=7)
-        until(lambda: has_joined(1))
+        until(lambda: len(under_way()) == 2)
         follower = party.ask(leaves, max_tokens=7)
         until(lambda: has_joined(2))
         until(lambda: pauses(party, leaves) == 1)
@@ -210,7 +210,10 @@ def test_calls_that_are_under_way_end_with_their_connections(kind: str, upstream
             until(lambda count=1 if plays else 2: len(upstream.asked) == count)  # type: ignore[misc]
             close(party, client)
 
-            assert all(isinstance(call.exception(HANG_S), openai.APIConnectionError) for call in calls)
+            assert all(
+                isinstance(call.exception(HANG_S), openai.APIConnectionError) or is_told_that_the_client_is_closed(call)
+                for call in calls
+            )
 
 
 def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstream) -> None:
@@ -227,31 +230,6 @@ def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstr
         assert is_told_that_the_client_is_closed(waits)
         gate.set()
         before.result(HANG_S)
-
-
-def test_a_candidate_that_stands_in_the_queue_goes_on_when_another_was_first(kind: str, upstream: Upstream) -> None:
-    gates = [threading.Event(), threading.Event()]
-    upstream.scripts = [held(gate, answer("The Rhine")) for gate in gates]
-    with party_of(kind, upstream, max_concurrency=1, reserved=0.0) as party:
-        before = party.ask(messages=ANOTHER)
-        until(lambda: len(upstream.asked) == 1)
-        patient = party.ask(party.client.with_urgency("background"), service_tier="auto")
-        until(lambda: has_joined(1))
-        hurried = party.ask(party.client.with_urgency("interactive"), service_tier="auto")
-        until(lambda: has_joined(2) and queued() == 2)
-        gates[0].set()
-        until(lambda: len(upstream.asked) == 2)
-        # It is followed, and nobody stands in the queue any more while its answer is on its way.
-        until(lambda: queued() == 0)
-        gates[1].set()
-
-        for call in (before, patient, hurried):
-            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
-        assert len(upstream.asked) == 2
-        assert {record.urgency.urgency: record.urgency.shared_with is None for record in party.records[1:]} == {
-            "background": False,
-            "interactive": True,
-        }
 
 
 def test_a_pause_that_somebody_else_has_replaced_is_theirs(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:

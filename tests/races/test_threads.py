@@ -22,7 +22,7 @@ from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache
 from fastlane.engine.closing import _waiting
 from fastlane.engine.shell import Shell
 from fastlane.plays.urgency.admission import states
-from fastlane.plays.urgency.single_flight import flights
+from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
 from tests.single_flight.callers import HANG_S, until
 from tests.transport.peer import Stream
@@ -65,7 +65,7 @@ def echoing(upstream: Upstream) -> Upstream:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    until(lambda: not flights())
+    until(lambda: not under_way())
     until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
     assert not _waiting
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection
+from fastlane.plays.urgency.coalescing import under_way
 from fastlane.plays.urgency.play import Urgency
-from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
 from tests.transport.peer import Stream
 
@@ -33,7 +33,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 def has_joined(count: int) -> bool:
     """Whether so many calls are in flight together."""
-    return any(flight.members >= count for flight in flights())
+    return any(shared.calls >= count for shared in under_way())
 
 
 def held(gate: threading.Event, then: Script) -> Script:

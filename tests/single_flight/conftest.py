@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.plays.urgency.single_flight import flights
+from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
 from tests.single_flight.callers import KINDS, Party, party_of, until
@@ -24,4 +24,4 @@ def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstre
 def party(request: pytest.FixtureRequest, upstream: Upstream) -> Iterator[Party]:
     with party_of(request.param, upstream) as made:
         yield made
-    until(lambda: not flights())
+    until(lambda: not under_way())

@@ -17,13 +17,12 @@ from fastlane.emulator import Emulator
 from fastlane.engine.attempts._legs_made import upstreams_of
 from fastlane.plays.urgency.play import Urgency
 from fastlane.records.record import CallRecord
-from tests.attempts.scripted import Upstream, answer, refuse
+from tests.attempts.scripted import Upstream, answer
 from tests.single_flight.callers import (
     HANG_S,
     KINDS,
     MESSAGES,
     Party,
-    has_joined,
     held,
     in_steps,
     party_of,
@@ -49,17 +48,14 @@ RIVER = {
 SLOWLY = {"x-emulator-prefill-ms": "1000", "x-emulator-output-tokens": "30"}
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_the_provider_is_asked_once_by_threads(provider: Emulator, stream: bool) -> None:
+def test_the_provider_is_asked_once_by_threads(provider: Emulator) -> None:
     client = fastlane.OpenAI(
         api_key="sk-test", base_url=provider.base_url, only_plays=[Connection(), Urgency(single_flight=True)]
     )
 
     def ask(_: int) -> Any:
-        made: Any = client.chat.completions.create(
-            model="m", messages=MESSAGES, temperature=0, stream=stream, extra_headers=SLOWLY
-        )
-        return [event.model_dump() for event in made] if stream else made.model_dump()
+        made: Any = client.chat.completions.create(model="m", messages=MESSAGES, temperature=0, extra_headers=SLOWLY)
+        return made.model_dump()
 
     with ThreadPoolExecutor(CALLERS) as pool:
         answers = list(pool.map(ask, range(CALLERS)))
@@ -101,13 +97,10 @@ def test_own_play_of_a_late_stage_leaves_calls_as_they_are(provider: Emulator, p
     assert upstreams_of(client, "/chat/completions").encoded_share is None
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_the_provider_is_asked_once_by_tasks(provider: Emulator, stream: bool) -> None:
+def test_the_provider_is_asked_once_by_tasks(provider: Emulator) -> None:
     async def ask(client: Any) -> Any:
-        made = await client.chat.completions.create(
-            model="m", messages=MESSAGES, temperature=0, stream=stream, extra_headers=SLOWLY
-        )
-        return [event.model_dump() async for event in made] if stream else made.model_dump()
+        made = await client.chat.completions.create(model="m", messages=MESSAGES, temperature=0, extra_headers=SLOWLY)
+        return made.model_dump()
 
     async def main() -> list[Any]:
         plays = [Connection(), Urgency(single_flight=True)]
@@ -148,12 +141,21 @@ def _shared(party: Party, count: int, **body: Any) -> tuple[list[Any], CallRecor
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_bounded_and_checked_for_each(kind: str, upstream: Upstream) -> None:
-    with party_of(kind, upstream, BoundedOutput()) as party:
+    with party_of(kind, upstream, BoundedOutput(early_stop=False)) as party:
         answers, leader, others = _shared(party, 3, response_format=RIVER)
 
     assert [json.loads(answer.choices[0].message.content) for answer in answers] == [{"name": "Rhine"}] * 3
     verdicts = [record.output.verdict for record in (leader, *others) if record.output is not None]
     assert verdicts == ["valid"] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_that_are_streamed_underneath_are_not_shared(kind: str, upstream: Upstream) -> None:
+    upstream.usually = answer('{"name": "Rhine"}')
+    with party_of(kind, upstream, BoundedOutput()) as party:
+        party.ask(response_format=RIVER).result(HANG_S)
+
+        assert party.records[0].urgency.why_not_shared == "its answer is streamed"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,22 +196,6 @@ def test_a_call_that_may_be_sent_twice_is_not_shared(upstream: Upstream) -> None
         gate.set()
 
         assert texts(first.rest().result(HANG_S)) == texts(second.rest().result(HANG_S))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_field_that_is_refused_is_left_out_by_all_and_asked_for_once_more(kind: str, upstream: Upstream) -> None:
-    gate, again = threading.Event(), threading.Event()
-    upstream.scripts = [held(gate, refuse(400, code="unknown", param="max_tokens"))]
-    upstream.usually = held(again, answer('{"name":"Rhine"}'))
-    with party_of(kind, upstream, BoundedOutput()) as party:
-        calls = party.asks(3, response_format=RIVER)
-        gate.set()
-        until(lambda: len(upstream.asked) == 2 and has_joined(3))
-        again.set()
-        for call in calls:
-            call.result(HANG_S)
-
-    assert ["max_tokens" in body for body in upstream.asked] == [True, False]
 
 
 def test_a_report_and_a_span_can_be_made_of_a_shared_call(upstream: Upstream) -> None:

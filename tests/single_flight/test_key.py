@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.urgency.single_flight import key_of, why_not
+from fastlane.plays.urgency.coalescing import digest_of, why_not_alike
 
 CHAT, RESPONSES = "/chat/completions", "/responses"
 URL = "https://a.example/v1/chat/completions"
@@ -25,7 +25,7 @@ bodies = st.dictionaries(st.text(max_size=6), plain, max_size=5)
 
 
 def key(body: dict[str, Any], headers: list[tuple[bytes, bytes]] = HEADERS, url: str = URL) -> bytes:
-    return key_of("POST", url, headers, orjson.dumps(body))
+    return digest_of("POST", url, headers, orjson.dumps(body))
 
 
 def backwards(value: Any) -> Any:
@@ -129,7 +129,7 @@ def test_a_key_says_nothing_of_what_it_was_made_of() -> None:
     ],
 )
 def test_deterministic_calls_may_share(endpoint: str, body: dict[str, Any]) -> None:
-    assert why_not(endpoint, body) is None
+    assert why_not_alike(endpoint, body) is None
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_deterministic_calls_may_share(endpoint: str, body: dict[str, Any]) -> N
     ],
 )
 def test_others_are_sent_by_themselves_and_it_is_said_why(endpoint: str, body: dict[str, Any], reason: str) -> None:
-    assert reason in str(why_not(endpoint, body))
+    assert reason in str(why_not_alike(endpoint, body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from typing import Any
 
@@ -9,7 +10,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.attempts.scripted import Upstream, refuse
+from fastlane.plays.urgency.coalescing import under_way
+from tests.attempts.scripted import Script, Upstream, refuse, whole
 from tests.single_flight.callers import HANG_S, KINDS, Party, answer, held, in_steps, party_of, texts, until
 from tests.transport.peer import Stream
 
@@ -53,55 +55,6 @@ def test_the_records_say_who_was_sent_and_who_shared(party: Party) -> None:
         assert record.to_dict()["attempts"][0]["kind"] == "shared"
 
 
-def test_streams_are_shared_chunk_by_chunk(party: Party) -> None:
-    gate = threading.Event()
-    party.upstream.usually = in_steps(gate)
-
-    readings = party.streams(6)
-    for reading in readings:
-        reading.take(2).result(HANG_S)
-    gate.set()
-    read = [reading.rest() for reading in readings]
-    events = [one.result(HANG_S) for one in read]
-
-    assert len(party.upstream.asked) == 1
-    dumped = [[event.model_dump() for event in each] for each in events]
-    assert all(each == dumped[0] for each in dumped)
-    assert texts(events[0]) == "One two three four "
-    assert len({id(each[0]) for each in events}) == 6
-    assert {record.outcome for record in party.records} == {"completed"}
-    assert {record.usage.output_tokens for record in party.records} == {4}
-
-
-def test_whoever_comes_late_gets_the_stream_from_its_first_byte(party: Party) -> None:
-    gate = threading.Event()
-    party.upstream.usually = in_steps(gate)
-
-    (first,) = party.streams(1)
-    first.take(2).result(HANG_S)
-    (late,) = party.streams(1)
-    late.take(2).result(HANG_S)
-    gate.set()
-
-    assert texts(late.rest().result(HANG_S)) == texts(first.rest().result(HANG_S)) == "One two three four "
-    assert len(party.upstream.asked) == 1
-
-
-def test_a_slow_reader_holds_nobody_up(party: Party) -> None:
-    gate = threading.Event()
-    gate.set()
-    hold = threading.Event()
-    party.upstream.usually = in_steps(hold)
-
-    slow, quick = party.streams(2)
-    slow.take(1).result(HANG_S)
-    hold.set()
-    assert texts(quick.rest().result(HANG_S)) == "One two three four "
-
-    assert texts(slow.rest().result(HANG_S)) == "One two three four "
-    assert len(party.upstream.asked) == 1
-
-
 def test_an_answer_that_has_ended_is_shared_with_nobody_who_comes_then(party: Party) -> None:
     party.ask().result(HANG_S)
     party.ask().result(HANG_S)
@@ -128,37 +81,7 @@ def test_each_gets_the_answer_in_the_form_that_it_asked_for(party: Party) -> Non
 
 
 def _members() -> int:
-    from fastlane.plays.urgency.single_flight import flights
-
-    return max((flight.members for flight in flights()), default=0)
-
-
-def test_answers_are_read_by_hand_from_a_shared_stream(party: Party) -> None:
-    gate = threading.Event()
-    party.upstream.usually = in_steps(gate)
-
-    def sync(client: Any) -> bytes:
-        with client.chat.completions.with_streaming_response.create(**_stream()) as response:
-            return b"".join(response.iter_bytes())
-
-    async def tasks(client: Any) -> bytes:
-        async with client.chat.completions.with_streaming_response.create(**_stream()) as response:
-            return b"".join([piece async for piece in response.iter_bytes()])
-
-    calls = [party.run(lambda: sync(party.client), lambda: tasks(party.client)) for _ in range(3)]
-    until(lambda: _members() == 3)
-    gate.set()
-    bodies = [call.result(HANG_S) for call in calls]
-
-    assert len(party.upstream.asked) == 1
-    assert bodies[0] == bodies[1] == bodies[2]
-    assert bodies[0].endswith(b"data: [DONE]\n\n")
-
-
-def _stream() -> dict[str, Any]:
-    return {
-        "model": "m", "messages": [{"role": "user", "content": "Name a river."}], "temperature": 0, "stream": True,
-    }  # fmt: skip
+    return max((shared.calls for shared in under_way()), default=0)
 
 
 def test_answers_are_parsed_into_objects_of_their_own(party: Party) -> None:
@@ -282,24 +205,45 @@ def test_calls_of_one_sharing_need_one_place_between_them(kind: str, upstream: U
         assert [record.urgency.admission is None for record in party.records] == [False, True, True, True, True]
 
 
-def test_the_records_of_a_whole_answer_that_breaks_off_name_the_error(party: Party) -> None:
+def test_streamed_calls_are_sent_by_themselves(party: Party) -> None:
     gate = threading.Event()
+    party.upstream.usually = in_steps(gate)
 
-    def breaks_off(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
-        upstream.silent.append(stream)
-        stream.head(200, (("content-type", "application/json"),))
-        stream.data(b'{"id": "c1", ')
-        stream.hold(gate)
-        stream.rst(2)
+    readings = party.streams(2)
+    gate.set()
+    events = [reading.rest().result(HANG_S) for reading in readings]
 
-    party.upstream.usually = breaks_off
-    patient = party.client.with_options(max_retries=0)
-    calls = party.asks(3, client=patient)
+    assert len(party.upstream.asked) == 2
+    assert [texts(each) for each in events] == ["One two three four "] * 2
+    assert [record.urgency.why_not_shared for record in party.records] == ["its answer is streamed"] * 2
+
+
+def test_calls_of_two_levels_do_not_share(party: Party) -> None:
+    """An interactive call does not wait behind a background one that waits for its slot."""
+    gate = threading.Event()
+    party.upstream.usually = held(gate, answer("The Rhine"))
+
+    calls = [party.ask(party.client.with_urgency(level)) for level in ("background", "interactive")]
+    until(lambda: len(party.upstream.asked) == 2)
+    gate.set()
+    for call in calls:
+        call.result(HANG_S)
+
+
+def test_compressed_bytes_are_shared_decoded(party: Party) -> None:
+    gate = threading.Event()
+    party.upstream.usually = held(gate, compressed("The Rhine"))
+
+    calls = party.asks(2)
     gate.set()
 
-    for call in calls:
-        assert isinstance(call.exception(HANG_S), openai.APIConnectionError)
+    assert [call.result(HANG_S).choices[0].message.content for call in calls] == ["The Rhine"] * 2
     assert len(party.upstream.asked) == 1
-    attempts = [attempt for record in party.records for attempt in record.attempts]
-    assert [attempt.kind for attempt in attempts] == ["first", "shared", "shared"]
-    assert [(attempt.status_code, attempt.error) for attempt in attempts] == [(200, "RemoteProtocolError")] * 3
+
+
+def compressed(text: str) -> Script:
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        stream.head(200, (("content-type", "application/json"), ("content-encoding", "gzip")))
+        stream.data(gzip.compress(whole(body["model"], text)), end=True)
+
+    return script

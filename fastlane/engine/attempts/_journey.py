@@ -229,7 +229,7 @@ class Journey:
             return None
         leg.hedge = None  # it has no second chance of its own
         urgent = leg.observation.urgent
-        if urgent is not None and not urgent.try_enter(leg.client, leg.observation, leg.options):
+        if urgent is not None and not urgent.try_acquire(leg.client, leg.options):
             # A second attempt that had to wait would be the later one.
             self.account.why_not = "no place was free"
             leg.observation.set_aside()

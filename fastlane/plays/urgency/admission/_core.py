@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Literal
 
 from fastlane.records.urgency import LEVELS
 
@@ -12,6 +11,7 @@ from ._limit import ConcurrencyLimit
 from ._pace import Pace
 from ._rates import Rate
 from ._settings import AdmissionSettings
+from .slot import FREE, GRANTED, QUEUED, Reason, Slot
 
 # While a level is passed over, every so many-th place is that of a call which has waited long enough.
 _EVERY = 8
@@ -24,52 +24,9 @@ _FASTER = 2.0
 # How often it is looked how many places are to be kept free.
 _WEIGHED_NS = 100_000_000
 
-_QUEUED, _GRANTED, _GONE = range(3)
-Reason = Literal["place", "pace"]
-
-
-class Ticket:
-    """A place that a call has."""
-
-    __slots__ = (
-        "ahead", "concurrency", "in_flight", "is_back", "is_refused", "level", "number", "spent", "tokens",
-        "waited_for",
-    )  # fmt: skip
-
-    def __init__(self, level: int, tokens: int) -> None:
-        self.level = level
-        self.tokens = tokens
-        self.ahead = 0
-        self.is_refused = self.is_back = False
-        """It was given back. Ctrl-C may come amid that, and then it is given back once more."""
-        self.waited_for: Reason | None = None
-        self.in_flight = self.number = 0
-        self.concurrency: int | None = None
-        self.spent: Any = None
-
-
-class Waiter:
-    """A call that waits."""
-
-    __slots__ = (
-        "ageing_ns", "ahead", "arrived_ns", "generation", "is_recalled", "level", "number", "settings", "state",
-        "ticket", "tokens",
-    )  # fmt: skip
-
-    def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
-        self.level = level
-        self.settings = settings
-        self.ageing_ns = int(settings.ageing_s * _S)
-        self.tokens = tokens
-        self.state = _QUEUED
-        self.ticket: Ticket | None = None
-        self.arrived_ns = self.number = self.ahead = self.generation = 0
-        self.is_recalled = False
-        """Somebody else has called it back."""
-
 
 class Core:
-    """Places, and the calls that wait for one, of one origin, account and model."""
+    """The slots of one origin, account and model: granted ones, and those in the queue."""
 
     __slots__ = (
         "_arrivals", "_blocked", "_dead", "_granted_ns", "_guard", "_left", "_lines", "_refusing", "_since",
@@ -89,7 +46,7 @@ class Core:
         """Calls that were not let in."""
         self.wake_ns: int | None = None
         """When to ask for the next again, though nothing happens until then."""
-        self._lines: tuple[deque[Waiter], ...] = (deque(), deque(), deque())
+        self._lines: tuple[deque[Slot], ...] = (deque(), deque(), deque())
         self._dead = 0
         self._blocked: Reason = "place"
         self._arrivals = 0
@@ -100,50 +57,47 @@ class Core:
         self.asked = Rate()
         self._left = Rate()
 
-    # What a driver does under its lock.
+    # What a gate does under its lock.
 
-    def try_enter(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> Ticket | None:
-        """A place at once, or None: never past those that wait and are as urgent, or more so."""
+    def enter(self, slot: Slot, now_ns: int) -> bool:
+        """Grant a slot at once. Returns False where it has to wait: never past those that are as urgent, or more so."""
+        level, settings = slot.level, slot.settings
         if self.ahead(level) or not self._has_place(level, settings):
-            return None
-        if self._ready_ns(level, settings, tokens, now_ns) > now_ns:
-            return None
+            return False
+        if self._ready_ns(level, settings, slot.tokens, now_ns) > now_ns:
+            return False
         if level == 0:
             self.asked.add(now_ns)
-        return self._grant(level, tokens, settings, now_ns)
+        slot.arrived_ns = now_ns
+        self._grant(slot, now_ns)
+        return True
 
-    def join(self, waiter: Waiter, now_ns: int, ahead: int | None = None) -> None:
-        """Have it wait; `ahead` of it so many, where that is known already."""
-        waiter.arrived_ns, waiter.number = now_ns, self._arrivals
-        waiter.ahead = self.ahead(waiter.level) if ahead is None else ahead
+    def join(self, slot: Slot, now_ns: int, ahead: int | None = None) -> None:
+        """Queue a slot; `ahead` of it so many, where that is known already."""
+        slot.core, slot.arrived_ns, slot.arrival = self, now_ns, self._arrivals
+        slot.ahead = self.ahead(slot.level) if ahead is None else ahead
         self._arrivals += 1
-        self._lines[waiter.level].append(waiter)
-        self.queued[waiter.level] += 1
-        if waiter.level == 0:
+        if slot.level == 0:
             self.asked.add(now_ns)
+        self._lines[slot.level].append(slot)
+        # Last of all, and without a call after it: an interrupt comes before or after.
+        slot.state = QUEUED
+        self.queued[slot.level] += 1
 
-    def withdraw(self, waiter: Waiter) -> bool:
-        """It waits no longer; False where it has a ticket already, which is to be given back or used."""
-        if waiter.state != _QUEUED:
-            return waiter.state == _GONE
-        waiter.state = _GONE
-        self.queued[waiter.level] -= 1
+    def withdraw(self, slot: Slot) -> None:
+        """Take a slot out of the queue."""
+        if slot.state != QUEUED:
+            return
+        slot.state = FREE
+        self.queued[slot.level] -= 1
         self._dead += 1
         # A storm of cancellations behind one that stays must not fill the memory.
         if self._dead > 64 and self._dead > sum(self.queued):
-            self._lines = tuple(deque(one for one in line if one.state == _QUEUED) for line in self._lines)
+            self._lines = tuple(deque(one for one in line if one.state == QUEUED) for line in self._lines)
             self._dead = 0
-        return True
 
-    def recall(self, waiter: Waiter) -> bool:
-        """Have it wait no longer; False where it has a ticket already, or has left."""
-        if waiter.state != _QUEUED:
-            return False
-        waiter.is_recalled = True
-        return self.withdraw(waiter)
-
-    def next(self, now_ns: int) -> Waiter | None:
-        """One that got its ticket now; None where nobody can be sent, until something happens or `wake_ns`."""
+    def next(self, now_ns: int) -> Slot | None:
+        """Grant the next slot, and return it; None where nobody can be sent until something happens, or `wake_ns`."""
         self.wake_ns = None
         if self.under_way >= self.limit.bound:
             self._blocked = "place"
@@ -152,7 +106,7 @@ class Core:
         best = first = None
         rank = 0
         for line in self._lines:
-            while line and line[0].state != _QUEUED:
+            while line and line[0].state != QUEUED:
                 line.popleft()
                 self._dead -= 1
             if not line:
@@ -163,7 +117,7 @@ class Core:
                 rank = self._rank(head, now_ns)
             elif now_ns - head.arrived_ns >= head.ageing_ns:
                 aged = self._rank(head, now_ns)
-                if (aged, head.number) < (rank, best.number):
+                if (aged, head.arrival) < (rank, best.arrival):
                     best, rank = head, aged
         if best is None or first is None:
             return None
@@ -174,49 +128,35 @@ class Core:
             best = first
             if not self._sendable(best, 0, now_ns):
                 return None
-        self._lines[best.level].popleft()
-        self.queued[best.level] -= 1
-        best.state = _GRANTED
-        best.ticket = ticket = self._grant(best.level, best.tokens, best.settings, now_ns)
-        ticket.ahead, ticket.waited_for = best.ahead, self._blocked
+        best.waited_for = self._blocked
+        self._grant(best, now_ns)
         return best
 
-    def leave(self, ticket: Ticket, now_ns: int, tokens: int | None, *, failed: bool = False) -> None:
-        """A call is over, and gives its place back."""
-        if ticket.is_back:
+    def leave(self, slot: Slot, now_ns: int, tokens: int | None, *, failed: bool = False) -> None:
+        """Give a granted slot back."""
+        if slot.state != GRANTED:
             return
-        self._give_back(ticket)
-        self._left.add(now_ns)
-        if ticket.spent is not None and self.pacer is not None:
-            self.pacer.settled(now_ns, ticket.spent, tokens)
-        if not failed and not ticket.is_refused:
-            self.limit.answered(ticket.number, now_ns)
-
-    def unused(self, ticket: Ticket, now_ns: int) -> None:
-        """A ticket that nobody took: nothing was sent."""
-        if ticket.is_back:
-            return
-        self._give_back(ticket)
-        if ticket.spent is not None and self.pacer is not None:
-            self.pacer.settled(now_ns, ticket.spent, 0)
-
-    def _give_back(self, ticket: Ticket) -> None:
-        ticket.is_back = True
-        self.in_flight[ticket.level] -= 1
+        slot.state = FREE
+        self.in_flight[slot.level] -= 1
         self.under_way -= 1
-        self._refusing -= ticket.is_refused
+        self._refusing -= slot.is_refused
+        self._left.add(now_ns)
+        if slot.spent is not None and self.pacer is not None:
+            self.pacer.settled(now_ns, slot.spent, tokens)
+        if not failed and not slot.is_refused:
+            self.limit.answered(slot.number, now_ns)
 
-    def tried(self, ticket: Ticket) -> bool:
+    def tried(self, slot: Slot) -> bool:
         """Whether a call was one of those that were sent to find out whether more are served."""
-        return ticket.in_flight > self.limit.confirmed
+        return slot.in_flight > self.limit.confirmed
 
-    def refuse(self, ticket: Ticket) -> None:
+    def refuse(self, slot: Slot) -> None:
         """The provider has refused a call for want of capacity."""
-        if ticket.is_back or ticket.is_refused:
+        if slot.state != GRANTED or slot.is_refused:
             return
-        ticket.is_refused = True
+        slot.is_refused = True
         self._refusing += 1
-        self.limit.refused(ticket.number, ticket.in_flight, self.under_way - self._refusing)
+        self.limit.refused(slot.number, slot.in_flight, self.under_way - self._refusing)
 
     # What is known.
 
@@ -257,17 +197,17 @@ class Core:
 
     # How the next is found.
 
-    def _heads(self) -> list[Waiter]:
+    def _heads(self) -> list[Slot]:
         heads = []
         for line in self._lines:
-            while line and line[0].state != _QUEUED:
+            while line and line[0].state != QUEUED:
                 line.popleft()
                 self._dead -= 1
             if line:
                 heads.append(line[0])
         return heads
 
-    def _rank(self, head: Waiter, now_ns: int) -> int:
+    def _rank(self, head: Slot, now_ns: int) -> int:
         """Its level, or a more urgent one for its age, while its own is passed over."""
         level, ageing_ns = head.level, head.ageing_ns
         if not level or now_ns - head.arrived_ns < ageing_ns:
@@ -276,17 +216,17 @@ class Core:
             return level
         return max(0, level - (now_ns - head.arrived_ns) // ageing_ns)
 
-    def _old_enough_ns(self, head: Waiter) -> int:
+    def _old_enough_ns(self, head: Slot) -> int:
         """When its age has made it as urgent as an interactive one, if nobody else is sent until then."""
         by_age_ns = head.arrived_ns + head.level * head.ageing_ns
         if self._since[head.level] >= _EVERY - 1:
             return by_age_ns
         return max(by_age_ns, self._last_ns(head) + head.ageing_ns)
 
-    def _last_ns(self, head: Waiter) -> int:
+    def _last_ns(self, head: Slot) -> int:
         return max(head.arrived_ns, self._granted_ns[head.level] or head.arrived_ns)
 
-    def _sendable(self, head: Waiter, rank: int, now_ns: int) -> bool:
+    def _sendable(self, head: Slot, rank: int, now_ns: int) -> bool:
         if not self._has_place(head.level if rank else 0, head.settings):
             self._blocked = "place"
             if rank and self.under_way < self.limit.bound:
@@ -322,14 +262,16 @@ class Core:
             return now_ns
         return self.pacer.ready_ns(now_ns, tokens=tokens, level=LEVELS[level], is_next=is_next)
 
-    def _grant(self, level: int, tokens: int, settings: AdmissionSettings, now_ns: int) -> Ticket:
-        ticket = Ticket(level, tokens)
-        ticket.in_flight = self.under_way + 1
-        ticket.concurrency = self.limit.places
-        self.limit.sent(now_ns, ticket.in_flight)
-        ticket.number = self.limit.number
-        if self.pacer is not None and settings.pacing:
-            ticket.spent = self.pacer.spend(now_ns, tokens=tokens)
+    def _grant(self, slot: Slot, now_ns: int) -> None:
+        level = slot.level
+        slot.core = self
+        slot.granted_ns = now_ns
+        slot.in_flight = self.under_way + 1
+        slot.concurrency = self.limit.places
+        self.limit.sent(now_ns, slot.in_flight)
+        slot.number = self.limit.number
+        if self.pacer is not None and slot.settings.pacing:
+            slot.spent = self.pacer.spend(now_ns, tokens=slot.tokens)
         if level:
             if now_ns - self._weighed_ns > _WEIGHED_NS:
                 self._weighed_ns = now_ns
@@ -340,7 +282,11 @@ class Core:
         since[1] += 1
         since[2] += 1
         since[level] = 0
-        # Last of all, and without a call after it: Ctrl-C may come with any call, and take no place along.
+        # Last of all, and without a call after it: an interrupt comes before or after. A slot that leaves the queue
+        # stays at the head of its line until `next` looks there.
+        if slot.state == QUEUED:
+            self.queued[level] -= 1
+            self._dead += 1
+        slot.state = GRANTED
         self.in_flight[level] += 1
         self.under_way += 1
-        return ticket

@@ -9,7 +9,7 @@ import openai
 import orjson
 
 from fastlane.compat.call_options import changed_options
-from fastlane.engine.refused_fields import TierFull
+from fastlane.errors import FastlaneError
 from fastlane.protocol.fields import field, safe_name
 
 from ._choice import is_downgrade
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 
 # Not for this key: the plan that it belongs to has not got the tier.
 _DENIED = frozenset({402, 403})
+
+
+class TierUnavailableError(FastlaneError):
+    """The tier that was asked for has no capacity, or is none for this key: the call asks for another one.
+
+    It never reaches the application. As an error of openai's it passes through the retry loop, which would wait and
+    ask for the same again.
+    """
+
+    def __init__(self, retries_taken: int) -> None:
+        super().__init__()
+        self.retries_taken = retries_taken
+        """Retries before this attempt."""
 
 
 class AskedTier:
@@ -66,8 +79,8 @@ class AskedTier:
             return False
         return (plan.falls and status == plan.full_status) or status in _DENIED
 
-    def look(self, response: Any) -> None:
-        """Look at the answer, read. Raises TierFull where the tier is full, or is refused to this key."""
+    def look(self, response: Any, retries_taken: int) -> None:
+        """Look at the answer, read. Raises TierUnavailableError where the tier is full, or is refused to this key."""
         plan, status = self._plan, response.status_code
         if status in _DENIED:
             if not _names(response.content, plan.field, plan.added):
@@ -77,17 +90,16 @@ class AskedTier:
         else:
             assert self.asked is not None
             self.full, self.asked = (*self.full, self.asked), plan.following
-        taken = response.request.headers.get("x-stainless-retry-count", "0")
-        raise TierFull(int(taken) if taken.isdecimal() else 0)
+        raise TierUnavailableError(retries_taken)
 
-    def fallen(self, client: Any, observation: Any, options: Any, full: TierFull) -> Any:
+    def fallen(self, client: Any, observation: Any, options: Any, unavailable: TierUnavailableError) -> Any:
         """The options of the call at its next tier: as many retries are left as there were."""
         observation.next_kind = "plain"
         said = f"asked for {self.asked!r}" if self.asked is not None else "asked for none"
         why = "has no capacity" if self.full else "is refused to this key"
         observation.changes = (*observation.changes, f"{said}, because the tier {self._plan.added!r} {why}")
         most = options.max_retries if isinstance(options.max_retries, int) else client.max_retries
-        changes = {"json_data": self._body(options.json_data), "max_retries": max(0, most - full.retries_taken)}
+        changes = {"json_data": self._body(options.json_data), "max_retries": max(0, most - unavailable.retries_taken)}
         plan = self._plan
         if plan.timeout_s is not None and options.timeout == openai.Timeout(
             plan.timeout_s, connect=openai.DEFAULT_TIMEOUT.connect

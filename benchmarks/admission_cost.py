@@ -17,11 +17,13 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns, sleep
+from fastlane.engine.drivers import async_run, run
 from fastlane.plays.urgency.admission import AdmissionSettings, Gate, gate_of
 from fastlane.providers import facts_named
 from fastlane.records.urgency import Level
@@ -38,6 +40,7 @@ _HEADERS = {
     "x-ratelimit-reset-tokens": "3ms",
 }
 _FACTS = facts_named("openai").rate_limits
+_HTTP: Any = SimpleNamespace(is_closed=False)
 _ARMS = ("gate", "untold", "semaphore", "nothing")
 _numbers = count()
 
@@ -56,10 +59,11 @@ def _call_of_threads(arm: str) -> Callable[[int], None]:
         gate, headers = _gate(), _HEADERS if arm == "gate" else {}
 
         def through(number: int) -> None:
-            permit = gate.enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
-            permit.answered(200, headers)
+            slot = gate.slot(_level(number), _SETTINGS, tokens=500, max_wait_s=600.0)
+            run(slot.acquire(_HTTP))
+            slot.answered(200, headers)
             sleep(0)
-            permit.leave(tokens=400)
+            slot.release(tokens=400, failed=False)
 
         return through
     semaphore = threading.Semaphore(_PLACES)
@@ -101,10 +105,11 @@ def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
         gate, headers = _gate(), _HEADERS if arm == "gate" else {}
 
         async def through(number: int) -> None:
-            permit = await gate.async_enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
-            permit.answered(200, headers)
+            slot = gate.slot(_level(number), _SETTINGS, tokens=500, max_wait_s=600.0)
+            await async_run(slot.acquire(_HTTP))
+            slot.answered(200, headers)
             await asyncio.sleep(0)
-            permit.leave(tokens=400)
+            slot.release(tokens=400, failed=False)
 
         return through
     semaphore = asyncio.Semaphore(_PLACES)
@@ -137,9 +142,10 @@ def _free_us(calls: int) -> float:
     gate = _gate()
     started = cpu_ns()
     for _ in range(calls):
-        permit = gate.enter("interactive", _SETTINGS, tokens=500, most_wait_s=600.0)
-        permit.answered(200, _HEADERS)
-        permit.leave(tokens=400)
+        slot = gate.slot("interactive", _SETTINGS, tokens=500, max_wait_s=600.0)
+        run(slot.acquire(_HTTP))
+        slot.answered(200, _HEADERS)
+        slot.release(tokens=400, failed=False)
     return (cpu_ns() - started) / 1e3 / calls
 
 

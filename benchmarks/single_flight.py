@@ -1,10 +1,10 @@
 """Two hundred identical calls at once, sent once: `Urgency(single_flight=True)`, and what a call costs that shares.
 
 Two hundred callers of the embedded provider, over real TLS and HTTP/2, ask for the same with a temperature of 0, from
-as many threads and from as many tasks of one event loop, whole answers and streams of 100 events a second; the provider
-takes its time before it begins, so that the last one comes while the request is under way. `requests` is the most that
+as many threads and from as many tasks of one event loop; the provider takes its time before it begins, so that the last
+one comes while the request is under way. `requests` is the most that
 the provider's own log tells of for one round, and `unequal_answers` how many of all answers differ from the first of
-their round, chunk by chunk. Each round is followed, or by turns preceded, by one in which each call is sent itself
+their round. Each round is followed, or by turns preceded, by one in which each call is sent itself
 (`Urgency()` without the setting). Inside the CPU figures: all of this process, from the first call of a round to its
 last answer, over the number of calls: medians of the rounds, and of the ratios of their pairs. Outside: the provider,
 which is a process of its own, and starting the threads.
@@ -27,20 +27,19 @@ from fastlane._clock import cpu_ns
 from fastlane.emulator import Emulator
 
 _CALLERS = 200
-_EVENTS = 100
-_TOKEN_MS = 10
+_TOKENS = 100
 _MESSAGES: list[Any] = [{"role": "user", "content": "Which rivers of Europe are longer than a thousand kilometres?"}]
 _ARMS = ("shared", "own")
-_Round = Callable[[str, bool, int], list[Any]]
+_Round = Callable[[str, int], list[Any]]
 
 
-def _asked(stream: bool, prefill_ms: float) -> dict[str, Any]:
+def _asked(prefill_ms: float) -> dict[str, Any]:
     wishes = {
         "x-emulator-prefill-ms": str(prefill_ms),
-        "x-emulator-token-ms": str(_TOKEN_MS if prefill_ms else 0),
-        "x-emulator-output-tokens": str(_EVENTS),
+        "x-emulator-token-ms": "0",
+        "x-emulator-output-tokens": str(_TOKENS),
     }
-    return {"model": MODEL, "messages": _MESSAGES, "temperature": 0, "stream": stream, "extra_headers": wishes}
+    return {"model": MODEL, "messages": _MESSAGES, "temperature": 0, "extra_headers": wishes}
 
 
 def _plays(arm: str) -> list[Any]:
@@ -66,14 +65,13 @@ class _Callers:
             self._loop.run_until_complete(async_client.close())
         self._loop.close()
 
-    def threads(self, arm: str, stream: bool, callers: int) -> list[Any]:
-        client, asked, answers = self._clients[arm], _asked(stream, self._prefill_ms), list[Any]()
+    def threads(self, arm: str, callers: int) -> list[Any]:
+        client, asked, answers = self._clients[arm], _asked(self._prefill_ms), list[Any]()
         ready = threading.Barrier(callers + 1)
 
         def call() -> None:
             ready.wait()
-            made: Any = client.chat.completions.create(**asked)
-            answers.append(list(made) if stream else made)
+            answers.append(client.chat.completions.create(**asked))
 
         threads = [threading.Thread(target=call) for _ in range(callers)]
         for thread in threads:
@@ -85,12 +83,11 @@ class _Callers:
         self.cpu_us = (cpu_ns() - started) / callers / 1e3
         return answers
 
-    def tasks(self, arm: str, stream: bool, callers: int) -> list[Any]:
-        client, asked = self._async[arm], _asked(stream, self._prefill_ms)
+    def tasks(self, arm: str, callers: int) -> list[Any]:
+        client, asked = self._async[arm], _asked(self._prefill_ms)
 
         async def call() -> Any:
-            made: Any = await client.chat.completions.create(**asked)
-            return [event async for event in made] if stream else made
+            return await client.chat.completions.create(**asked)
 
         async def every() -> list[Any]:
             started = cpu_ns()
@@ -101,26 +98,22 @@ class _Callers:
         return self._loop.run_until_complete(every())
 
 
-def _plain(answer: Any) -> Any:
-    return [event.model_dump() for event in answer] if isinstance(answer, list) else answer.model_dump()
-
-
 def _pairs(
-    provider: Emulator, callers: _Callers, way: _Round, stream: bool, rounds: int, told: dict[str, int]
+    provider: Emulator, callers: _Callers, make: _Round, rounds: int, told: dict[str, int]
 ) -> dict[str, list[float]]:
     """CPU microseconds a call, of each round of both arms."""
     taken: dict[str, list[float]] = {arm: [] for arm in _ARMS}
     for arm in _ARMS:
-        way(arm, stream, 8)  # connections, and what is loaded with the first call
+        make(arm, 8)  # connections, and what is loaded with the first call
     for number in range(rounds):
         for arm in _ARMS if number % 2 else reversed(_ARMS):
             provider.clear()
-            answers = way(arm, stream, _CALLERS)
+            answers = make(arm, _CALLERS)
             taken[arm].append(callers.cpu_us)
             if arm == "shared":
                 told["requests"] = max(told["requests"], len(provider.log()))
-                first = _plain(answers[0])
-                told["unequal"] += sum(_plain(answer) != first for answer in answers)
+                first = answers[0].model_dump()
+                told["unequal"] += sum(answer.model_dump() != first for answer in answers)
             if len(answers) != _CALLERS:
                 raise RuntimeError(f"{_CALLERS - len(answers)} calls failed")
     return taken
@@ -130,11 +123,11 @@ def _alone(provider: Emulator, calls: int) -> dict[str, float]:
     """CPU microseconds that the setting adds to a call that nobody shares."""
     callers, added = _Callers(provider, 0), {}
     try:
-        for name, way in (("threads", callers.threads), ("tasks", callers.tasks)):
+        for name, make in (("threads", callers.threads), ("tasks", callers.tasks)):
             found: dict[str, list[float]] = {arm: [] for arm in _ARMS}
             for number in range(calls):
                 for arm in _ARMS if number % 2 else reversed(_ARMS):
-                    way(arm, False, 1)
+                    make(arm, 1)
                     found[arm].append(callers.cpu_us)
             added[name] = median(
                 [shared - own for shared, own in zip(found["shared"], found["own"], strict=True)]
@@ -149,14 +142,13 @@ def _measure(quick: bool) -> Report:
     with provider_on_another_core() as (provider, pinned):
         callers = _Callers(provider, 1_500)
         try:
-            for name, way in (("threads", callers.threads), ("tasks", callers.tasks)):
-                for kind, stream in (("whole", False), ("stream", True)):
-                    taken = _pairs(provider, callers, way, stream, rounds, told)
-                    for arm in _ARMS:
-                        figures[f"{name}_{kind}_{arm}_cpu_us"] = median(taken[arm]).value
-                    figures[f"{name}_{kind}_cpu_ratio"] = median(
-                        [shared / own for shared, own in zip(taken["shared"], taken["own"], strict=True)]
-                    ).value
+            for name, make in (("threads", callers.threads), ("tasks", callers.tasks)):
+                taken = _pairs(provider, callers, make, rounds, told)
+                for arm in _ARMS:
+                    figures[f"{name}_whole_{arm}_cpu_us"] = median(taken[arm]).value
+                figures[f"{name}_whole_cpu_ratio"] = median(
+                    [shared / own for shared, own in zip(taken["shared"], taken["own"], strict=True)]
+                ).value
         finally:
             callers.close()
         for name, added_us in _alone(provider, 40 if quick else 200).items():
@@ -168,7 +160,7 @@ def _measure(quick: bool) -> Report:
             Reach(figure="requests", op="==", target=1),
             Reach(figure="unequal_answers", op="==", target=0),
         ),
-        conditions={"callers": _CALLERS, "events of a stream": _EVENTS, "rounds": rounds, "cores": pinned},
+        conditions={"callers": _CALLERS, "tokens": _TOKENS, "rounds": rounds, "cores": pinned},
     )
 
 

@@ -35,7 +35,7 @@ from ..compat.retry import (
     process_with_openai,
 )
 from ..compat.send import layers_to_pass
-from .effects import Await, Compute, Either, Flow, Run, Send
+from .effects import Await, Compute, Flow, Send
 from .refused_fields import without_refused
 from .session import NO_SESSIONS, SendAttempt
 from .shell import Shell

@@ -19,7 +19,7 @@ from .._clock import now_ns
 from ..compat.send import async_send, send
 from ..transport.protocols.exchange import PATIENCE, Patience
 from .closing import until_closed
-from .effects import Acquire, Await, Close, Compute, Either, Flow, Next, Race, Racer, ReadBody, Send, Sleep
+from .effects import Acquire, Await, Close, Compute, Flow, Next, Race, Racer, ReadBody, Send, Sleep
 from .flow_log import log, logged
 from .race import async_run_race, run_race
 
@@ -198,14 +198,6 @@ def _limiter_of_loop() -> Any:
     return RunVar[Any]("fastlane_compute_threads")
 
 
-def _either(effect: Either) -> Any:
-    return effect.sync(run)
-
-
-async def _async_either(effect: Either) -> Any:
-    return await effect.asynchronous(async_run)
-
-
 def _race(effect: Race) -> Any:
     return run_race(effect, run)
 
@@ -218,11 +210,11 @@ _Actions = Mapping[type, Callable[[Any], Any]]
 
 _ACTIONS: _Actions = {
     Send: _send, ReadBody: _read, Next: _next, Close: _close, Sleep: _sleep, Acquire: _acquire,
-    Compute: _compute, Either: _either, Race: _race,
+    Compute: _compute, Race: _race,
 }  # fmt: skip
 _ASYNC_ACTIONS: _Actions = {
     Send: _async_send, ReadBody: _async_read, Next: _async_next, Close: _async_close, Sleep: _async_sleep,
-    Acquire: _async_acquire, Compute: _async_compute, Await: _await, Either: _async_either, Race: _async_race,
+    Acquire: _async_acquire, Compute: _async_compute, Await: _await, Race: _async_race,
 }  # fmt: skip
 
 
@@ -245,8 +237,6 @@ class _RacerActions(dict[type, Callable[[Any], Any]]):
                 return _sleep(effect, racer)
             if kind is Acquire:
                 return _acquire(effect, racer)
-            if kind is Either:
-                return effect.sync(lambda flow: run(flow, racer))
             if kind is Send:
                 racer.waits(_patience_of(effect.request).give_up)
             return _ACTIONS[kind](effect)
@@ -266,8 +256,6 @@ class _AsyncRacerActions(_RacerActions):
                 return await _async_sleep(effect, racer)
             if kind is Acquire:
                 return await _async_acquire(effect, racer)
-            if kind is Either:
-                return await effect.asynchronous(lambda flow: async_run(flow, racer))
             if kind is Send:
                 racer.waits(_patience_of(effect.request).give_up)
             return await _ASYNC_ACTIONS[kind](effect)

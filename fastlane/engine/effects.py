@@ -112,17 +112,6 @@ class Compute:
 Flow = Generator[Any, Any, Any]
 """A generator of effects. Returns the result."""
 
-Run = Callable[[Flow], Any]
-"""Runs a flow with the driver that performs an effect; with an async driver its result has to be awaited."""
-
-
-@dataclass(slots=True)
-class Either:
-    """Do what is written once for threads and once for tasks; the second is awaited."""
-
-    sync: Callable[[Run], Any]
-    asynchronous: Callable[[Run], Awaitable[Any]]
-
 
 class Cancelled(BaseException):
     """Thrown into the flow that has lost a race. Not an Exception, so that no play takes it for a failure."""

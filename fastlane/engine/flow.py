@@ -4,7 +4,7 @@ run_call                        observe and report; `around_call` of each sessio
   send_to_upstreams             failover and hedging
     send_again_where_refused    `plan` of each session; again where a session takes back what the provider refuses
       ask_until_valid           ask again while the answer is not valid
-        send_with_slot          a slot of the limiter; another service tier where one is full
+        send_at_tiers           another service tier where one is full
           send_planned          take back the fields that the provider refuses
             attempt_with_retries    openai's rules (`compat.retry`)
               send_attempt      `around_attempt` of each session; what the response has to go through
@@ -147,7 +147,7 @@ def send_again_where_refused(state: CallState, options: Any) -> Flow:
 def send_call(state: CallState, options: Any) -> Flow:
     """Send a planned call to one upstream. Returns a Reply."""
     observation = state.observation
-    send = send_planned if observation.urgent is None else send_with_slot
+    send = send_planned if observation.urgent is None else send_at_tiers
     if observation.guard is None:
         return send(state, options)
     from .guarding import ask_until_valid
@@ -155,8 +155,8 @@ def send_call(state: CallState, options: Any) -> Flow:
     return ask_until_valid(observation, options, partial(send, state), observation.guard)
 
 
-def send_with_slot(state: CallState, options: Any) -> Flow:
-    """Send a call once it has a slot, at a service tier that has capacity."""
+def send_at_tiers(state: CallState, options: Any) -> Flow:
+    """Send a call at a service tier that has capacity."""
     urgent = state.observation.urgent
     assert urgent is not None
     return urgent.around_call(state.client, partial(send_planned, state))(options)

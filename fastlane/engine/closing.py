@@ -39,7 +39,7 @@ class until_closed:  # noqa: N801 - a block, not a thing
     def __enter__(self) -> None:
         _waiting[self._ref] = id(self._http)
         # A client is closed first, and those who wait are called off afterwards.
-        if self._http.is_closed:
+        if self._http is not None and self._http.is_closed:
             self._wait.call_off()
 
     def __exit__(

@@ -133,7 +133,7 @@ def _sleep(effect: Sleep, racer: Racer | None = None) -> None:
 
 
 async def _async_sleep(effect: Sleep, racer: Racer | None = None) -> None:
-    if effect.http.is_closed:
+    if effect.http is not None and effect.http.is_closed:
         return
     with anyio.CancelScope() as scope:
         pause = TaskPause(scope)
@@ -171,7 +171,7 @@ async def _async_acquire(effect: Acquire, racer: Racer | None = None) -> bool:
 def _granted(effect: Acquire) -> bool:
     if effect.ticket.is_granted:
         return True
-    if effect.http.is_closed:
+    if effect.http is not None and effect.http.is_closed:
         return False
     raise TimeoutError(f"No slot was free within {effect.timeout_s} s")
 

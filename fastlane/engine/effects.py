@@ -60,6 +60,7 @@ class Sleep:
     """Wait for some seconds, or until the HTTP client is closed."""
 
     http: Any
+    """The HTTP client whose closing ends the wait; None: nothing else ends it."""
     seconds: float
     sleep: Callable[[float], Any] | None = None
     """The function that somebody has put in the place of the standard one; None without that."""
@@ -90,6 +91,7 @@ class Acquire:
     """
 
     http: Any
+    """The HTTP client whose closing ends the wait; None: nothing else ends it."""
     ticket: Ticket
     timeout_s: float | None = None
     """Seconds; None for no limit, 0 to take only what is free now."""

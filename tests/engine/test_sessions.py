@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from fastlane import Call, Connection, Play, Stage
-from fastlane.engine.effects import Acquire
+from fastlane.engine.effects import Acquire, Sleep
 from fastlane.engine.session import STOP, Session
 from fastlane.records.section import RecordSection
 from tests.call_peer import JSON, CallPeer, Reply, async_ours, ours
@@ -337,3 +337,33 @@ def test_a_hook_that_raises_is_left_out_and_logged(
     assert answer.choices[0].message.content == "Rhine"
     assert client.last_call.outcome == "completed"
     assert f"Broken raised ValueError in {hook}" in caplog.text
+
+
+@dataclass(frozen=True)
+class Pausing(Play):
+    """Waits after an error of the provider, and sends the call again."""
+
+    def open(self, call: Call) -> Session | None:
+        return PausingSession()
+
+
+class PausingSession(Session):
+    def around_call(self, send: Any) -> Any:
+        def again(call: Call) -> Any:
+            try:
+                return (yield from send(call))
+            except openai.InternalServerError:
+                yield Sleep(None, 0.001)
+                return (yield from send(call))
+
+        return again
+
+
+def test_around_call_sleeps_and_sends_again(one_peer: CallPeer, kind: str) -> None:
+    failed = Reply(500, (JSON, ("x-should-retry", "false")), b"{}")
+    one_peer.replies[:] = [failed]
+
+    answer, client = asked(one_peer, kind, Pausing())
+
+    assert answer.choices[0].message.content == "Rhine"
+    assert [attempt.status_code for attempt in client.last_call.attempts] == [500, 200]

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..plays.bounded_output.outputs._guard import Guard
     from ..plays.prompt_cache.prefixes._account import PromptAccount
     from ..plays.request_encoding._sending import Sending
-    from ..plays.urgency.session import UrgencySession
     from ..protocol.provider_times import TimesSaid
     from ..records.listeners import AssignedArm, CallTrace
     from ..records.section import RecordSection
@@ -110,7 +109,7 @@ class ObservedAttempts:
         self._ends: tuple[Callable[[str], None], ...] = ()
         self.urgency: Level | None = None if beside is None else beside.urgency
         """How urgent the application says that it is; None where it has not said."""
-        self.urgent: UrgencySession | None = None
+        self.urgent: Any = None
         """Brings the call to its place, and gives that back; None where no play asks for that."""
         self.optional: tuple[str, ...] = ()
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""

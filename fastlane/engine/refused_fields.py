@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import openai
 
@@ -13,10 +13,6 @@ from .._clock import now_ns
 from ..compat.call_options import changed_options
 from ..compat.types import FinalRequestOptions
 from ..knowledge.table import Table
-
-if TYPE_CHECKING:
-    from .observation import Observation
-
 
 REFUSED_FOR_NS = 3_600 * 10**9
 """How long a field is left out once a provider has refused it: an hour. Then it is sent again."""
@@ -61,7 +57,7 @@ refusals = Refusals()
 
 
 def without_refused(
-    client: Any, observation: Observation, options: FinalRequestOptions, error: openai.APIStatusError
+    client: Any, observation: Any, options: FinalRequestOptions, error: openai.APIStatusError
 ) -> FinalRequestOptions | None:
     """Return the options of a call without the fields that plays added and the error names; None where it names none.
 

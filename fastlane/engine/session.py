@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ..records.usage import Usage
     from .call import Call
     from .effects import Flow
-    from .observation import Observation
     from .pipeline import Pipeline
     from .play import Play
 
@@ -72,7 +71,7 @@ class Session:
 class CallOutcome:
     """How a call has ended."""
 
-    def __init__(self, observation: Observation) -> None:
+    def __init__(self, observation: Any) -> None:
         self._observation = observation
 
     @property
@@ -159,7 +158,7 @@ class Sessions:
         """Return what looks at the events of the stream."""
         return tuple([_Watcher(session) for _, session in self.having("on_event")]) if self._opened else ()
 
-    def close(self, observation: Observation, *, quietly: bool) -> tuple[RecordSection, ...]:
+    def close(self, observation: Any, *, quietly: bool) -> tuple[RecordSection, ...]:
         """Close the sessions. Returns their sections of the record."""
         sections = []
         for play, session in self.having("close"):

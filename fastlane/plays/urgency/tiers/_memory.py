@@ -15,9 +15,9 @@ from ._plan import UrgencyPlan
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
-    from fastlane.plays import Urgency
 
     from ..admission import Gate
+    from ..play import Urgency
 
 
 class Memory:

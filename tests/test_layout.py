@@ -106,6 +106,34 @@ def no_part_of_the_package_imports_its_root(root: Path) -> list[str]:
     return found
 
 
+def import_graph(root: Path) -> dict[str, set[str]]:
+    """What each module of the package imports, type-only imports and imports inside functions included."""
+    files = {
+        ".".join((path.parent if path.name == "__init__.py" else path.with_suffix("")).relative_to(root).parts): path
+        for path in modules(root, "fastlane")
+    }
+    graph = {}
+    for name, path in files.items():
+        imported = set(imported_names(path, ".".join(path.relative_to(root).parent.parts))) & files.keys() - {name}
+        # `from .package import module` needs the module, and not what else stands in the package.
+        graph[name] = {one for one in imported if not any(other.startswith(f"{one}.") for other in imported)}
+    return graph
+
+
+def no_more_than_five_modules_import_each_other(root: Path) -> list[str]:
+    graph = import_graph(root)
+    reached: dict[str, set[str]] = {}
+    for name in graph:
+        seen, waiting = set[str](), [name]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[name] = seen
+    knots = {frozenset(one for one in reached[name] if name in reached[one]) for name in graph}
+    return [", ".join(sorted(knot)) for knot in knots if len(knot) > 5]
+
+
 def every_module_says_in_one_sentence_what_it_is_responsible_for(root: Path) -> list[str]:
     found = []
     for path in modules(root):
@@ -260,6 +288,7 @@ CHECKS: tuple[Check, ...] = (
     no_play_imports_another,
     no_text_names_a_module_of_a_layer_above,
     no_part_of_the_package_imports_its_root,
+    no_more_than_five_modules_import_each_other,
     every_module_says_in_one_sentence_what_it_is_responsible_for,
     one_clock,
     no_code_asks_which_provider_it_is,
@@ -310,6 +339,9 @@ BROKEN: dict[Check, dict[str, str]] = {
     no_part_of_the_package_imports_its_root: {
         "fastlane/client/clients.py": "from .. import OpenAI",
         "pyproject.toml": CONTRACT,
+    },
+    no_more_than_five_modules_import_each_other: {
+        f"fastlane/engine/step_{number}.py": f"from . import step_{(number + 1) % 6}" for number in range(6)
     },
     every_module_says_in_one_sentence_what_it_is_responsible_for: {"fastlane/engine/call.py": '"""No sentence"""'},
     one_clock: {"fastlane/engine/call.py": "def late() -> None:\n    from time import monotonic\n"},

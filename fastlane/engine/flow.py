@@ -159,7 +159,8 @@ def send_at_tiers(state: CallState, options: Any) -> Flow:
     """Send a call at a service tier that has capacity."""
     urgent = state.observation.urgent
     assert urgent is not None
-    return urgent.around_call(state.client, partial(send_planned, state))(options)
+    send: Callable[[Any], Flow] = urgent.around_call(state.client, partial(send_planned, state))
+    return send(options)
 
 
 def send_planned(state: CallState, options: Any) -> Flow:

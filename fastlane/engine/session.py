@@ -77,22 +77,26 @@ class CallOutcome:
     @property
     def ending(self) -> str:
         """The word of `fastlane.Outcome`, such as "completed" or "failed"."""
-        return self._observation.outcome or "failed"
+        ending: str = self._observation.outcome or "failed"
+        return ending
 
     @property
     def error(self) -> str | None:
         """The class name of the error that the caller got."""
-        return self._observation.error
+        error: str | None = self._observation.error
+        return error
 
     @property
     def usage(self) -> Usage:
         """The tokens that the provider counted."""
-        return self._observation.usage
+        usage: Usage = self._observation.usage
+        return usage
 
     @property
     def record(self) -> CallRecord:
         """The record of the call, without the sections of sessions. It is made when it is asked for."""
-        return self._observation.record_without_sections()
+        record: CallRecord = self._observation.record_without_sections()
+        return record
 
 
 @lru_cache(maxsize=256)  # an application's classes come and go

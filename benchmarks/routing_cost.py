@@ -29,11 +29,9 @@ from fastlane.engine.call import Call
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.routing._memory import Memory
-from fastlane.plays.routing._plan import RoutePlan
 from fastlane.plays.routing._question import Question, Way
 from fastlane.plays.routing.catalog._models import Catalog, CatalogModel
 from fastlane.plays.routing.catalog._scores import Scoreboard
-from fastlane.plays.routing.upstreams import Upstreams
 from fastlane.providers import facts_named
 from fastlane.transport.pool.pool import Outlook
 
@@ -121,7 +119,6 @@ def _decide_us(memory: Memory, questions: Sequence[Question], batches: int) -> f
 def _plan_us(batches: int) -> float:
     """The whole plan of the play."""
     play, facts, numbers = Routing(_catalog()), facts_named("openai"), count()
-    upstreams = Upstreams(outlook=lambda _: _OUTLOOK, missing_key=lambda _: None)
     asked = [{"role": "user" if at % 2 else "assistant", "content": f"{at} " + "as they say " * 38} for at in range(8)]
     body = {"model": "fastlane/auto", "messages": asked, "stream": True}
     taken = []
@@ -134,17 +131,15 @@ def _plan_us(batches: int) -> float:
                 body=body,
                 stream=True,
                 facts=facts,
-                data={Upstreams: upstreams},
                 issued_ns=(1 + number) * _S,
             )
             for _ in range(_BATCH)
         ]
         started = thread_cpu_ns()
         for call in calls:
-            planned = play.plan(call)
+            plan = play.decide(call, facts=facts, outlook=lambda _: _OUTLOOK, missing_key=lambda _: None)
         taken.append((thread_cpu_ns() - started) / _BATCH / 1e3)
-        found = planned.get(RoutePlan)
-        if found is None or len(found.steps) != _MODELS:
+        if len(plan.steps) != _MODELS:
             raise RuntimeError("the plan does not rank all models")
     return median(taken).value
 

@@ -17,7 +17,7 @@ import openai
 
 from .._clock import now_ns
 from ..compat.types import RAW_RESPONSE_HEADER
-from ..engine.attempts._failures import rest_of
+from ..engine.upstream_failures import rest_of
 from ..plays.urgency.levels import urgency
 from ._errors import LeaseLostError, StorageError
 from ._jobs import Group, Job, JobBody, Outcome

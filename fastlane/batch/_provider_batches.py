@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import openai
 
 from ..compat.clients import idempotency_header_of
-from ..engine.attempts._failures import rest_of
+from ..engine.upstream_failures import rest_of
 from ._packing import BatchMode
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ class Attempt:
 class Reply:
     """A response whose head has arrived, and the attempt that it answers."""
 
-    __slots__ = ("_ends", "_observation", "attempt", "cast_to", "response", "result")
+    __slots__ = ("_ends", "attempt", "cast_to", "observation", "response", "result")
 
     def __init__(self, attempt: Attempt | None, response: Any, observation: Any) -> None:
         self.attempt = attempt
@@ -84,7 +84,7 @@ class Reply:
         self.result: Any = None
         """What the caller gets; known once the attempt is over."""
         self.cast_to: Any = None
-        self._observation = observation
+        self.observation = observation
         self._ends: list[Callable[[str], None]] = []
 
     @property
@@ -98,7 +98,7 @@ class Reply:
             function("completed")
             return
         if not self._ends:
-            self._observation.on_end(self.end)
+            self.observation.on_end(self.end)
         self._ends.append(function)
 
     def end(self, outcome: str) -> None:

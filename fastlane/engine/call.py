@@ -47,6 +47,11 @@ class Call:
     """Names of the body's fields that the caller gave by `extra_body`."""
     written: bytes | None = None
     """The body as it would be sent if nothing changed it, where that has been written already."""
+    upstream: Any = None
+    """Where it is sent: an `engine.upstream_attempt.UpstreamAttempt`, for plays that send it to several upstreams, or
+    more than once (`Play.routes`, `Play.may_duplicate`)."""
+    streams_for: str | None = None
+    """The play that wants to see the first token: an answer that the caller does not stream is streamed to us."""
     urgency: Level | None = None
     """How urgent the application says that it is; None where it has not said."""
     data: Mapping[type, Any] = field(default_factory=dict)

@@ -12,16 +12,16 @@ from .effects import Close, Flow
 from .peek import peek
 
 if TYPE_CHECKING:
-    from .attempts._leg import Leg
     from .observation import Observation
+    from .upstream_attempt import UpstreamAttempt
 
 
-def until_ns_of(leg: Leg) -> int | None:
+def until_ns_of(upstream: UpstreamAttempt) -> int | None:
     """When the async driver has to end an attempt. None where fastlane's transport does so."""
-    until_ns = leg.patience.until_ns
-    if until_ns is None or not leg.client._asynchronous:
+    until_ns = upstream.patience.until_ns
+    if until_ns is None or not upstream.client._asynchronous:
         return None
-    return None if leg.observation.transport == "fastlane" and is_asyncio() else until_ns
+    return None if upstream.observation.transport == "fastlane" and is_asyncio() else until_ns
 
 
 def is_asyncio() -> bool:
@@ -33,12 +33,11 @@ def is_asyncio() -> bool:
     return True
 
 
-def send_until_content(leg: Leg, observation: Observation, send: Flow, *, is_unread: bool) -> Flow:
-    """Send an attempt, and wait for its first content. Returns the response. Raises Left where the attempt ends here.
+def send_until_content(upstream: UpstreamAttempt, observation: Observation, send: Flow, *, is_unread: bool) -> Flow:
+    """Send an attempt, and wait for its first content. Returns the response.
 
-    `is_unread`: the body of the response is unread.
+    `is_unread`: its body is unread. Raises UpstreamFailed where the attempt at this upstream ends.
     """
-    leg.check()
     is_answered = False
     response: Any = None
     try:
@@ -50,31 +49,31 @@ def send_until_content(leg: Leg, observation: Observation, send: Flow, *, is_unr
             verdict = yield from peek(
                 response,
                 observation.endpoint,
-                asynchronous=leg.client._asynchronous,
-                until_ns=until_ns_of(leg),
+                asynchronous=upstream.client._asynchronous,
+                until_ns=until_ns_of(upstream),
             )
         else:
             verdict = _verdict_of_whole(response, observation.endpoint)
     except Exception as error:
-        left = leg.left_by(error)
-        if left is None and is_answered and not leg.may_leave:
+        failed = upstream.failure(error)
+        if failed is None and is_answered and not upstream.may_leave:
             # It was begun, and may be billed: the application sees it break, as the stock client has it. openai's loop
             # would try it again.
             error.with_traceback(None)  # it leads to the answer, which has the error to raise
             return response
         if is_answered:
             yield Close(response)
-        if left is None:
+        if failed is None:
             raise
         observation.attempt_failed(error)
         try:
-            raise left from None
+            raise failed from None
         finally:
-            del left  # whose traceback leads here
+            del failed  # whose traceback leads here
     try:
         if verdict in ("empty", "error") or (verdict == "unknown" and is_unread and _is_a_page(response)):
-            leg.no_content("empty" if verdict == "empty" else "server")
-        leg.claim()
+            upstream.no_content("empty" if verdict == "empty" else "server")
+        upstream.claim()
     except BaseException:
         if is_unread:
             yield Close(response)

@@ -1,7 +1,7 @@
 """One call, from its options to its result. Written once, for sync and async clients.
 
 run_call                        observe and report; `around_call` of each session, outermost first
-  send_to_upstreams             failover and hedging
+  send_to_upstream              to the client's own upstream, or to the one that a session names
     send_again_where_refused    `plan` of each session; again where a session takes back what the provider refuses
       ask_until_valid           ask again while the answer is not valid
         send_at_tiers           another service tier where one is full
@@ -35,20 +35,21 @@ from ..compat.retry import (
     process_with_openai,
 )
 from ..compat.send import layers_to_pass
+from ..errors import CallRefusedError
 from .effects import Await, Compute, Flow, Send
 from .refused_fields import without_refused
 from .session import NO_SESSIONS, SendAttempt
 from .shell import Shell
 from .traced import answered, around_attempt, head_came, quietly
+from .upstream_failures import UpstreamFailed, as_openai_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..records.attempts import Form
-    from .attempts._journey import Journey
-    from .attempts._leg import Leg
     from .call import Call
     from .observation import Observation
+    from .upstream_attempt import UpstreamAttempt, UpstreamAttempts
 
 # Statuses by which a provider refuses a request for what it contains.
 _REFUSALS = frozenset({400, 413, 415, 422})
@@ -68,9 +69,12 @@ class CallState:
     stream_cls: Any
     observation: Observation
 
-    def at(self, leg: Leg) -> CallState:
+    upstream: UpstreamAttempt | None = None
+    """Where it is sent, if plays may send it to several upstreams, or more than once."""
+
+    def at(self, upstream: UpstreamAttempt) -> CallState:
         """Copy the state, for another upstream."""
-        return replace(self, client=leg.client, observation=leg.observation)
+        return replace(self, client=upstream.client, observation=upstream.observation, upstream=upstream)
 
 
 def run_call(state: CallState, options: Any) -> Flow:
@@ -80,7 +84,7 @@ def run_call(state: CallState, options: Any) -> Flow:
         if shell.pipeline.opens_sessions:
             reply = yield from _send_in_sessions(state, options)
         else:
-            reply = yield from send_to_upstreams(state, options)
+            reply = yield from send_again_where_refused(state, options)
         result = reply.result
         shell.returned(state.observation, result)
     except BaseException as error:
@@ -94,39 +98,59 @@ def _send_in_sessions(state: CallState, options: Any) -> Flow:
     shell = state.client._fastlane
     call = shell.call_of(state.client, state.observation, options)
     if call is None:
-        return (yield from send_to_upstreams(state, options))
+        return (yield from send_again_where_refused(state, options))
     sessions = state.observation.sessions = shell.pipeline.open(call)
+    attempts: UpstreamAttempts | None = None
+    if sessions.need_upstream:
+        from .upstream_attempt import UpstreamAttempt
+
+        state.observation.count_all_attempts()
+        upstream = UpstreamAttempt(state.client, state.observation, options, call.body)
+        attempts, call = upstream.attempts, call.replaced(upstream=upstream)
 
     def send(changed: Call) -> Flow:
+        if changed.upstream is not None:
+            return send_to_upstream(state.at(changed.upstream), changed)
         if changed.body is call.body:
-            return send_to_upstreams(state, options)
-        return send_to_upstreams(state, changed_options(options, {"json_data": dict(changed.body), "extra_json": None}))
+            return send_again_where_refused(state, options)
+        return send_again_where_refused(state, _with_body(options, changed))
 
-    return (yield from sessions.wrap("around_call", send)(call))
-
-
-def send_to_upstreams(state: CallState, options: Any) -> Flow:
-    """Send a call to its upstream, or to those that it is routed to. Returns a Reply."""
-    if state.client._fastlane.pipeline.goes_several_ways:
-        from .attempts._journey import journey_of
-
-        journey = journey_of(state.client, state.observation, options)
-        if journey is not None:
-            return _send_on_journey(state, journey)
-    return send_again_where_refused(state, options)
-
-
-def _send_on_journey(state: CallState, journey: Journey) -> Flow:
-    from .failover import send_with_failover
-
-    leg: Leg | None = None
     try:
-        reply, leg = yield from send_with_failover(journey, lambda leg: send_call(state.at(leg), leg.options))
-        state.observation = journey.ended(leg)
+        reply: Reply = yield from sessions.wrap("around_call", send)(call)
     except BaseException:
-        state.observation = journey.ended(None) if leg is None else leg.observation
+        if attempts is not None:
+            state.observation = attempts.end(None)
         raise
+    if attempts is not None:
+        state.observation = attempts.end(reply.observation)
     return reply
+
+
+def _with_body(options: Any, call: Call) -> Any:
+    return changed_options(options, {"json_data": dict(call.body), "extra_json": None})
+
+
+def send_to_upstream(state: CallState, call: Call) -> Flow:
+    """Send a call to the upstream that it names. Returns a Reply; raises openai's errors."""
+    upstream = state.upstream
+    assert upstream is not None
+    options = upstream.options
+    if call.body is not upstream.body:
+        options = _with_body(options, call)
+    try:
+        return (yield from send_again_where_refused(state, options))
+    except UpstreamFailed as failed:
+        upstream.attempts.failed, upstream.why = upstream, failed.why
+        error, cause = as_openai_error(failed), failed.error
+    except Exception:
+        upstream.attempts.failed = upstream
+        raise
+    try:
+        if cause is None or cause is error:
+            raise error
+        raise error from cause
+    finally:
+        del error, cause  # their tracebacks refer to this frame
 
 
 def send_again_where_refused(state: CallState, options: Any) -> Flow:
@@ -159,6 +183,9 @@ def send_at_tiers(state: CallState, options: Any) -> Flow:
     """Send a call at a service tier that has capacity."""
     urgent = state.observation.urgent
     assert urgent is not None
+    upstream = state.upstream
+    if upstream is not None and upstream.must_not_wait and not urgent.try_acquire(state.client, options):
+        raise CallRefusedError("no slot was free")
     send: Callable[[Any], Flow] = urgent.around_call(state.client, partial(send_planned, state))
     return send(options)
 
@@ -197,9 +224,8 @@ def _send_attempt_of(state: CallState) -> SendAttempt:
 
 def pause(state: CallState, response: Any, seconds: float, pausing: Flow) -> Flow:
     """Pause before a retry. `response`: the one that was no success; None where none came."""
-    leg = state.observation.leg
-    if leg is not None:
-        leg.before_retry(response, seconds)
+    if state.upstream is not None:
+        state.upstream.before_retry(response, seconds)
     return pausing
 
 
@@ -251,14 +277,12 @@ def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
 
 
 def _send_head(state: CallState, is_unread: bool, attempt: Attempt) -> Flow:
-    leg, observation = state.observation.leg, state.observation
     sending = send_in_form(state, attempt, attempt.request, stream=is_unread)
-    if leg is None:
-        observation.check()
-        return (yield from sending)
+    if state.upstream is None:
+        return sending
     from .first_content import send_until_content
 
-    return (yield from send_until_content(leg, observation, sending, is_unread=is_unread))
+    return send_until_content(state.upstream, state.observation, sending, is_unread=is_unread)
 
 
 def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
@@ -304,13 +328,13 @@ def send_once(
     state: CallState, attempt: Attempt, request: Any, *, stream: bool, form: Form = "json", plain: bool = False
 ) -> Flow:
     """Send one HTTP request, its body written in `form`. Raises the HTTP library's errors."""
-    client, observation = state.client, state.observation
-    Shell.attach(observation, request, asynchronous=client._asynchronous, form=form, plain=plain)
-    until_ns = None
-    if observation.leg is not None:
+    client, observation, until_ns = state.client, state.observation, None
+    if state.upstream is not None:
         from .first_content import until_ns_of
 
-        until_ns = until_ns_of(observation.leg)
+        state.upstream.begin()
+        until_ns = until_ns_of(state.upstream)
+    Shell.attach(observation, request, asynchronous=client._asynchronous, form=form, plain=plain)
     try:
         layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
         with around_attempt(observation, attempt.http, request):

@@ -148,13 +148,6 @@ class Observation(ObservedAttempts):
             self.outcome = self.outcome or "abandoned"
             self._finish(later=True)
 
-    def check(self) -> None:
-        """Raise Left where the call has its answer by another way, and nothing more is to be sent by this one."""
-        if self._over and self._numbers is not None:
-            from .attempts._left import Left
-
-            raise Left("lost")
-
     def broken_off(self, error: BaseException) -> None:
         """The call ends with an error, wherever it came: even amid its end, as Ctrl-C may."""
         self.failed(error)
@@ -297,7 +290,7 @@ class Observation(ObservedAttempts):
         self._read_times()
         self._headers = self._body_error = self._encoded = self._issued = None
         self.watchers = ()
-        self.leg = self.collector = None
+        self.upstream = self.collector = None
         if self.guard is not None:
             # A record is remembered for long, and the guard holds the prompt and the answer.
             self.output = self.guard.record()

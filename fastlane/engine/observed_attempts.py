@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from ..protocol.provider_times import TimesSaid
     from ..records.listeners import AssignedArm, CallTrace
     from ..records.section import RecordSection
-    from .attempts._account import WayAccount
-    from .attempts._collector import Collector
-    from .attempts._leg import Leg
 
 
 class ObservedAttempts:
@@ -46,13 +43,13 @@ class ObservedAttempts:
 
     __slots__ = (
         "_action", "_body_error", "_doubted", "_encoded", "_ends", "_headers", "_is_first_way", "_issued", "_lock",
-        "_made", "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
+        "_made", "_number", "_numbers", "_over", "_usage", "action_path", "answer", "attempts", "before",
         "cached_path", "changes", "collector", "decoded", "ended_ns", "endpoint", "error", "exhausted",
-        "experiment", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind", "optional", "origin",
+        "experiment", "guard", "is_done", "is_final", "method", "model", "next_kind", "optional", "origin",
         "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes",
         "refused", "sections", "sending", "sessions", "started_ns", "started_wall_ns", "stream", "streaming",
-        "times_said", "trace", "transport", "urgency", "urgent", "validate_ended_ns", "validate_started_ns",
-        "watchers",
+        "times_said", "trace", "transport", "upstream", "urgency", "urgent", "validate_ended_ns",
+        "validate_started_ns", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -129,11 +126,9 @@ class ObservedAttempts:
         """Of the attempts of all of the call's ways; None where it has but one."""
         self.before: list[AttemptStamps] = []
         """Those of the call that went other ways, and did not bring its answer."""
-        self.leg: Leg | None = None
-        """Which of the call's ways this is; None where it has but one."""
-        self.account: WayAccount | None = None
-        """What the record will say of the choice of the model, and of a second attempt."""
-        self.collector: Collector | None = None
+        self.upstream: Any = None
+        """Its `UpstreamAttempt`; None unless plays may send it to several upstreams, or more than once."""
+        self.collector: Any = None
         """Puts a streamed answer together for an application that does not stream; None where nobody asks for that,
         or where `guard` does it."""
         self.is_final = False
@@ -222,8 +217,8 @@ class ObservedAttempts:
         self.attempts.append(attempt)
         return attempt
 
-    def goes_several_ways(self) -> None:
-        """The call may be sent to other upstreams, or twice: attempts are counted over all of its ways."""
+    def count_all_attempts(self) -> None:
+        """The call may be sent to several upstreams, or more than once: number the attempts of all."""
         self._numbers = count(2)
 
     def take_back(self, optional: tuple[str, ...], upstream: Upstream) -> None:
@@ -233,8 +228,8 @@ class ObservedAttempts:
         if self.prompt is not None:
             self.prompt.refused(optional)
         self.doubt(optional if self.urgent is None else self.urgent.took_back(optional), upstream)
-        if self.leg is not None and "stream" in optional:
-            self.leg.comes_at_once()
+        if self.upstream is not None and "stream" in optional:
+            self.upstream.comes_at_once()
 
     def doubt(self, fields: tuple[str, ...], upstream: Upstream) -> None:
         """An error names these fields: they were refused if the call succeeds without them."""

@@ -82,8 +82,7 @@ class Pipeline:
         self.fingerprint = tuple(repr(play) for play in self.plays)
         # What a play does not override is not called: an empty loop is the cheapest plan.
         planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
-        self._routers = [play for play in planners if play.routes]
-        self._planners = [play for play in planners if not play.routes]
+        self._planners = planners
         self._openers = sorted(_overriding(self.plays, "open"), key=lambda play: play.stage)
         self._watching = _overriding(self.plays, "watch")
         self._learners = _overriding(self.plays, "learn")
@@ -101,12 +100,8 @@ class Pipeline:
         self._logged: set[tuple[str, str]] = set()
         self._beside: tuple[Pipeline, ...] = ()
         self._companions: tuple[Play, ...] = ()
-        self.routes_calls = bool(self._routers)
+        self.routes_calls = any(play.routes for play in self._openers)
         """Whether a call may ask for a model to be chosen for it."""
-        self.hedges = any(play.may_duplicate for play in self._planners)
-        """Whether a call may be sent twice."""
-        self.goes_several_ways = self.routes_calls or self.hedges
-        """Whether a call may go to another upstream than its client's, or twice."""
         starts_over(self)
 
     def log_beside(self, other: Pipeline) -> None:
@@ -156,11 +151,15 @@ class Pipeline:
         self.report_abandoned(wait=True)
         return tuple([call.record() for call in tuple(self._calls)])
 
-    def route(self, call: Call) -> Call:
-        """Have it said which upstreams the call may go to."""
-        return self._planned(
-            call, [(play, play) for play in self._routers], passing=(CallRefusedError, ConfigurationError)
-        )
+    def encoded_share(self, origin: str, endpoint: str) -> float | None:
+        """Return the share of its bytes that a body has once it is encoded; None where no play encodes it."""
+        shares = (play.encoded_share(origin, endpoint) for play in self.plays if play.compresses_bodies)
+        return next((share for share in shares if share is not None), None)
+
+    @property
+    def checks_answers(self) -> bool:
+        """Whether a play checks answers against the schema of the call."""
+        return any(play.checks_answers for play in self.plays)
 
     def open(self, call: Call) -> Sessions:
         """Open the sessions of a call."""
@@ -184,18 +183,12 @@ class Pipeline:
         planners = [*zip(self._planners, self._planners, strict=True), *sessions.having("plan")]
         return self._planned(call, sorted(planners, key=lambda pair: pair[0].stage))
 
-    def _planned(
-        self,
-        call: Call,
-        planners: Iterable[tuple[Play, Any]],
-        *,
-        passing: tuple[type[Exception], ...] = (CallRefusedError,),
-    ) -> Call:
+    def _planned(self, call: Call, planners: Iterable[tuple[Play, Any]]) -> Call:
         for play, planner in planners:
             try:
                 call = _checked(play, call, planner.plan(call))
-            except passing:
-                raise  # which the play was asked for, or the call in the place of its model
+            except CallRefusedError:
+                raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call

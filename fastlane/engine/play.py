@@ -47,13 +47,12 @@ class Play:
     needs_facts: ClassVar[bool] = False
     """Whether `plan` looks at `call.facts`, which are then looked up."""
     routes: ClassVar[bool] = False
-    """Whether `plan` says which upstreams a call may go to: it is asked once, before all other plays,
-    and those plan the call anew for each upstream that it goes to."""
+    """Whether its sessions may send a call to other upstreams, by `call.upstream`, and `fastlane/auto` names them."""
     keeps_bodies: ClassVar[bool] = False
     """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
     before it was planned then still holds, and it is not written twice."""
     may_duplicate: ClassVar[bool] = False
-    """Whether it may have a call sent a second time while the first attempt is under way."""
+    """Whether its sessions may send a call a second time while the first attempt is under way."""
     compresses_bodies: ClassVar[bool] = False
     """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
 
@@ -69,6 +68,15 @@ class Play:
     def needs_transport(self) -> bool:
         """Whether some of it works only on connections of fastlane's transport: if others carry the calls, say so."""
         return False
+
+    @property
+    def checks_answers(self) -> bool:
+        """Whether it checks answers against the schema of the call, so that a provider need not."""
+        return False
+
+    def encoded_share(self, origin: str, endpoint: str) -> float | None:
+        """Return the share of its bytes that a body has once this play has encoded it; None where it does not."""
+        return None
 
     def open(self, call: Call) -> Session | None:
         """Begin this play's part in a call; None if it has none."""

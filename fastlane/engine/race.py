@@ -22,6 +22,7 @@ class _Second:
     def __init__(self, race: Race) -> None:
         self.race = race
         self.context = contextvars.copy_context()
+        self.is_awaited = True
         self._value: Any = None
         self._error: BaseException | None = None
 
@@ -37,10 +38,16 @@ class _Second:
             self._value = value
 
     def failed(self, error: BaseException) -> None:
-        """Take the error of the flow. One that was not running keeps the race open for nobody."""
-        if not self.race.second.is_cancelled:
+        """Take the error of the flow."""
+        self.race.leave(self.race.second)
+        if self.is_awaited and not self.race.second.is_cancelled:
             self._error = error
-            self.race.leave(self.race.second)
+
+    def forget(self) -> None:
+        """Keep nothing: nobody waits for the flow any more."""
+        self.is_awaited = False
+        # Its traceback leads to this object.
+        self._error = self._value = None
 
     def result(self, first_error: BaseException) -> Any:
         """Return what the flow has returned, when the first one has failed. Raises the error of the race."""
@@ -103,6 +110,7 @@ def run_race(race: Race, run: Callable[[Flow, Racer], Any]) -> Any:
         raise
     finally:
         race.close()
+        second.forget()
         del first_error  # its traceback refers to this frame
 
 
@@ -152,6 +160,7 @@ async def async_run_race(race: Race, run: Callable[[Flow, Racer], Awaitable[Any]
         raise
     finally:
         race.close()
+        second.forget()
         del first_error
 
 

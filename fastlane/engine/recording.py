@@ -55,9 +55,6 @@ def sections_of(call: Observation) -> tuple[RecordSection, ...]:
     sections += call.sections
     if call.output is not None:
         sections.append(call.output)
-    if call.account is not None:
-        of_ways = (call.account.routing(call), call.account.hedging(call))
-        sections += [section for section in of_ways if section is not None]
     if call.urgent is not None:
         sections.append(call.urgent.record(call.answer.service_tier))
     return tuple(sections)

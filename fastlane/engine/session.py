@@ -81,6 +81,14 @@ class CallOutcome:
         return ending
 
     @property
+    def duration_s(self) -> float:
+        """Seconds until the last token, or the end of an answer without tokens."""
+        call = self._observation
+        ended_ns = call.answer.token_ns[-1] if len(call.answer.token_ns) else call.ended_ns
+        seconds: float = (ended_ns - call.started_ns) / 1e9
+        return seconds
+
+    @property
     def error(self) -> str | None:
         """The class name of the error that the caller got."""
         error: str | None = self._observation.error
@@ -130,6 +138,11 @@ class Sessions:
         if not self._opened:
             return []
         return [pair for pair in self._opened if hook in _hooks_of(type(pair[1]))]  # type: ignore[arg-type]
+
+    @property
+    def need_upstream(self) -> bool:
+        """Whether a play may send the call to several upstreams, or more than once."""
+        return any(play.routes or play.may_duplicate for play, _ in self._opened)
 
     def wrap(self, hook: str, send: Any) -> Any:
         """Wrap a function with a hook of all sessions; the first one stands outside."""

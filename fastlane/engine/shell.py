@@ -122,8 +122,8 @@ class Shell:
         if call.facts is not None and call.facts.timing.phases is not None:
             observation.has_times(call.facts.timing)
         planned = self.pipeline.plan(call, observation.sessions)
-        if observation.leg is not None:
-            planned = observation.leg.planned(planned)
+        if observation.upstream is not None:
+            planned = _streamed_underneath(observation, planned)
         observation.watchers = self.pipeline.watchers(planned, observation.sessions)
         for kind, item in planned.data.items():
             if (begin := _BEGINNINGS.get(kind.__name__)) is not None:
@@ -165,6 +165,12 @@ class Shell:
             accounts = self._accounts = Accounts()
         return accounts
 
+    def ask_urgency(self, observation: Observation, level: Level, message: str) -> None:
+        """Let a call be of an urgency; `message` is logged once when this client has no play for that."""
+        observation.urgency = level
+        if level != "interactive" and not self._has_urgency:
+            self.pipeline.warn_once(message)
+
     @staticmethod
     def facts_of(origin: str) -> ProviderFacts:
         """What is known of the provider at an origin."""
@@ -172,8 +178,9 @@ class Shell:
 
     @staticmethod
     def _facts(observation: Observation) -> Any:
-        leg = observation.leg
-        return leg.facts if leg is not None and leg.facts is not None else _facts_of(observation.origin)
+        upstream = observation.upstream
+        known = None if upstream is None else upstream.facts
+        return _facts_of(observation.origin) if known is None else known
 
     def call_of(self, client: Any, observation: Observation, options: FinalRequestOptions) -> Call | None:
         """What the plays are shown of a call; None where it is none for them."""
@@ -185,13 +192,13 @@ class Shell:
         is_planned = observation.endpoint in GENERATING
         if model is not None and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
             raise not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
-        if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):
+        if not is_planned or not self.pipeline.shapes_calls:
             return None
         if options.method.lower() != "post" or options.files is not None or options.content is not None:
             return None
         if extra:
             body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
-        issued = observation.issued
+        issued, upstream = observation.issued, observation.upstream
         return Call(
             call_id=observation.call_id,
             endpoint=observation.endpoint,
@@ -205,6 +212,9 @@ class Shell:
             unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
             urgency=observation.urgency,
             refused=refusals.at(client, options, observation.origin, observation.model),
+            upstream=upstream,
+            changes=() if upstream is None else upstream.changes,
+            optional=() if upstream is None else upstream.optional,
         )
 
     @staticmethod
@@ -228,12 +238,10 @@ class Shell:
         extensions = request.extensions
         extensions[OBSERVER] = observation
         extensions[PHASES] = attempt.phases
-        leg = observation.leg
-        if leg is None:
-            observation.check()
-        else:
-            extensions[PATIENCE] = leg.patience
-            leg.request = request
+        upstream = observation.upstream
+        if upstream is not None:
+            extensions[PATIENCE] = upstream.patience
+            upstream.request = request
         # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than
         # all of its stamps. If it hands the request on to the library's, it puts this trace into its place.
         wanted = FALLBACK_TRACE if observation.transport == "fastlane" else "trace"
@@ -262,6 +270,20 @@ class Shell:
             return
         Shell.looked_at(observation, result)
         observation.finish()
+
+
+def _streamed_underneath(observation: Observation, call: Call) -> Call:
+    """Have a whole answer streamed to us, if a play wants to see its first token."""
+    from .streaming_underneath import collector_of, streamed
+
+    upstream = observation.upstream
+    assert upstream is not None
+    upstream.is_unread = call.unread
+    underneath = None if call.streams_for is None else streamed(call, play=call.streams_for)
+    if underneath is None:
+        return call
+    observation.collector = collector_of(underneath)
+    return underneath
 
 
 @cache

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..records.route import HedgingRecord, RoutingRecord
+
 if TYPE_CHECKING:
     from ..engine.observation import Observation
     from ..records.record import CallRecord
@@ -94,12 +96,10 @@ class Prices:
         """All that a call has cost, rejected answers and lost hedges included; None where that is not known."""
         price = self._prices.get(call.model or "")
         usage, output = call.usage, call.output
-        routed = call.account is not None
-        if not routed and price is None:
+        routing = next((one for one in call.sections if isinstance(one, RoutingRecord)), None)
+        hedging = next((one for one in call.sections if isinstance(one, HedgingRecord)), None)
+        if routing is None and price is None:
             return None
-        record = call.record() if routed else None
-        routing = None if record is None else record.routing
-        hedging = None if record is None else record.hedging
         known: float | None = None
         if routing is not None and routing.price is not None:
             known = routing.price
@@ -150,7 +150,7 @@ def values_of(call: Observation, prices: Prices, slow_s: float | None) -> Values
                 count -= usage.reasoning_tokens
             if count is not None and count > 1:
                 found.append((_TPOT, _log_s((tokens_ns[-1] - tokens_ns[0]) / (count - 1))))
-        if prices or call.account is not None:
+        if prices or call.sections:
             price = prices.of(call)
             if price is not None:
                 found.append((PRICE, price))

@@ -21,7 +21,6 @@ def is_plain(call: Observation) -> bool:
         call.is_unrecorded
         and len(call.attempts) == 1
         and not call.before
-        and call.account is None
         and call.sending is None
         and call.stream
         and call.outcome == "completed"

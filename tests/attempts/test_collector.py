@@ -15,11 +15,11 @@ import fastlane
 from fastlane import Connection, Play, Stage
 from fastlane.compat.bodies import OBSERVER
 from fastlane.emulator import Emulator
-from fastlane.engine.attempts._collector import Collector
-from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
 from fastlane.engine.collecting import collect
+from fastlane.engine.collector import Collector
 from fastlane.engine.drivers import async_run, run
+from fastlane.engine.streaming_underneath import collector_of, streamed
 from fastlane.plays.bounded_output.outputs._plan import OutputPlan
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
@@ -53,7 +53,7 @@ class Underneath(Play):
     verdicts: list[Verdict] = field(default_factory=list, repr=False)
 
     def plan(self, call: Call) -> Call:
-        underneath = streamed(call)
+        underneath = streamed(call, play="Underneath")
         if underneath is None:
             return call
         collector = collector_of(underneath)
@@ -71,7 +71,7 @@ class UnderneathTheBound(Play):
 
     def plan(self, call: Call) -> Call:
         assert call.get(OutputPlan) is not None
-        return streamed(call) or call
+        return streamed(call, play="Underneath") or call
 
 
 class Streaming(fastlane.OpenAI):

@@ -96,7 +96,7 @@ def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tup
     assert record.attempts[0].given_up == "lost"
 
 
-def test_the_first_attempt_is_the_first_however_late_it_begins(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_hedge_delay_begins_when_the_first_request_is_sent(upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked("sync", near.url, hedging()) as asked:
         used_to(asked, near, model="m")
@@ -111,7 +111,7 @@ def test_the_first_attempt_is_the_first_however_late_it_begins(upstreams: tuple[
         record = asked.record
     assert sorted((one.number, one.kind) for one in record.attempts) == [(1, "first"), (2, "hedge")]
     begun_ns = {one.kind: one.wire.started_ns for one in record.attempts}
-    assert begun_ns["first"] > begun_ns["hedge"]
+    assert begun_ns["hedge"] - begun_ns["first"] >= 50_000_000
 
 
 @both_kinds

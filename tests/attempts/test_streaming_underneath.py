@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fastlane import BoundedOutput
-from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
+from fastlane.engine.streaming_underneath import collector_of, streamed
 from fastlane.plays.bounded_output.outputs._plan import OutputPlan
 from fastlane.providers import facts_of
 from tests.attempts.events import CHAT, COMPLETIONS, RESPONSES
@@ -42,7 +42,7 @@ def call(endpoint: str = CHAT, *, of_call: dict[str, Any] | None = None, **body:
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
 def test_a_call_is_streamed_with_the_count_of_its_tokens_and_both_may_be_refused(endpoint: str) -> None:
     asked = call(endpoint)
-    underneath = streamed(asked)
+    underneath = streamed(asked, play="Routing")
     assert underneath is not None
     assert underneath.body == {**asked.body, "stream": True, "stream_options": {"include_usage": True}}
     assert underneath.optional == ("seed", "stream", "stream_options")
@@ -76,7 +76,7 @@ def test_a_response_tells_the_count_of_its_tokens_without_being_asked() -> None:
     ],
 )
 def test_a_call_whose_answer_has_to_come_at_once_is_left_alone(asked: Call) -> None:
-    assert streamed(asked) is None
+    assert streamed(asked, play="Routing") is None
 
 
 @pytest.mark.parametrize(
@@ -91,29 +91,29 @@ def test_a_call_whose_answer_has_to_come_at_once_is_left_alone(asked: Call) -> N
     ],
 )
 def test_any_other_is_streamed(asked: Call) -> None:
-    underneath = streamed(asked)
+    underneath = streamed(asked, play="Routing")
     assert underneath is not None
     assert underneath.body["stream"] is True
 
 
 def test_what_the_caller_says_of_the_stream_stays() -> None:
-    underneath = streamed(call(stream_options={"include_obfuscation": False}))
+    underneath = streamed(call(stream_options={"include_obfuscation": False}), play="Routing")
     assert underneath is not None
     assert underneath.body["stream_options"] == {"include_obfuscation": False}
     assert underneath.optional == ("seed", "stream")
 
 
 def test_what_a_provider_has_refused_is_not_asked_of_it_again() -> None:
-    underneath = streamed(call().replaced(refused=frozenset({"stream_options"})))
+    underneath = streamed(call().replaced(refused=frozenset({"stream_options"})), play="Routing")
     assert underneath is not None
     assert "stream_options" not in underneath.body
-    assert streamed(call().replaced(refused=frozenset({"stream"}))) is None
+    assert streamed(call().replaced(refused=frozenset({"stream"})), play="Routing") is None
 
 
 def test_a_provider_that_is_known_to_take_no_such_option_is_not_given_it() -> None:
     facts = facts_of("https://api.mistral.ai:443")
     assert facts.parameters["stream_options.include_usage"].value is False
-    underneath = streamed(call(of_call={"facts": facts}))
+    underneath = streamed(call(of_call={"facts": facts}), play="Routing")
     assert underneath is not None
     assert underneath.optional == ("seed", "stream")
 
@@ -128,13 +128,13 @@ def bounded(**settings: Any) -> Call:
 def test_an_answer_that_is_bounded_and_streamed_already_is_left_to_that() -> None:
     planned = bounded(stop=["."])
     assert output_of(planned).collects
-    assert streamed(planned) is None
+    assert streamed(planned, play="Routing") is None
 
 
 def test_an_answer_that_is_bounded_without_a_stream_is_put_together_by_its_own_plan() -> None:
     planned = bounded()
     assert not output_of(planned).collects
-    underneath = streamed(planned)
+    underneath = streamed(planned, play="Routing")
     assert underneath is not None
     assert output_of(underneath) == replace(
         output_of(planned),

@@ -235,7 +235,7 @@ def test_a_second_attempt_that_is_still_being_written_is_not_sent_after_the_answ
         assert len(near.asked) == 1
         assert client.last_call is not None
         assert client.last_call.hedging is not None
-        assert client.last_call.hedging.won is False
+        assert not client.last_call.hedging.hedged
 
 
 # Deadlines
@@ -360,7 +360,7 @@ def test_something_else_that_is_not_there_is_not_the_models_fault(
 def test_what_a_provider_asks_for_is_read_as_openai_reads_it(
     given: str, least: float | None, most: float | None, upstreams: tuple[Upstream, Upstream]
 ) -> None:
-    from fastlane.engine.attempts._failures import rest_of
+    from fastlane.engine.upstream_failures import rest_of
 
     near, _ = upstreams
     if given.startswith("in "):

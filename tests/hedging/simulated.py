@@ -11,7 +11,6 @@ from random import Random
 from types import MappingProxyType
 
 from fastlane.engine.call import Call
-from fastlane.plays.hedging._plan import HedgePlan
 from fastlane.plays.hedging.play import Hedging
 from fastlane.records.attempts import Attempt
 from fastlane.records.record import CallRecord
@@ -119,8 +118,7 @@ def run(
         number = len(outcome.hedged)
         size = sizes(random)
         input_tokens, output_tokens = (round(size * each) for each in tokens)
-        planned = play.plan(call(str(number), at_s=now_s, size=4 * input_tokens)).get(HedgePlan)
-        assert planned is not None
+        planned = play.memory.plan(call(str(number), at_s=now_s, size=4 * input_tokens), only_once=None)
         outcome.hedged.append(False)
         outcome.why_not.append(planned.why_not)
         outcome.first_tokens_s.append(0.0)

@@ -10,7 +10,7 @@ import pytest
 from fastlane.knowledge.call_sizes import CallSizes as Sizes
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.hedging._governor import SPENT, TOO_LITTLE_SEEN
-from fastlane.plays.hedging._memory import sightings_of
+from fastlane.plays.hedging._memory import only_once, sightings_of
 from fastlane.plays.hedging._plan import HedgePlan
 from fastlane.plays.hedging.play import Hedging
 from fastlane.records.route import HedgingRecord
@@ -22,9 +22,8 @@ COUNTED = Usage(input_tokens=1_000, output_tokens=100, cached_tokens=0)
 
 
 def planned(play: Hedging, call_id: str, **fields: Any) -> HedgePlan:
-    plan = play.plan(call(call_id, **fields)).get(HedgePlan)
-    assert plan is not None
-    return plan
+    asked = call(call_id, **fields)
+    return play.memory.plan(asked, only_once=only_once(asked, play.memory.settings.not_with_tools))
 
 
 def learned(play: Hedging, calls: int = 40, *, usage: Usage = COUNTED) -> Hedging:
@@ -253,7 +252,7 @@ def test_tokens_of_the_cache_are_not_waited_for() -> None:
 def test_calls_that_never_end_are_forgotten() -> None:
     play = Hedging()
     for number in range(4_200):
-        play.plan(call(str(number), size=10))
+        planned(play, str(number), size=10)
 
     assert len(play.memory._planned) <= 4_096
 
@@ -261,7 +260,7 @@ def test_calls_that_never_end_are_forgotten() -> None:
 def test_models_that_change_with_every_call_are_forgotten() -> None:
     play = Hedging()
     for number in range(300):
-        play.plan(call(str(number), size=10, model=f"m{number}"))
+        planned(play, str(number), size=10, model=f"m{number}")
 
     assert len(play.memory._governors) <= 256
 

@@ -10,17 +10,12 @@ from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
+from fastlane.plays.hedging._memory import only_once
 from fastlane.plays.hedging._plan import HedgePlan
 from fastlane.plays.hedging.play import Hedging
 
 CHAT = "/chat/completions"
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
-
-
-def hedge_of(call: Call) -> HedgePlan:
-    found = call.get(HedgePlan)
-    assert found is not None
-    return found
 
 
 def call(*, endpoint: str = CHAT, body: dict[str, Any] | None = None, **fields: Any) -> Call:
@@ -30,12 +25,22 @@ def call(*, endpoint: str = CHAT, body: dict[str, Any] | None = None, **fields: 
     )
 
 
+def planned_by(play: Hedging, asked: Call) -> Call:
+    session = play.open(asked)
+    assert session is not None
+    return session.plan(asked)
+
+
+def plan_of(play: Hedging, asked: Call) -> HedgePlan:
+    return play.memory.plan(asked, only_once=only_once(asked, play.memory.settings.not_with_tools))
+
+
 # Settings
 
 
 def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
     play = Hedging(budget=0.1, not_with_tools=("pay",))
-    play.plan(call())
+    planned_by(play, call())
 
     assert repr(Hedging()) == "Hedging(budget=0.05, quantile=0.95, minimum_delay_s=0.1, not_with_tools=())"
     assert eval(repr(play)) == play == Hedging(budget=0.1, not_with_tools=("pay",))
@@ -110,17 +115,17 @@ def test_a_mark_that_does_not_say_what_is_meant_is_told_and_nothing_is_sent(
 
 def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:
     asked = call()
-    planned = Hedging().plan(asked)
+    planned = planned_by(Hedging(), asked)
 
     assert planned.body is asked.body
     assert planned.changes == ()
-    assert hedge_of(planned).upstream == ("m", "https://a.example:443")
+    assert plan_of(Hedging(), asked).upstream == ("m", "https://a.example:443")
 
 
 def test_calls_that_generate_nothing_are_left_alone() -> None:
     asked = call(endpoint="/embeddings", body={"model": "m", "input": "x", "tools": [{"hedge": False}]})
 
-    assert Hedging().plan(asked) is asked
+    assert Hedging().open(asked) is None
 
 
 @pytest.mark.parametrize(
@@ -134,9 +139,8 @@ def test_calls_that_generate_nothing_are_left_alone() -> None:
     ],
 )
 def test_a_call_with_side_effects_has_no_second_chance_and_says_why(asked: Call, words: str) -> None:
-    plan = Hedging(not_with_tools=("send_mail",)).plan(asked).get(HedgePlan)
+    plan = plan_of(Hedging(not_with_tools=("send_mail",)), asked)
 
-    assert plan is not None
     assert plan.delay_s is None
     assert words in (plan.why_not or "")
 
@@ -145,7 +149,7 @@ def test_a_call_with_side_effects_has_no_second_chance_and_says_why(asked: Call,
 def test_the_mark_on_a_tool_is_for_us_and_is_not_sent(mark: bool) -> None:
     tools = [{**TOOL, "hedge": mark}]
     asked = call(body={"model": "m", "tools": tools, "messages": []})
-    planned = Hedging().plan(asked)
+    planned = planned_by(Hedging(), asked)
 
     assert planned.body == {"model": "m", "tools": [TOOL], "messages": []}
     assert planned.changes == ('Hedging took "hedge" out of the tools',)
@@ -154,13 +158,11 @@ def test_the_mark_on_a_tool_is_for_us_and_is_not_sent(mark: bool) -> None:
 
 
 def test_a_body_that_only_openai_can_write_is_planned_all_the_same() -> None:
-    assert Hedging().plan(call(body={"model": "m", "messages": [object()]})).get(HedgePlan) is not None
+    assert planned_by(Hedging(), call(body={"model": "m", "messages": [object()]})).streams_for == "Hedging"
 
 
 def test_a_body_without_a_model_is_planned_all_the_same() -> None:
-    planned = Hedging().plan(call(body={"messages": []}))
-
-    assert hedge_of(planned).upstream.model == ""
+    assert plan_of(Hedging(), call(body={"messages": []})).upstream.model == ""
 
 
 # On the wire

@@ -14,7 +14,6 @@ import pytest
 import fastlane
 from fastlane import BoundedOutput, Call, Connection, Encoding, Hedging, Play, PromptCache, Stage
 from fastlane.emulator import Emulator
-from fastlane.engine.attempts._legs_made import upstreams_of
 from fastlane.plays.urgency.play import Urgency
 from fastlane.records.record import CallRecord
 from tests.attempts.scripted import Upstream, answer
@@ -94,7 +93,7 @@ def test_own_play_of_a_late_stage_leaves_calls_as_they_are(provider: Emulator, p
 
     assert len(provider.log()) == 1
     assert {record.changes for record in client.calls} == {("labelled",)}
-    assert upstreams_of(client, "/chat/completions").encoded_share is None
+    assert not any(play.compresses_bodies for play in client.plays)
 
 
 def test_the_provider_is_asked_once_by_tasks(provider: Emulator) -> None:

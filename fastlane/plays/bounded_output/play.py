@@ -92,6 +92,11 @@ class BoundedOutput(Play):
             shown.append(f"{name}={value!r}")
         return f"BoundedOutput({', '.join(shown)})"
 
+    @property
+    def checks_answers(self) -> bool:
+        """Whether it validates answers."""
+        return self.validate
+
     def plan(self, call: Call) -> Call:
         """Set the limit, write the schema as the provider takes it, and say how the answer is to be watched."""
         from fastlane.protocol.endpoints import GENERATING

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import GENERATING
 from fastlane.records.record import CallRecord
 
 from .section import HedgingSection
 
 if TYPE_CHECKING:
+    from fastlane.engine.session import Session
+
     from ._memory import Memory
 
 
@@ -88,24 +91,11 @@ class Hedging(Play):
         """True: on other connections the attempt that loses could not be reset."""
         return True
 
-    def plan(self, call: Call) -> Call:
-        """Say after how long a second attempt is to be made, or why there is none.
+    def open(self, call: Call) -> Session | None:
+        """Take part in calls that generate text."""
+        from .session import HedgingSession
 
-        Raises ConfigurationError where a tool is marked with anything but True or False, or in the wrong place.
-        """
-        from fastlane.protocol.endpoints import GENERATING
-
-        from ._memory import only_once
-        from ._side_effects import MARK, check_marks, without_marks
-
-        if call.endpoint not in GENERATING:
-            return call
-        check_marks(call.body)
-        why_not = only_once(call, self.memory.settings.not_with_tools)
-        tools = without_marks(call.body.get("tools"))
-        if tools is not None:
-            call = call.with_body(f'Hedging took "{MARK}" out of the tools', tools=tools)
-        return call.with_data(self.memory.plan(call, only_once=why_not))
+        return HedgingSession(self.memory) if call.endpoint in GENERATING else None
 
     def learn(self, record: CallRecord) -> None:
         """Take note of how late first tokens were, and of what second attempts cost."""

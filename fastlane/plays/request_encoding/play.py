@@ -121,6 +121,14 @@ class Encoding(Play):
         elif self.facts.extends is not None:
             object.__setattr__(self, "facts", self.facts.over(facts_named(self.facts.extends)))
 
+    def encoded_share(self, origin: str, endpoint: str) -> float | None:
+        """Return the share of its bytes that gzip leaves of a body."""
+        from ._shares import shares
+        from ._verdicts import Key
+
+        # What is sent below another path than the usual one has shares of its own: the first guess does.
+        return shares.expected(Key(origin, f"/v1{endpoint}", "json+gzip"))
+
     def plan(self, call: Call) -> Call:
         """Say in which forms the body of a prompt may be sent; whether one of them pays is known when it is."""
         if call.endpoint not in GENERATING or call.get(Encode) is not None:

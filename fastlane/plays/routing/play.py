@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,11 +14,15 @@ from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.records.record import CallRecord
 
 from .section import RoutingSection
-from .upstreams import Upstreams
 
 if TYPE_CHECKING:
+    from fastlane.engine.session import Session
+    from fastlane.providers import ProviderFacts
+    from fastlane.transport.pool.pool import Outlook
+
     from ._knowledge import Knowledge
-    from .catalog._models import Catalog
+    from ._plan import RoutePlan
+    from .catalog._models import Catalog, CatalogModel
     from .catalog._route import Route
 
 
@@ -120,23 +124,39 @@ class Routing(Play):
             shown.append("store=...")
         return f"Routing({', '.join(shown)})"
 
-    def plan(self, call: Call) -> Call:
+    def open(self, call: Call) -> Session | None:
+        """Take part in calls that ask for a route."""
+        from .route_requests import asks_for_a_route
+        from .session import RoutingSession
+
+        return RoutingSession(self) if call.model is not None and asks_for_a_route(call.model) else None
+
+    def decide(
+        self,
+        call: Call,
+        *,
+        facts: ProviderFacts,
+        outlook: Callable[[CatalogModel], Outlook],
+        missing_key: Callable[[CatalogModel], str | None],
+        encoded_share: Callable[[str], float | None] | None = None,
+        is_checked: bool = False,
+    ) -> RoutePlan:
         """Decide which models are tried, and in which order.
 
-        Raises ConfigurationError where the call is for a task that the catalog does not have, and nobody gives a bar.
+        `facts`: of the caller's own provider; `outlook`, `missing_key`: what is known of the connection to a model,
+        and why it cannot be called for want of a key; `encoded_share`: the share of its bytes that a body has for an
+        origin once it is encoded; `is_checked`: whether answers are checked against their schema.
+        Raises CallRefusedError where no model can answer the call, and ConfigurationError where it is for a task that
+        the catalog does not have, and nobody gives a bar.
         """
         from ._plan import RoutePlan
         from .catalog._models import Catalog
         from .catalog._route import Route
 
         route = Route.parse(call.model) if call.model is not None else None
-        if route is None:
-            return call
-        catalog, knowledge = self.catalog, self.knowledge
+        catalog, knowledge, now_ns = self.catalog, self.knowledge, call.issued_ns
+        assert route is not None
         assert isinstance(catalog, Catalog)
-        now_ns, own, upstreams = call.issued_ns, call.facts, call.get(Upstreams)
-        if own is None or upstreams is None:
-            return call  # it has been planned already
         knowledge.at(now_ns)
         if self.defaults.asked:
             route = route.over(self.defaults)
@@ -145,33 +165,31 @@ class Routing(Play):
             call,
             route,
             catalog,
-            siblings_outlook=upstreams.outlook,
-            facts_of=lambda model: knowledge.facts_of(model, own),
+            siblings_outlook=outlook,
+            facts_of=lambda model: knowledge.facts_of(model, facts),
             now_ns=now_ns,
-            encoded_share=upstreams.encoded_share,
-            is_checked=upstreams.is_checked,
+            encoded_share=encoded_share,
+            is_checked=is_checked,
         )
-        keyless = {model.name: why for model in catalog.models if (why := upstreams.missing_key(model)) is not None}
+        keyless = {model.name: why for model in catalog.models if (why := missing_key(model)) is not None}
         if keyless:
             question = replace(question, unfit={**keyless, **question.unfit})
         decision = knowledge.memory.decide(question, now_ns)
         if not decision.ranked:
             reasons = "; ".join(f"{one.name}: {one.why_not}" for one in decision.rejected)
             raise CallRefusedError(f"no model of the catalog can answer this call ({route}): {reasons}")
-        return call.with_data(
-            RoutePlan(
-                route=route,
-                question=question,
-                decision=decision,
-                steps=tuple([catalog.named(one.name) for one in (*decision.ranked, *decision.resting)]),
-                catalog=catalog,
-                knowledge=knowledge,
-                first_token_timeout_s=self.first_token_timeout,
-                deadline_s=self.deadline,
-                fallbacks=self.fallbacks,
-                forward_headers=tuple(self.forward_headers),
-                streams=self.streams,
-            )
+        return RoutePlan(
+            route=route,
+            question=question,
+            decision=decision,
+            steps=tuple([catalog.named(one.name) for one in (*decision.ranked, *decision.resting)]),
+            catalog=catalog,
+            knowledge=knowledge,
+            first_token_timeout_s=self.first_token_timeout,
+            deadline_s=self.deadline,
+            fallbacks=self.fallbacks,
+            forward_headers=tuple(self.forward_headers),
+            streams=self.streams,
         )
 
     def learn(self, record: CallRecord) -> None:

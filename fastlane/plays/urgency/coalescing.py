@@ -253,7 +253,7 @@ def _begin_shared(observation: Observation, request: Any, started_ns: int) -> An
 
 def why_not_shared(client: Any, observation: Observation, attempt: Attempt, *, is_streamed: bool) -> str | None:
     """Return why an attempt is not shared, in one sentence without a word of the prompt; None where it is."""
-    if observation.leg is not None:
+    if observation.upstream is not None:
         return "it may be sent to several upstreams, or twice"
     if is_streamed:
         return "its answer is streamed"

@@ -130,7 +130,6 @@ class UrgencySession:
 
     def _acquire(self, attempt: Attempt) -> Flow:
         """Wait for a slot, where the call needs one and has none. Raises QueueFullError and QueueTimeoutError."""
-        observation = self._observation
         slot = self._slot
         if slot is None and (slot := self._new_slot(self._client, self._options, self._max_wait_s(attempt))):
             self._slot = slot
@@ -142,9 +141,6 @@ class UrgencySession:
                     raise
                 # There is no slot for a retry: the caller gets the error of the attempt.
                 raise self._failed() from refused
-        if observation.leg is not None:
-            waited_s = slot.record.waited_s if slot is not None and slot.is_granted else 0.0
-            observation.leg.has_place(int(waited_s * 1e9))
 
     def try_acquire(self, client: Any, options: Any) -> bool:
         """Take a slot for the first attempt if one is free now."""
@@ -196,9 +192,9 @@ class UrgencySession:
         if not isinstance(most_s, int | float) or most_s > threading.TIMEOUT_MAX:
             most_s = None  # for ever, as no clock counts that far
         left_s = None if most_s is None else max(0.0, most_s - self._waited_s)
-        leg = self._observation.leg
-        if leg is not None and leg.deadline_ns is not None:
-            deadline_s = max(0.0, (leg.deadline_ns - now_ns()) / 1e9)
+        upstream = self._observation.upstream
+        if upstream is not None and upstream.deadline_ns is not None:
+            deadline_s = max(0.0, (upstream.deadline_ns - now_ns()) / 1e9)
             left_s = deadline_s if left_s is None else min(left_s, deadline_s)
         return left_s
 

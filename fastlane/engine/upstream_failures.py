@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 import openai
 
-from fastlane._clock import wall_ns
-from fastlane.errors import QueueFullError, QueueTimeoutError
-from fastlane.knowledge.prediction._sighting import Failure
+from .._clock import wall_ns
+from ..compat.clients import request_of_error
+from ..errors import QueueFullError, QueueTimeoutError
+from ..knowledge.prediction._sighting import Failure
 
-from ._left import Left
+Why = Failure | Literal["deadline"]
+"""Why an attempt at an upstream has ended; "deadline": the time of the whole call is up."""
 
 # No permission, no such model, no credit: for this key, there.
 _DENIED = frozenset({401, 402, 403, 404})
@@ -21,6 +23,18 @@ _CONTEXT = frozenset({"context_length_exceeded", "string_above_max_length"})
 
 # What a key or a model that is refused is left alone for: it takes somebody to put that right.
 DENIED_REST_S = 60.0
+
+
+class UpstreamFailed(openai.OpenAIError):
+    """An attempt at an upstream has ended. It passes openai's retry loop, which retries no error of openai's."""
+
+    def __init__(self, why: Why, error: Exception | None = None) -> None:
+        super().__init__(why)
+        self.why: Why = why
+        self.error = error
+        """What it failed with, as the HTTP library says it; None where it did not."""
+        self.request: Any = request_of_error(error)
+        """The HTTP library's request, which openai's errors name."""
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -82,31 +96,27 @@ def _seconds_until(date: str) -> float:
 
 
 def why_of(error: BaseException) -> Failure | Literal["queue"] | None:
-    """What an error says of its upstream; None where it says nothing, and "queue" where our own had no place for it."""
-    if isinstance(error, QueueFullError | QueueTimeoutError):
-        return "queue"
-    why = error.why if isinstance(error, Left) else failure_of(error)
-    return None if why == "lost" or why == "deadline" else why  # noqa: PLR1714 - which types understand
+    """Return what an error says of its upstream; None for nothing, and "queue" where our own had no slot for it."""
+    return "queue" if isinstance(error, QueueFullError | QueueTimeoutError) else failure_of(error)
 
 
 def rest_after(why: Failure, error: BaseException) -> float | None:
-    """Seconds for which an upstream is left alone that has failed so; None where nobody says."""
-    cause = error.error if isinstance(error, Left) and error.error is not None else error
-    return DENIED_REST_S if why == "denied" else rest_of(cause)
+    """Return the seconds for which to leave an upstream alone that has failed; None where nobody says."""
+    return DENIED_REST_S if why == "denied" else rest_of(error)
 
 
-def as_openai_error(left: Left) -> Exception:
-    """What the application gets for a way that was left, where no other could be taken."""
-    if isinstance(left.error, openai.APIStatusError):
-        return left.error
-    request = left.request
+def as_openai_error(failed: UpstreamFailed) -> Exception:
+    """Return what the caller gets for an attempt that has ended, when no other one follows."""
+    if isinstance(failed.error, openai.APIStatusError):
+        return failed.error
+    request = failed.request
     if request is None:
-        return openai.OpenAIError(f"the answer could not be had: {left.why}")
-    # A way that was left because another went on beside it may have timed out by itself: of either HTTP library.
-    is_late = any(kind.__name__ == "TimeoutException" for kind in type(left.error).__mro__)
-    if is_late or left.why in ("timeout", "deadline"):
+        return openai.OpenAIError(f"the answer could not be had: {failed.why}")
+    # One that gave way to another may have timed out by itself: of either HTTP library.
+    is_late = any(kind.__name__ == "TimeoutException" for kind in type(failed.error).__mro__)
+    if is_late or failed.why in ("timeout", "deadline"):
         return openai.APITimeoutError(request=request)
-    if left.why == "empty":
+    if failed.why == "empty":
         return openai.APIConnectionError(
             message="The answer had no content, and no other model is left.", request=request
         )

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fastlane.plays.bounded_output.outputs._plan import OutputPlan
-from fastlane.protocol.endpoints import GENERATING, RESPONSES
-from fastlane.protocol.request_fields import is_kept
+from ..plays.bounded_output.outputs._plan import OutputPlan
+from ..protocol.endpoints import GENERATING, RESPONSES
+from ..protocol.request_fields import is_kept
+from .call import Call
+from .collector import Collector
 
-from ..call import Call
-from ._collector import Collector
 
-
-def streamed(call: Call, *, play: str = "Routing") -> Call | None:
+def streamed(call: Call, *, play: str) -> Call | None:
     """The call with its answer streamed to us, and with the count of its tokens; None where it has to come at once.
 
     So it does where the application reads it itself or streams it already, where the provider works on it in the

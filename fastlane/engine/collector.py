@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastlane.knowledge.tokens import counter
-from fastlane.protocol.assembly import Assembly, assembly_of
-from fastlane.protocol.estimates import answer_tokens, prompt_tokens
-from fastlane.protocol.usage import estimated_usage
-
-from ..call import Call
+from ..knowledge.tokens import counter
+from ..protocol.assembly import Assembly, assembly_of
+from ..protocol.estimates import answer_tokens, prompt_tokens
+from ..protocol.usage import estimated_usage
+from .call import Call
 
 
 class Collector:

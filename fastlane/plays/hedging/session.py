@@ -1,0 +1,187 @@
+"""One call's part of hedging: a race of two attempts, once the first is late."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastlane._clock import now_ns
+from fastlane.engine.effects import Cancelled, Flow, Race, Racer
+from fastlane.engine.first_content import is_asyncio
+from fastlane.engine.session import CallOutcome, SendCall, Session
+from fastlane.errors import CallRefusedError
+
+from ._memory import only_once
+from ._side_effects import MARK, check_marks, without_marks
+from .section import HedgingSection
+
+if TYPE_CHECKING:
+    from fastlane.engine.call import Call
+    from fastlane.engine.upstream_attempt import UpstreamAttempt
+
+    from ._memory import Memory
+    from ._plan import HedgePlan
+
+
+class HedgingSession(Session):
+    """Sends a second attempt beside one that is late, and takes the one whose content comes first."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._plans: dict[UpstreamAttempt, HedgePlan] = {}
+        self._is_planned = False
+        self._delay_s: float | None = None
+        self._why_not: str | None = None
+        self._second: UpstreamAttempt | None = None
+        """The second attempt, once it has begun."""
+        self._origin: str | None = None
+        self._model: str | None = None
+        self._won: bool | None = None
+        self._extra_input_tokens: int | None = None
+        self._extra_price: float | None = None
+
+    def plan(self, call: Call) -> Call:
+        """Take the marks out of the tools, and plan when the attempt is late.
+
+        Raises MarkError where a tool is marked with anything but True or False, or in the wrong place.
+        """
+        check_marks(call.body)
+        settings = self._memory.settings
+        why_not = only_once(call, settings.not_with_tools)
+        tools = without_marks(call.body.get("tools"))
+        if tools is not None:
+            call = call.with_body(f'Hedging took "{MARK}" out of the tools', tools=tools)
+        plan = self._memory.plan(call, only_once=why_not)
+        if call.upstream is not None:
+            self._plans[call.upstream] = plan
+        if not self._is_planned:
+            self._is_planned, self._delay_s, self._why_not = True, plan.delay_s, plan.why_not
+        return call.replaced(streams_for=call.streams_for or "Hedging") if plan.streams else call
+
+    def around_call(self, send: SendCall) -> SendCall:
+        """Race the call against a second attempt."""
+
+        def send_hedged(call: Call) -> Flow:
+            first: UpstreamAttempt = call.upstream
+            first.on_begin.append(partial(self._first_begins, first))
+            why_never = _why_never(first)
+            if why_never is not None:
+                first.on_begin.append(partial(self._no_hedge, first, why_never))
+                return (yield from send(call))
+
+            def begin_first(racer: Racer) -> Flow:
+                first.races(racer)
+                return send(call)
+
+            race = Race(begin_first, partial(self._begin_second, send, call, first), 0.0)
+            try:
+                reply = yield race
+            except BaseException:
+                is_second = race.winner is race.second
+                first.attempts.failed = self._second if is_second else first
+                raise
+            if self._second is not None and self._won is None:
+                self._decided(first, self._second, won=race.winner is race.second)
+            return reply
+
+        return send_hedged
+
+    def _first_begins(self, first: UpstreamAttempt) -> None:
+        """The first attempt has its slot: its delay begins."""
+        plan = self._plans.get(first)
+        if plan is None or plan.delay_s is None or first.racer is None:
+            return
+        if not first.shows_first_token:
+            self._no_hedge(first, "the answer comes at once")
+            return
+        first.racer.race.delay_s = plan.delay_s
+        first.racer.begin()
+
+    def _no_hedge(self, first: UpstreamAttempt, why_not: str) -> None:
+        plan = self._plans.get(first)
+        if plan is not None and plan.delay_s is not None:
+            self._delay_s, self._why_not = None, why_not
+
+    def _begin_second(self, send: SendCall, call: Call, first: UpstreamAttempt, racer: Racer) -> Flow | None:
+        """Make the second attempt. Returns its flow, or None when there is to be none."""
+        plan = self._plans[first]
+        why_not = plan.governor.take(plan.input_tokens + plan.output_tokens, now_ns())
+        if why_not is not None:
+            self._why_not = why_not
+            return None
+        second = None
+        if first.alternative is not None and call.body is first.body:
+            second = first.alternative()
+        if second is None:
+            second = first.beside(kind="hedge", avoid=first.connection)
+            second.facts, second.price = first.facts, first.price
+            second.changes, second.optional = first.changes, first.optional
+        else:
+            call = call.replaced(body=second.body)
+        second.must_not_wait = True
+        second.races(racer)
+        second.on_begin = [
+            partial(self._second_begins, racer, second),
+            *second.on_begin,
+            partial(_wait_as_long, first, second),
+        ]
+        return self._send_second(send, call.replaced(upstream=second), second)
+
+    def _second_begins(self, racer: Racer, second: UpstreamAttempt) -> None:
+        if not racer.enter():
+            raise Cancelled
+        self._second = second
+        self._origin, self._model = second.observation.origin, second.observation.model
+
+    def _send_second(self, send: SendCall, call: Call, second: UpstreamAttempt) -> Flow:
+        try:
+            return (yield from send(call))
+        except Exception as error:
+            if self._second is not second:
+                no_slot = isinstance(error, CallRefusedError) and second.observation.urgent is not None
+                self._why_not = "no place was free" if no_slot else f"planning it raised {type(error).__name__}"
+            elif not (second.was_claimed or second.is_lost):
+                # What fails after its content has come first is the call's own error.
+                second.failed(error)
+            raise
+
+    def _decided(self, first: UpstreamAttempt, second: UpstreamAttempt, *, won: bool) -> None:
+        self._won = won
+        loser, plan = (first if won else second), self._plans[first]
+        if not loser.is_lost:
+            return  # it had failed before
+        self._extra_input_tokens = round(plan.input_tokens) if loser.was_sent else 0
+        if loser.price is not None:
+            self._extra_price = self._extra_input_tokens * loser.price.input / 1e6
+
+    def close(self, outcome: CallOutcome) -> HedgingSection | None:
+        """Say whether a second attempt was made, and what came of it."""
+        self._plans.clear()
+        hedged, self._second = self._second is not None, None
+        if not self._is_planned:
+            return None
+        return HedgingSection(
+            delay_s=self._delay_s,
+            hedged=hedged,
+            won=self._won,
+            why_not=self._why_not,
+            origin=self._origin,
+            model=self._model,
+            extra_input_tokens=self._extra_input_tokens,
+            extra_output_tokens=None if self._extra_input_tokens is None else 0,
+            extra_price=self._extra_price,
+        )
+
+
+def _wait_as_long(first: UpstreamAttempt, second: UpstreamAttempt) -> None:
+    # Both together are waited for as long as the first alone.
+    second.patience.until_ns = first.patience.until_ns
+
+
+def _why_never(first: UpstreamAttempt) -> str | None:
+    """Why an attempt cannot be cancelled, so that there is no second one; None where it can."""
+    if first.observation.transport != "fastlane":
+        return "fastlane's transport does not carry the call: client.explain() says why"
+    if first.client._asynchronous and not is_asyncio():
+        return "the event loop is not asyncio's"
+    return None

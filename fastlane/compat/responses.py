@@ -79,9 +79,12 @@ def _event_type(stream_cls: Any) -> Any:
 def _is_raw(response: Any) -> bool:
     """Whether the call asks for the answer undecoded: a header of its request says so."""
     try:
-        return any(line[1] == _RAW for line in response.request.headers._list)
+        for line in response.request.headers._list:
+            if line[1] == _RAW:
+                return True
     except AttributeError:
         return True
+    return False
 
 
 @functools.lru_cache(maxsize=64)  # an application's classes come and go

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .endpoints import RESPONSES
-from .fields import field
+from .fields import field, members_of
 
 _INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 _INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
@@ -23,22 +23,27 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
     """
     if usage is None:
         return {}
-    counts: dict[str, Any] = {"input_tokens": _count(usage, _INPUT), "output_tokens": _count(usage, _OUTPUT)}
-    if is_estimated(usage):
+    fields = members_of(usage)
+    counts: dict[str, Any] = {"input_tokens": _count(fields, _INPUT), "output_tokens": _count(fields, _OUTPUT)}
+    if fields.get("estimated") is True:
         return {**counts, "estimated": True}  # its details are only there to satisfy openai's types
     cached: Any = usage if cached_path else None
     for name in cached_path:
         cached = field(cached, name)
     cached = _valid(cached)
-    counts["cached_tokens"] = _detail(usage, _INPUT_DETAILS, "cached_tokens") if cached is None else cached
-    counts["cache_write_tokens"] = _detail(usage, _INPUT_DETAILS, "cache_write_tokens")
-    counts["reasoning_tokens"] = _detail(usage, _OUTPUT_DETAILS, "reasoning_tokens")
+    read, generated = _details(fields, _INPUT_DETAILS), _details(fields, _OUTPUT_DETAILS)
+    counts["cached_tokens"] = _valid(read.get("cached_tokens")) if cached is None else cached
+    counts["cache_write_tokens"] = _valid(read.get("cache_write_tokens"))
+    counts["reasoning_tokens"] = _valid(generated.get("reasoning_tokens"))
     return counts
 
 
 def counted_tokens(usage: Any) -> tuple[int | None, int | None]:
     """Return the provider's counts of input and output tokens; None for one that it did not send."""
-    return (None, None) if is_estimated(usage) else (_count(usage, _INPUT), _count(usage, _OUTPUT))
+    if is_estimated(usage):
+        return None, None
+    fields = members_of(usage)
+    return _count(fields, _INPUT), _count(fields, _OUTPUT)
 
 
 def is_estimated(usage: Any) -> bool:
@@ -65,14 +70,19 @@ def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> 
     return usage
 
 
-def _count(source: Any, names: Sequence[str]) -> int | None:
-    counts = (_valid(field(source, name)) for name in names)
-    return next((count for count in counts if count is not None), None)
+def _count(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
+    for name in names:
+        if name in fields and (count := _valid(fields[name])) is not None:
+            return count
+    return None
 
 
-def _detail(usage: Mapping[str, Any], parents: Sequence[str], name: str) -> int | None:
-    counts = (_valid(field(field(usage, parent), name)) for parent in parents)
-    return next((count for count in counts if count is not None), None)
+def _details(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the details of a count under the first of these names that has any."""
+    for name in names:
+        if fields.get(name) is not None:
+            return members_of(fields[name])
+    return {}
 
 
 def _valid(count: Any) -> int | None:

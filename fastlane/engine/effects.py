@@ -207,7 +207,7 @@ class Race:
         with self._lock:
             if self.is_open:
                 self._running.append(racer)
-            return racer in self._running
+            return racer in self._running and not racer.is_cancelled
 
     def win(self, racer: Racer) -> None:
         """See `Racer`."""
@@ -233,12 +233,13 @@ class Race:
             return others
 
     def abandon(self) -> bool:
-        """Cancel the second flow when it is running. Returns whether it was."""
-        with self._lock:
-            self._is_closed = True
-            is_running = self.second in self._running
+        """Cancel the second flow when it is running. Returns whether it was. Waits for no lock."""
+        self._is_closed = True
+        is_running = self.second in self._running
         if is_running:
             self.second.cancel()
+        else:
+            self.second.is_cancelled = True  # it may be about to enter
         return is_running
 
     def close(self) -> None:

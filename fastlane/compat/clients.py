@@ -53,11 +53,6 @@ def request_of_error(error: BaseException | None) -> Any:
     return getattr(error, "_request", None)
 
 
-def may_name_request(error: BaseException) -> bool:
-    """Whether an error is of a class of the HTTP library that takes the request as an argument."""
-    return hasattr(error, "_request")
-
-
 def given_headers(client: Any) -> Mapping[str, Any]:
     """Return the headers that a client was made with, without openai's own."""
     headers: Mapping[str, Any] = client._custom_headers

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import openai
-from openai._compat import model_copy
 
 from ..transport.drivers.requests import ROUTE, route_of
 from ..transport.protocols.exchange import TransportError
@@ -288,11 +287,6 @@ def _replaced_methods(client: Any) -> list[str]:
         names = _METHODS if at < last else _PASSED_BY
         found |= {f"{base.__name__}.{name}" for name in names & vars(base).keys() if not is_own(base, name)}
     return sorted(found)
-
-
-def build_first(client: Any, options: Any) -> Any:
-    """Build the request of a first attempt by openai's own code."""
-    return client._build_request(model_copy(options), retries_taken=0)
 
 
 def may_be_a_form(client: Any, options: Any) -> bool:

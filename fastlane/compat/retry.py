@@ -18,7 +18,6 @@ from openai import _base_client as _openai_base_client, _httpx2
 from openai._compat import model_copy
 
 from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
-from .clients import status_error_of
 from .requests import build_request
 
 _base_client: Any = _openai_base_client
@@ -232,14 +231,6 @@ def _log_response(request: Any, response: Any) -> None:
         log.debug("Encountered an HTTP status error")
     else:
         log.debug("Encountered an HTTP status error: %i", status)
-
-
-def error_of_attempt(client: Any, response: Any, failed: BaseException | None) -> Exception:
-    """Make openai's error of an attempt that is not made again. `response`: None if `failed` was raised instead."""
-    if response is not None:
-        return status_error_of(response, client)
-    kind = openai.APITimeoutError if isinstance(failed, openai.APITimeoutError) else openai.APIConnectionError
-    return kind(request=getattr(failed, "request", None))  # type: ignore[arg-type]
 
 
 def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:

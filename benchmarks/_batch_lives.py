@@ -80,9 +80,9 @@ def _live(told: Mapping[str, Any], where: str, owner: str, most_file_bytes: int 
     import logging
 
     import fastlane
-    from fastlane.batch._open import open_storage
-    from fastlane.batch._settings import WorkerSettings
-    from fastlane.batch._worker import Worker
+    from fastlane.batch.queue import open_storage
+    from fastlane.batch.settings import WorkerSettings
+    from fastlane.batch.worker import QueueWorker
 
     if most_file_bytes is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -90,7 +90,7 @@ def _live(told: Mapping[str, Any], where: str, owner: str, most_file_bytes: int 
     logging.getLogger("fastlane.batch").setLevel(logging.CRITICAL)
     storage = open_storage(where, schema=told["schema"])
     client = fastlane.OpenAI(base_url=told["base_url"], api_key=_KEY)
-    Worker(storage, client, WorkerSettings(**told["settings"]), owner=owner).run(until_empty=True)
+    QueueWorker(storage, client, WorkerSettings(**told["settings"]), owner=owner).run(until_empty=True)
 
 
 def _import(base_url: str) -> None:
@@ -98,8 +98,8 @@ def _import(base_url: str) -> None:
     import tenacity  # noqa: F401
 
     import fastlane
-    import fastlane.batch._open
-    import fastlane.batch._worker
+    import fastlane.batch.storage
+    import fastlane.batch.worker
 
     with fastlane.OpenAI(base_url=base_url, api_key=_KEY) as client:
         client.batches.list(limit=1)

@@ -1,6 +1,6 @@
-"""The offline lane: a durable queue of calls, which a worker hands to the provider's batch mode."""
+"""The offline queue: durable calls, which a worker hands to the provider's batch mode."""
 
-from ._errors import (
+from .errors import (
     JobCancelledError as JobCancelledError,
     JobConflictError as JobConflictError,
     JobFailedError as JobFailedError,
@@ -13,15 +13,15 @@ from ._errors import (
     UnknownJobError as UnknownJobError,
     WorkerDeniedError as WorkerDeniedError,
 )
-from ._jobs import (
+from .jobs import (
     BatchRow as BatchRow,
     BatchState as BatchState,
     Job as Job,
     JobState as JobState,
     Status as Status,
 )
-from ._queue import Finished as Finished, Queue as Queue
-from ._settings import WorkerSettings as WorkerSettings
+from .queue import Finished as Finished, Queue as Queue
+from .settings import WorkerSettings as WorkerSettings
 
 __all__ = [
     "BatchRow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -9,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from fastlane.batch._jobs import BatchRow, BatchState, NewJob
-from fastlane.batch._open import open_storage
-from fastlane.batch._storage import Storage
+from fastlane.batch.jobs import BatchRow, BatchState, NewJob
+from fastlane.batch.queue import open_storage
+from fastlane.batch.storage import Storage
 from fastlane.emulator import BatchSettings, Emulator, preset
 from scripts.postgres_server import PostgresServer, PostgresUnavailableError
 
@@ -70,6 +71,12 @@ def storage(open_again: Open) -> Storage:
 def new(key: str, *, endpoint: str = CHAT, model: str = "small", body: bytes = b"{}") -> NewJob:
     digest = sha256(endpoint.encode() + model.encode() + body).digest()
     return NewJob(key=key, endpoint=endpoint, model=model, body=body, digest=digest)
+
+
+def add_when_begun(storage: Storage, begun: threading.Event, key: str) -> None:
+    """Add a job in another thread, and say that this begins."""
+    begun.set()
+    storage.add([new(key)])
 
 
 def claim(

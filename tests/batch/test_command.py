@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from fastlane._commands import command_line
 from fastlane.batch import Queue
-from fastlane.batch._open import open_storage
+from fastlane.batch.queue import open_storage
 from fastlane.emulator import Emulator
 from scripts.postgres_server import PostgresServer
 from tests.batch.offline_parts import body, states, submit, wait_until
@@ -234,6 +234,20 @@ def test_the_status_of_a_queue_is_shown_with_a_bar(where: Path, tmp_path: Path) 
     assert "1 waiting  1 cancelled" in shown
     batch("cancel", where, "b")
     assert "all are over" in batch("status", where, "--watch").stdout
+
+
+def test_a_queue_without_a_worker_says_so_and_gives_up_what_is_gone(where: Path, tmp_path: Path) -> None:
+    submitted = batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
+    assert "no worker runs" in submitted.stderr
+    assert "no worker runs" in batch("status", where).stdout
+    with Queue(where) as queue:
+        queue.storage.claim(
+            "w", origin="https://gone.example/v1/", endpoint="/v1/chat/completions", model="model", most_requests=2,
+            most_bytes=10_000, lease_s=-1.0,
+        )  # fmt: skip
+
+    assert batch("retry", where, "--abandon", "https://gone.example/v1").stdout == "1 jobs wait again\n"
+    assert batch("retry", where, "--abandon", "https://gone.example/v1", "--all").exit_code == 2
 
 
 def is_at_the_provider(queue: Queue) -> bool:

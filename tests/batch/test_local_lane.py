@@ -10,7 +10,6 @@ import pytest
 
 from fastlane import CallRecord, OpenAI
 from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
-from fastlane.batch._local_lane import as_offline
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import body, client_of, queue_of, states, submit, wait_until
 
@@ -117,14 +116,6 @@ def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) 
 
     urgencies = [record.urgency.urgency for record in records if record.urgency is not None]
     assert urgencies == ["offline", "offline"]
-
-
-def test_the_block_that_makes_them_so_ends() -> None:
-    from fastlane.plays.urgency.levels import current_urgency
-
-    with as_offline():
-        assert current_urgency() == "offline"
-    assert current_urgency() is None
 
 
 def test_a_body_is_sent_as_it_was_submitted(provider: Emulator, tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import json
 
 from hypothesis import given, strategies as st
 
-from fastlane.batch._bodies import ENDPOINTS
-from fastlane.batch._jobs import LINE_BYTES, Group, custom_id_of
-from fastlane.batch._packing import BatchMode, Room, goes_at, line, mode_of
+from fastlane.batch.jobs import LINE_BYTES, Job, JobBody
+from fastlane.batch.provider import BatchMode, mode_of
+from fastlane.batch.requests import ENDPOINTS
+from fastlane.batch.steps import line_of_body
 from fastlane.providers import facts_named, names
 
 NUMBERS = st.integers(1, 10**18 - 1)
-COUNTS = st.integers(1, 10**9)
-ROOMS = st.builds(Room, COUNTS, COUNTS)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -21,15 +20,25 @@ JSON = st.recursive(
 )
 
 
+def job(number: int, endpoint: str, body: bytes) -> JobBody:
+    return JobBody(
+        Job(
+            key="k", number=number, endpoint=endpoint, model="m", size=len(body), state="packed", attempts=1,
+            not_before=0.0, submitted_at=0.0,
+        ),
+        body,
+    )  # fmt: skip
+
+
 @given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.dictionaries(st.text(), JSON, max_size=4))
 def test_a_line_is_one_line_that_says_whose_body_it_has_and_where_it_goes(
     number: int, endpoint: str, body: dict[str, object]
 ) -> None:
-    written = line(custom_id_of(number), endpoint, json.dumps(body).encode())
+    written = line_of_body(job(number, endpoint, json.dumps(body).encode()))
 
     assert written.count(b"\n") == 1
     assert json.loads(written) == {
-        "custom_id": custom_id_of(number),
+        "custom_id": f"job-{number}",
         "method": "POST",
         "url": endpoint,
         "body": body,
@@ -38,36 +47,7 @@ def test_a_line_is_one_line_that_says_whose_body_it_has_and_where_it_goes(
 
 @given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.binary())
 def test_a_line_is_never_longer_than_the_queue_reckons(number: int, endpoint: str, body: bytes) -> None:
-    assert len(line(custom_id_of(number), endpoint, body)) <= len(body) + LINE_BYTES
-
-
-@given(ROOMS, COUNTS, COUNTS, st.floats(0, 1e9), st.floats(0, 1e6))
-def test_jobs_go_at_once_where_they_fill_a_batch_and_else_after_a_while(
-    room: Room, requests: int, size: int, since: float, linger_s: float
-) -> None:
-    group = Group(endpoint="/v1/x", model="m", requests=requests, bytes=size, oldest_at=since)
-    full = requests >= room.requests or size >= room.bytes
-
-    assert goes_at(group, room, linger_s) == (since if full else since + linger_s)
-
-
-@given(ROOMS)
-def test_a_batch_that_was_too_much_is_made_smaller_until_it_is_one_job(room: Room) -> None:
-    smaller = room
-    for _ in range(64):
-        assert smaller.halved().requests < smaller.requests or smaller.requests == 1
-        smaller = smaller.halved()
-
-    assert smaller == Room(1, 1)
-
-
-@given(ROOMS, ROOMS)
-def test_room_grows_again_and_never_beyond_the_provider_s(room: Room, most: Room) -> None:
-    grown = room
-    for _ in range(64):
-        grown = grown.doubled(most)
-
-    assert grown == most
+    assert len(line_of_body(job(number, endpoint, body))) <= len(body) + LINE_BYTES
 
 
 def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() -> None:
@@ -90,4 +70,4 @@ def test_no_provider_finds_a_name_of_ours_too_long(number: int) -> None:
     bounds = [fact.value for name in names() if (fact := facts_named(name).batch.custom_id_letters) is not None]
 
     assert len(bounds) >= 2
-    assert all(len(custom_id_of(number)) <= bound for bound in bounds if bound is not None)
+    assert all(len(f"job-{number}") <= bound for bound in bounds if bound is not None)

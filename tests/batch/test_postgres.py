@@ -13,17 +13,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from fastlane import ConfigurationError, MissingExtraError
 from fastlane._clock import now_ns
-from fastlane.batch import _postgres
-from fastlane.batch._errors import LeaseLostError, StorageError
-from fastlane.batch._jobs import Outcome
-from fastlane.batch._open import open_storage
-from fastlane.batch._sql_storage import SqlStorage
-from fastlane.batch._storage import Storage
+from fastlane.batch.database import Transaction
+from fastlane.batch.errors import LeaseLostError, StorageError
+from fastlane.batch.jobs import JobOutcome
+from fastlane.batch.queue import open_storage
+from fastlane.batch.schema import queue
+from fastlane.batch.storage import Storage
 from scripts.postgres_server import PostgresServer
-from tests.batch.conftest import ORIGIN, advanced, claim, new
+from tests.batch.conftest import ORIGIN, add_when_begun, advanced, claim, new
 
 
 @pytest.fixture
@@ -37,9 +38,8 @@ def storage(postgres_server: PostgresServer, schema: str) -> Iterator[Storage]:
         yield storage
 
 
-def connection_of(storage: Storage) -> Any:
-    assert isinstance(storage, SqlStorage)
-    return storage._database._connection  # type: ignore[attr-defined]
+def backend_of(storage: Storage) -> int:
+    return int(storage._database.run(lambda t: t.one(sa.select(sa.func.pg_backend_pid()))))
 
 
 def test_a_server_that_crashes_and_comes_back_has_everything_and_nobody_notices(
@@ -59,20 +59,19 @@ def test_a_server_that_crashes_and_comes_back_has_everything_and_nobody_notices(
         assert storage.unfinished() == 21
         numbers = [job.number for job in storage.heads(batch)]
         ended = advanced(storage, batch)
-        assert storage.record(ended, [Outcome(number=number, state="done") for number in numbers]) == 10
+        assert storage.record(ended, [JobOutcome(number=number, state="done") for number in numbers]) == 10
 
 
 def test_a_server_that_stays_away_is_said_and_no_password_is(
-    postgres_of_its_own: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    postgres_of_its_own: PostgresServer,
 ) -> None:
-    monkeypatch.setattr(_postgres, "_PATIENCE_S", 0.2)
     server = postgres_of_its_own
     with closing(open_storage(server.url)) as storage:
         storage.add([new("a")])
         server.kill()
 
         with pytest.raises(StorageError, match="did not do it") as raised:
-            storage.add([new("b")])
+            storage._database.run(lambda t: t.now(), patience_s=0.2)
         with pytest.raises(StorageError) as at_first:
             open_storage(server.url)
 
@@ -120,7 +119,7 @@ def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match="postgres"):
+    with pytest.raises(MissingExtraError, match="batch"):
         open_storage("postgresql://host/database")
 
 
@@ -145,77 +144,63 @@ def test_queues_of_one_database_know_nothing_of_each_other(postgres_server: Post
         assert other.queue_id != storage.queue_id
 
 
-def test_a_queue_of_a_newer_version_is_refused(postgres_server: PostgresServer, storage: Storage, schema: str) -> None:
-    connection_of(storage).execute("UPDATE queue SET version = 99")
+def test_a_queue_of_another_version_is_refused(postgres_server: PostgresServer, storage: Storage, schema: str) -> None:
+    storage._database.run(lambda t: t.do(sa.update(queue).values(version=99)))
 
     with pytest.raises(ConfigurationError, match="of version 99"):
         open_storage(postgres_server.url, schema=schema)
 
 
-def broken_after_commit(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the connection break once, after the server has committed and before that is known."""
-    connection = connection_of(storage)
-    real = connection.transaction
+def test_a_lost_acknowledgement_does_nothing_twice(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection breaks after the server has committed and before that is known."""
 
-    class Transaction:
-        def __enter__(self) -> Any:
-            self.inner = real()
-            return self.inner.__enter__()
+    def lose_acknowledgement() -> None:
+        def broken(connection: sa.Connection) -> None:
+            wire: Any = connection.connection.dbapi_connection
+            wire.commit()
+            wire.close()
+            broken_connections.append(connection)
 
-        def __exit__(self, *raised: object) -> None:
-            self.inner.__exit__(*raised)
-            connection.close()
-            connection.execute("SELECT 1")
+        sa.event.listen(storage._database._engine, "commit", broken, once=True)
 
-    monkeypatch.setattr(connection, "transaction", Transaction)
-
-
-def test_what_was_done_although_nobody_heard_of_it_is_not_done_twice(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unheard() -> None:
-        broken_after_commit(storage, monkeypatch)
-
-    unheard()
+    broken_connections: list[sa.Connection] = []
+    lose_acknowledgement()
     added = storage.add([new(f"{i}") for i in range(4)])
     assert storage.unfinished() == 4 == len(added)
 
-    unheard()
     batch = claim(storage, most_requests=3)
-    assert (batch.requests, storage.status().batches) == (3, (batch,))
-    assert storage.find(["0"])["0"].attempts == 1
+    lose_acknowledgement()
+    with pytest.raises(LeaseLostError):
+        storage.advance(batch, "uploading")
+    (batch,) = storage.extend("worker", lease_s=600.0)
+    assert batch.state == "uploading"
 
-    unheard()
-    batch = storage.advance(batch, "uploading")
-    unheard()
     batch = storage.advance(batch, "ended", error="x")
-    assert (batch.state, batch.error) == ("ended", "x")
-
-    unheard()
-    outcomes = [Outcome(number=added[0].number, state="done"), Outcome(number=added[1].number, state="waiting")]
+    lose_acknowledgement()
+    outcomes = [JobOutcome(number=added[0].number, state="done"), JobOutcome(number=added[1].number, state="waiting")]
     storage.record(batch, outcomes)
     assert len(storage.answers_after(0, 10)) == 1
 
-    unheard()
-    storage.settle(batch, "collected")
-    assert storage.find(["2"])["2"].attempts == 1
-    assert storage.unfinished() == 3
+    lose_acknowledgement()
     with pytest.raises(LeaseLostError):
         storage.settle(batch, "collected")
+    assert storage.find(["2"])["2"].attempts == 1
+    assert storage.unfinished() == 3
+    assert len(broken_connections) == 4
 
 
 def test_a_connection_that_the_server_ends_is_made_again(postgres_server: PostgresServer, storage: Storage) -> None:
     storage.add([new("a")])
     with closing(open_storage(postgres_server.url, schema=f"test_{uuid4().hex}")) as other:
-        pid = connection_of(storage).info.backend_pid
-        connection_of(other).execute("SELECT pg_terminate_backend(%s)", [pid])
+        pid = backend_of(storage)
+        other._database.run(lambda t: t.one(sa.select(sa.func.pg_terminate_backend(pid))))
 
     assert storage.add([new("a")])[0].number == 1
 
 
 def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage) -> None:
     storage.add([new("a")])
-    pid = connection_of(storage).info.backend_pid
+    pid = backend_of(storage)
     child = os.fork()
     if child == 0:
         try:
@@ -227,7 +212,7 @@ def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert storage.find(["a", "b"]).keys() == {"a", "b"}
-    assert connection_of(storage).info.backend_pid == pid
+    assert backend_of(storage) == pid
 
 
 def forked(work: Callable[[], object]) -> int:
@@ -246,19 +231,15 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def is_busy(storage: Storage) -> bool:
-    assert isinstance(storage, SqlStorage)
-    return storage._database._lock._held.locked()
-
-
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_does_not_wait_for_a_server_that_is_away(postgres_of_its_own: PostgresServer) -> None:
     server = postgres_of_its_own
     with closing(open_storage(server.url)) as storage, ThreadPoolExecutor(1) as pool:
         storage.add([new("a")])
         server.kill()
-        retried = pool.submit(storage.add, [new("b")])
-        until(lambda: is_busy(storage))
+        begun = threading.Event()
+        retried = pool.submit(add_when_begun, storage, begun, "b")
+        assert begun.wait(60)
         reading, writing = os.pipe()
         began_ns = now_ns()
         child = forked(lambda: (os.read(reading, 1), storage.add([new("c")])))
@@ -274,11 +255,16 @@ def test_fork_does_not_wait_for_a_server_that_is_away(postgres_of_its_own: Postg
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_does_not_wait_for_a_statement(storage: Storage) -> None:
-    assert isinstance(storage, SqlStorage)
-    database, go_on = storage._database, threading.Event()
+    database, begun, go_on = storage._database, threading.Event(), threading.Event()
+
+    def hold(t: Transaction) -> None:
+        t.now()
+        begun.set()
+        go_on.wait(60)
+
     with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(database.run, lambda t: (t.all("SELECT 1"), go_on.wait(60)))
-        until(lambda: is_busy(storage))
+        held = pool.submit(database.run, hold)
+        assert begun.wait(60)
         began_ns = now_ns()
         child = forked(lambda: storage.add([new("a")]))
         took_ns = now_ns() - began_ns
@@ -287,13 +273,6 @@ def test_fork_does_not_wait_for_a_statement(storage: Storage) -> None:
         held.result(60)
     assert took_ns < 10e9
     assert storage.find(["a"]).keys() == {"a"}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    patience_ns = now_ns() + 30_000_000_000
-    while not condition():
-        assert now_ns() < patience_ns
-        threading.Event().wait(0.001)
 
 
 def test_leases_go_by_the_servers_clock(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from fastlane.batch import (
     UnknownJobError,
     WorkerSettings,
 )
-from fastlane.batch._jobs import Outcome
+from fastlane.batch.jobs import JobOutcome
 
 BODY: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "a secret"}]}
 ANSWER = {
@@ -90,7 +90,7 @@ def work_off(queue: Queue, **answer: Any) -> None:
         **answer,
     }
     taken = queue.storage.claim_jobs("worker", most=1_000, lease_s=60.0)
-    queue.storage.record_running("worker", [Outcome(number=one.job.number, **outcome) for one in taken])
+    queue.storage.record_running("worker", [JobOutcome(number=one.job.number, **outcome) for one in taken])
 
 
 def test_it_is_reached_from_the_package() -> None:

@@ -20,18 +20,17 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import pytest
+import sqlalchemy as sa
 
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
-from fastlane.batch._database import Transaction
-from fastlane.batch._errors import StorageError
-from fastlane.batch._jobs import Outcome
-from fastlane.batch._open import open_storage
-from fastlane.batch._schema import VERSION
-from fastlane.batch._sql_storage import SqlStorage
-from fastlane.batch._sqlite import SqliteDatabase
-from fastlane.batch._storage import Storage
-from tests.batch.conftest import advanced, claim, new
+from fastlane.batch.database import SqliteDatabase, Transaction
+from fastlane.batch.errors import StorageError
+from fastlane.batch.jobs import JobOutcome
+from fastlane.batch.queue import open_storage
+from fastlane.batch.schema import VERSION, queue
+from fastlane.batch.storage import Storage
+from tests.batch.conftest import add_when_begun, advanced, claim, new
 
 
 @pytest.fixture
@@ -137,24 +136,24 @@ def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
     assert is_whole(path)
 
 
-def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(storage: SqlStorage, path: Path) -> None:
+def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(storage: Storage, path: Path) -> None:
     storage.add([new(f"{i}") for i in range(50)])
     batch = advanced(storage, claim(storage))
-    outcomes = [Outcome(number=job.number, state="done", body=b"x" * 50_000) for job in storage.heads(batch)]
-    pages = storage._database.run(lambda transaction: transaction.all("PRAGMA page_count")[0][0])
-    storage._database.run(lambda transaction: transaction.all(f"PRAGMA max_page_count = {pages + 20}"))
+    outcomes = [JobOutcome(number=job.number, state="done", body=b"x" * 50_000) for job in storage.heads(batch)]
+    pages = storage._database.run(lambda t: t.one(sa.text("PRAGMA page_count")))
+    storage._database.run(lambda t: t.one(sa.text(f"PRAGMA max_page_count = {pages + 20}")))
 
     with pytest.raises(StorageError, match="the disk is full"):
         storage.record(batch, outcomes)
 
     assert storage.status().jobs["packed"] == 50
-    storage._database.run(lambda transaction: transaction.all("PRAGMA max_page_count = 100000"))
+    storage._database.run(lambda t: t.one(sa.text("PRAGMA max_page_count = 100000")))
     assert storage.record(batch, outcomes) == 50
 
 
-def test_every_commit_reaches_the_disk_before_it_returns(storage: SqlStorage) -> None:
+def test_every_commit_reaches_the_disk_before_it_returns(storage: Storage) -> None:
     def settings(name: str) -> object:
-        return storage._database.run(lambda transaction: transaction.all(f"PRAGMA {name}")[0][0])
+        return storage._database.run(lambda t: t.one(sa.text(f"PRAGMA {name}")))
 
     assert settings("journal_mode") == "wal"
     assert settings("synchronous") == 2  # FULL
@@ -183,12 +182,13 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> No
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("groceries",)]
 
 
-def test_a_queue_of_a_newer_version_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, VERSION + 1])
+def test_a_queue_of_another_version_is_refused(path: Path, version: int) -> None:
     open_storage(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {version}")
 
-    with pytest.raises(ConfigurationError, match=f"of version {VERSION + 1}, this one knows {VERSION}"):
+    with pytest.raises(ConfigurationError, match=f"of version {version}, this one knows {VERSION}"):
         open_storage(path)
 
 
@@ -366,16 +366,16 @@ def test_who_writes_waits_for_who_writes_already(path: Path, storage: Storage) -
 
 
 def test_what_raises_in_a_transaction_leaves_nothing_of_it(path: Path) -> None:
-    with closing(SqliteDatabase(path)) as database:
+    with closing(SqliteDatabase(str(path), create=True)) as database:
 
-        def interrupted(transaction: object) -> None:
-            transaction.do("UPDATE queue SET finished = 7")  # type: ignore[attr-defined]
+        def interrupted(t: Transaction) -> None:
+            t.do(sa.update(queue).values(finished=7))
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             database.run(interrupted)
 
-        assert database.run(lambda transaction: transaction.all("SELECT finished FROM queue")) == [(0,)]
+        assert database.run(lambda t: t.one(sa.select(queue.c.finished))) == 0
 
 
 WRITES = """
@@ -390,8 +390,6 @@ connection.execute("COMMIT")
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> None:
-    assert isinstance(storage, SqlStorage)
-    lock = storage._database._lock._held
     command = [sys.executable, "-c", WRITES, str(path)]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
@@ -400,9 +398,9 @@ def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> 
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline() == b"writes\n"
-        waiting = pool.submit(storage.add, [new("a")])
-        while not lock.locked() and not waiting.done():
-            pass
+        begun = threading.Event()
+        waiting = pool.submit(add_when_begun, storage, begun, "a")
+        begun.wait(60)
         began_ns = now_ns()
         child = forked(lambda _: storage.add([new("b")]))
         took_ns = now_ns() - began_ns
@@ -418,7 +416,6 @@ def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_during_a_long_transaction_leaves_the_file_alone(path: Path, storage: Storage) -> None:
     """SQLite must not open a file in a child that was forked while the parent had it open."""
-    assert isinstance(storage, SqlStorage)
     begun, go_on = threading.Event(), threading.Event()
 
     def work(transaction: Transaction) -> None:

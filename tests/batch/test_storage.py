@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastlane.batch import _sql_storage
-from fastlane.batch._errors import JobConflictError, LeaseLostError, StorageError
-from fastlane.batch._jobs import LINE_BYTES, BatchRow, JobState, Outcome, custom_id_of, number_of
-from fastlane.batch._storage import Storage
+from fastlane.batch import storage as storage_module
+from fastlane.batch.errors import JobConflictError, LeaseLostError, StorageError
+from fastlane.batch.jobs import LINE_BYTES, BatchRow, JobOutcome, JobState, number_of
+from fastlane.batch.storage import Storage
 from tests.batch.conftest import CHAT, ORIGIN, Open, advanced, claim, new
 
 
@@ -112,9 +112,6 @@ def test_a_step_is_recorded_with_what_is_known(storage: Storage) -> None:
     created = storage.advance(again, "created", batch_id="batch-1", provider_state="validating")
 
     assert (created.file_id, created.batch_id, created.provider_state) == ("file-1", "batch-1", "validating")
-    assert creating.create_attempted_at is not None
-    assert again.create_attempted_at is not None
-    assert again.create_attempted_at > creating.create_attempted_at
     assert again.changed_at == creating.changed_at
     assert storage.status().batches == (created,)
 
@@ -134,7 +131,7 @@ def test_who_lost_the_lease_can_write_nothing(storage: Storage) -> None:
     mine = advanced(storage, claim(storage, "slow", lease_s=-1.0), "created")
 
     (theirs,) = storage.take_over("quick", origin=ORIGIN, lease_s=600.0)
-    outcome = Outcome(number=storage.heads(mine)[0].number, state="done", status_code=200, body=b"{}")
+    outcome = JobOutcome(number=storage.heads(mine)[0].number, state="done", status_code=200, body=b"{}")
 
     assert (theirs.owner, theirs.turn, theirs.state) == ("quick", 2, "created")
     with pytest.raises(LeaseLostError, match="nothing was written"):
@@ -191,9 +188,9 @@ def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage
     batch = advanced(storage, claim(storage))
     numbers = [job.number for job in storage.heads(batch)]
     outcomes = [
-        Outcome(number=numbers[0], state="done", status_code=200, body=b'{"a":1}', request_id="r", input_tokens=3),
-        Outcome(number=numbers[1], state="failed", status_code=400, body=b'{"error":{}}'),
-        Outcome(number=numbers[2], state="waiting", status_code=500, error="server_error", not_before_s=600.0),
+        JobOutcome(number=numbers[0], state="done", status_code=200, body=b'{"a":1}', request_id="r", input_tokens=3),
+        JobOutcome(number=numbers[1], state="failed", status_code=400, body=b'{"error":{}}'),
+        JobOutcome(number=numbers[2], state="waiting", status_code=500, error="server_error", not_before_s=600.0),
     ]
 
     assert storage.record(batch, outcomes) == 3
@@ -210,7 +207,6 @@ def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage
     assert storage.find(["3"])["3"].error == "batch_expired"
     # One waits for its time, the other for nothing.
     assert [group.requests for group in storage.groups()] == [1]
-    assert storage.next_s() == 0.0
     assert storage.status().batches_settled == 1
 
 
@@ -229,10 +225,10 @@ def test_a_job_of_a_batch_that_has_ended_belongs_to_the_next(storage: Storage) -
     storage.add([new("a")])
     first = advanced(storage, claim(storage))
     number = storage.heads(first)[0].number
-    storage.record(first, [Outcome(number=number, state="waiting")])
+    storage.record(first, [JobOutcome(number=number, state="waiting")])
     second = claim(storage)
 
-    assert storage.record(first, [Outcome(number=number, state="done", status_code=200)]) == 0
+    assert storage.record(first, [JobOutcome(number=number, state="done", status_code=200)]) == 0
     assert storage.settle(first, "collected") == 0
 
     assert [job.batch for job in storage.heads(second)] == [second.name]
@@ -262,7 +258,7 @@ def test_what_was_not_sent_is_cancelled_at_once_and_what_was_is_marked(storage: 
 
 
 def test_all_that_is_not_over_is_cancelled(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sql_storage, "_CHUNK", 2)
+    monkeypatch.setattr(storage_module, "_CHUNK", 2)
     storage.add([new(f"{i}") for i in range(7)])
     advanced(storage, claim(storage, most_requests=2))
     storage.cancel(["6"])
@@ -282,7 +278,7 @@ def test_a_cancelled_job_keeps_an_answer_that_came_and_is_not_sent_again(
     storage.cancel(["a", "b"])
     numbers = [job.number for job in storage.heads(batch)]
 
-    storage.record(batch, [Outcome(number=numbers[0], state=comes_back, status_code=200)])  # type: ignore[arg-type]
+    storage.record(batch, [JobOutcome(number=numbers[0], state=comes_back, status_code=200)])  # type: ignore[arg-type]
     storage.settle(batch, "collected")
 
     assert states(storage, "a", "b") == [becomes, "cancelled"]
@@ -294,7 +290,7 @@ def test_failed_jobs_wait_again_as_if_they_were_new(storage: Storage) -> None:
     batch = advanced(storage, claim(storage))
     storage.cancel(["a"])
     failed = [
-        Outcome(number=job.number, state="failed", status_code=400, body=b"{}", error="x")
+        JobOutcome(number=job.number, state="failed", status_code=400, body=b"{}", error="x")
         for job in storage.heads(batch)
     ]
     storage.record(batch, failed)
@@ -314,10 +310,9 @@ def test_jobs_come_in_the_order_in_which_they_were_over(storage: Storage) -> Non
     storage.add([new(f"{i}") for i in range(5)])
     batch = advanced(storage, claim(storage, most_requests=4))
     numbers = [job.number for job in storage.heads(batch)]
-    storage.record(batch, [Outcome(number=number, state="done", body=b"2") for number in (numbers[2], numbers[0])])
+    storage.record(batch, [JobOutcome(number=number, state="done", body=b"2") for number in (numbers[2], numbers[0])])
     storage.cancel(["4"])
-    before = storage.finished()
-    storage.record(batch, [Outcome(number=number, state="failed") for number in (numbers[3], numbers[1])])
+    storage.record(batch, [JobOutcome(number=number, state="failed") for number in (numbers[3], numbers[1])])
 
     found = storage.answers_after(0, 10)
 
@@ -325,14 +320,13 @@ def test_jobs_come_in_the_order_in_which_they_were_over(storage: Storage) -> Non
     assert (set(keys[:2]), keys[2], set(keys[3:])) == ({"0", "2"}, "4", {"1", "3"})
     assert [answer.sequence for answer in found] == sorted({answer.sequence for answer in found})
     assert storage.answers_after(found[1].sequence, 1) == [found[2]]
-    assert storage.finished() == before + 2 == found[-1].sequence
 
 
 def test_what_is_over_is_forgotten_when_that_is_asked_for(storage: Storage) -> None:
     storage.add([new(f"{i}") for i in range(4)])
     batch = advanced(storage, claim(storage, most_requests=2))
     numbers = [job.number for job in storage.heads(batch)]
-    storage.record(batch, [Outcome(number=numbers[0], state="done"), Outcome(number=numbers[1], state="failed")])
+    storage.record(batch, [JobOutcome(number=numbers[0], state="done"), JobOutcome(number=numbers[1], state="failed")])
     storage.settle(batch, "collected")
     storage.cancel(["2"])
 
@@ -357,10 +351,10 @@ def test_a_job_that_is_sent_by_itself_is_its_workers_until_its_lease_runs_out(st
 
     storage.take_over("three", origin=ORIGIN, lease_s=600.0)
     assert states(storage, "a", "b", "c") == ["running", "waiting", "waiting"]
-    late = Outcome(number=other.job.number, state="done", status_code=200)
+    late = JobOutcome(number=other.job.number, state="done", status_code=200)
     assert storage.record_running("two", [late]) == 0
-    assert storage.record_running("two", [Outcome(number=taken.job.number, state="done")]) == 0
-    assert storage.record_running("one", [Outcome(number=taken.job.number, state="done", output_tokens=2)]) == 1
+    assert storage.record_running("two", [JobOutcome(number=taken.job.number, state="done")]) == 0
+    assert storage.record_running("one", [JobOutcome(number=taken.job.number, state="done", output_tokens=2)]) == 1
     assert states(storage, "a", "b") == ["done", "waiting"]
     assert storage.find(["b"])["b"].attempts == 1
 
@@ -386,8 +380,8 @@ def test_a_status_counts_everything(storage: Storage) -> None:
     storage.add([new(f"{i}") for i in range(6)])
     batch = advanced(storage, claim(storage, most_requests=3))
     numbers = [job.number for job in storage.heads(batch)]
-    outcome = Outcome(number=numbers[0], state="done", input_tokens=5, output_tokens=7, cached_tokens=2)
-    storage.record(batch, [outcome, Outcome(number=numbers[1], state="failed", status_code=400, body=b"{}")])
+    outcome = JobOutcome(number=numbers[0], state="done", input_tokens=5, output_tokens=7, cached_tokens=2)
+    storage.record(batch, [outcome, JobOutcome(number=numbers[1], state="failed", status_code=400, body=b"{}")])
     storage.cancel(["5"])
 
     status = storage.status()
@@ -403,6 +397,30 @@ def test_a_status_counts_everything(storage: Storage) -> None:
     assert status.expected_end_s == pytest.approx(3 / status.finished_per_s)
     assert storage.unfinished() == 3
     assert storage.unfinished(["0", "2", "nobody"]) == 1
+
+
+def test_batches_at_an_address_that_is_gone_are_given_up(storage: Storage) -> None:
+    storage.add([new("a"), new("b"), new("c")])
+    gone = advanced(storage, claim(storage, "gone", most_requests=2, lease_s=-1.0), "created")
+    leased = advanced(storage, claim(storage, "alive"), "created")
+    storage.cancel(["b"])
+
+    assert storage.abandon("https://elsewhere.test") == 0
+    assert storage.abandon(ORIGIN.rstrip("/")) == 2
+    assert states(storage, "a", "b", "c") == ["waiting", "cancelled", "packed"]
+    assert storage.status().batches == (leased,)
+    with pytest.raises(LeaseLostError):
+        storage.record(gone, [])
+
+
+def test_a_status_says_how_many_workers_run(storage: Storage) -> None:
+    storage.extend("one", lease_s=600.0)
+    storage.extend("two", lease_s=600.0)
+    storage.extend("one", lease_s=600.0)
+    assert storage.status().workers == 2
+    storage.let_go("one")
+    storage.extend("two", lease_s=-1.0)
+    assert storage.status().workers == 0
 
 
 def test_two_that_take_at_the_same_time_take_different_jobs(open_again: Open) -> None:
@@ -441,7 +459,7 @@ def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again
         done = 0
         while done < total:
             taken = working.claim_jobs("w", most=7, lease_s=600.0)
-            done += working.record_running("w", [Outcome(number=one.job.number, state="done") for one in taken])
+            done += working.record_running("w", [JobOutcome(number=one.job.number, state="done") for one in taken])
 
     seen: list[str] = []
     with ThreadPoolExecutor(3) as pool:
@@ -467,7 +485,7 @@ def test_a_storage_that_is_closed_says_so(storage: Storage) -> None:
 
 
 def test_a_custom_id_names_a_job_and_nothing_else_does() -> None:
-    assert number_of(custom_id_of(17)) == 17
+    assert number_of("job-17") == 17
     assert [number_of(text) for text in ("17", "job-", "job-x", "job-017", "job-\uff11\uff17", "job-" + "9" * 30)] == [
         None
     ] * 6

@@ -20,10 +20,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fastlane.batch._errors import LeaseLostError
-from fastlane.batch._jobs import OVER, SETTLED, BatchRow, BatchState, Outcome
-from fastlane.batch._open import open_storage
-from fastlane.batch._storage import Storage
+from fastlane.batch.errors import LeaseLostError
+from fastlane.batch.jobs import OVER, SETTLED, BatchRow, BatchState, JobOutcome
+from fastlane.batch.queue import open_storage
+from fastlane.batch.storage import Storage
 from scripts.postgres_server import PostgresServer
 from tests.batch.conftest import CHAT, ORIGIN, new
 
@@ -141,7 +141,7 @@ class QueueMachine(RuleBasedStateMachine):
         stale = data.draw(st.sampled_from(batch.stale))
         numbers = [job.number for job in self.storage.find(KEYS).values()]
         with pytest.raises(LeaseLostError):
-            self.storage.record(stale, [Outcome(number=number, state="done") for number in numbers])
+            self.storage.record(stale, [JobOutcome(number=number, state="done") for number in numbers])
         with pytest.raises(LeaseLostError):
             self.storage.settle(stale, "collected")
 
@@ -152,7 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
         some = data.draw(st.lists(st.sampled_from(KEYS), unique=True))
         numbers = {key: job.number for key, job in self.storage.find(some).items()}
         inside = [key for key in self.inside(batch) if key in numbers]
-        outcomes = [Outcome(number=number, state=end, body=b"{}") for number in numbers.values()]
+        outcomes = [JobOutcome(number=number, state=end, body=b"{}") for number in numbers.values()]
         assert self.storage.record(batch, outcomes) == len(inside)
         for key in inside:
             self.comes_back(key, end)
@@ -180,7 +180,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert job.state == "waiting"
             job.state, job.attempts, job.batch = "running", job.attempts + 1, None
         if end is not None:
-            outcomes = [Outcome(number=one.job.number, state=end) for one in taken]
+            outcomes = [JobOutcome(number=one.job.number, state=end) for one in taken]
             assert self.storage.record_running(owner, outcomes) == len(taken)
             for one in taken:
                 self.comes_back(one.job.key, end)

@@ -120,7 +120,6 @@ def test_each_state_of_a_batch_was_recorded_before_its_step(lives: Lives, queue:
 
     assert (batch.state, batch.batch_id) == ("creating", None)
     assert batch.file_id in {file.id for file in provider.offline().files}
-    assert batch.create_attempted_at is not None
     assert [f"{batch.name}.jsonl"] == [file.filename for file in provider.offline().files]
 
 

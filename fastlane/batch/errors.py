@@ -1,4 +1,4 @@
-"""The errors of the offline lane."""
+"""The errors of the offline queue."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ class QueueError(FastlaneError):
 class StorageError(QueueError):
     """The queue's storage cannot do what was asked: a full disk, a file that may not be written, a server that is away.
 
-    What was durable before is still there. What was asked when this came was not done, or, where the connection to a
-    server broke at the end of it, may have been: doing it again is safe.
+    What was durable before is still there. Doing it again is safe, also where it was done before the connection broke.
     """
 
 
@@ -52,7 +51,7 @@ class UnknownJobError(QueueError, LookupError):
 
 
 class JobNotFinishedError(QueueError):
-    """A job waits or is on its way: there is no result of it yet."""
+    """A job waits or is under way: there is no result of it yet."""
 
 
 class JobCancelledError(QueueError):
@@ -87,11 +86,3 @@ class WorkerDeniedError(QueueError):
 
     def __reduce__(self) -> tuple[Any, tuple[int]]:
         return type(self), (self.status,)
-
-
-# As applications import them.
-for _error in (
-    QueueError, StorageError, LeaseLostError, JobConflictError, UnknownJobError, JobNotFinishedError,
-    JobCancelledError, JobFailedError, QueueWaitTimeoutError, WorkerDeniedError,
-):  # fmt: skip
-    _error.__module__ = "fastlane.batch"

@@ -10,49 +10,46 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import openai
 
 from .._clock import now_ns
-from ..compat.types import RAW_RESPONSE_HEADER
+from ..compat.clients import RAW_RESPONSE_HEADER
 from ..engine.upstream_failures import rest_of
-from ..plays.urgency.levels import urgency
-from ._errors import LeaseLostError, StorageError
-from ._jobs import Group, Job, JobBody, Outcome
-from ._outcomes import again, answered, answered_badly
-from ._provider_batches import DENIED
-from ._settings import WorkerSettings
-from ._storage import Storage
+from ..engine.urgency import urgency
+from .errors import StorageError
+from .jobs import JobBody, JobGroup, JobOutcome
+from .outcomes import again, answered
+from .provider import DENIED
+from .results import answer_type
+from .settings import WorkerSettings
+from .storage import Storage
 
 _log = logging.getLogger("fastlane.batch")
 
-_VERSION = "/v1"
 _RECORD_AGAIN_S = 2.0
 # So many calls in a row that are forbidden are the key's fault, and not theirs: no more are sent.
-_FORBIDDEN = 403
 _MOST_FORBIDDEN = 3
 
 
-class LocalLane:
-    """The calls of one worker. Its threads live as long as there are jobs for them."""
+class LiveCalls:
+    """The live calls of one worker. Its threads live as long as there are jobs for them."""
 
     def __init__(
         self, storage: Storage, client: openai.OpenAI, owner: str, settings: WorkerSettings, wake: Callable[[], None]
     ) -> None:
         self._storage = storage
-        self._client = with_urgency(client)
+        self._client = client
         self._owner = owner
         self._settings = settings
         self._wake = wake
         self._lock = threading.Lock()
         self._running: set[int] = set()
-        # How many jobs there were of each endpoint and model when somebody looked; the next in turn is the first.
+        # How many jobs there were of each endpoint and model; the next in turn is the first.
         self._waiting: dict[tuple[str, str], int] = {}
         self._stopping = threading.Event()
-        # Daemons, and no pool's: a pool's threads are waited for at the end of the process, before anybody can tell
-        # them to end.
+        # Daemons, and no pool's: a pool's threads are waited for at the end of the process, before they can be stopped.
         self._threads: set[threading.Thread] = set()
         self._forbidden = 0
         self.denied: int | None = None
@@ -60,7 +57,7 @@ class LocalLane:
 
     @property
     def running(self) -> list[int]:
-        """The jobs that are under way."""
+        """The numbers of the jobs that are under way."""
         with self._lock:
             return list(self._running)
 
@@ -70,8 +67,8 @@ class LocalLane:
         with self._lock:
             return not self._threads
 
-    def work(self, group: Group) -> None:
-        """See to it that a group's jobs are worked off: with the others', in turns, as many at once as are allowed."""
+    def work(self, group: JobGroup) -> None:
+        """Have a group's jobs worked off: in turns with the others', as many at once as are allowed."""
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -91,33 +88,31 @@ class LocalLane:
             thread.join()
 
     def _run(self) -> None:
+        lease_s = self._settings.lease_s
         try:
-            while not self._stopping.is_set() and self.denied is None and (kind := self._next_kind()):
-                endpoint, model = kind
+            while not self._stopping.is_set() and self.denied is None:
+                with self._lock:
+                    kind = next(iter(self._waiting), None)
+                    if kind is None:
+                        return
+                    # Models and endpoints take turns.
+                    self._waiting[kind] = self._waiting.pop(kind)
                 claimed = self._storage.claim_jobs(
-                    self._owner, most=1, lease_s=self._settings.lease_s, endpoint=endpoint, model=model
+                    self._owner, most=1, lease_s=lease_s, endpoint=kind[0], model=kind[1]
                 )
                 if not claimed:
                     with self._lock:
                         self._waiting.pop(kind, None)
                 for one in claimed:
                     self._do(one)
-        except (StorageError, LeaseLostError) as error:
+        except StorageError as error:
             _log.warning("an offline call could not be recorded: %s", error)
-        except Exception as error:  # noqa: BLE001 - nobody asks what became of this thread
+        except Exception as error:  # noqa: BLE001 - it would be lost with this thread
             _log.warning("offline calls were left off: %s", type(error).__name__)
         finally:
             with self._lock:
                 self._threads.discard(threading.current_thread())
             self._wake()
-
-    def _next_kind(self) -> tuple[str, str] | None:
-        """Whose turn it is; None where nothing waits."""
-        with self._lock:
-            kind = next(iter(self._waiting), None)
-            if kind is not None:
-                self._waiting[kind] = self._waiting.pop(kind)
-            return kind
 
     def _do(self, one: JobBody) -> None:
         number = one.job.number
@@ -133,34 +128,33 @@ class LocalLane:
             with self._lock:
                 self._running.discard(number)
 
-    def _record(self, outcome: Outcome) -> None:
+    def _record(self, outcome: JobOutcome) -> None:
         """Keep what is paid for, as soon as the storage can. Raises StorageError where it cannot for too long."""
-        since = now_ns()
+        until_ns = now_ns() + int(self._settings.patience_s * 1e9)
         while True:
             try:
                 self._storage.record_running(self._owner, [outcome])
             except StorageError as error:
-                if self._stopping.is_set() or (now_ns() - since) / 1e9 >= self._settings.patience_s:
+                if self._stopping.is_set() or now_ns() >= until_ns:
                     raise
                 _log.error("the answer of job %d cannot be written, and is tried again: %s", outcome.number, error)
                 self._stopping.wait(_RECORD_AGAIN_S)
             else:
                 return
 
-    def _outcome(self, one: JobBody) -> Outcome | None:
+    def _outcome(self, one: JobBody) -> JobOutcome | None:
         """Send a job's call; None where the key is refused, which is no fault of the job's."""
         job = one.job
         try:
-            with as_offline():
-                status, body, request_id = send(self._client, job, one.body, idempotency_key=self._key_of(job))
+            with urgency("offline"):
+                # The key is the same for each attempt, also after a crash: the provider may know it.
+                response = send(self._client, one, idempotency_key=f"fastlane-{self._storage.queue_id}-{job.custom_id}")
         except openai.APIStatusError as error:
-            status = error.status_code
-            if status in DENIED and not (status == _FORBIDDEN and self._may_be_its_own()):
-                self.denied = status
+            if error.status_code in DENIED and self._is_denied(error.status_code):
+                self.denied = error.status_code
                 return None
-            return answered_badly(
-                job, status, error.response.content, error.request_id, self._settings, rest_s=rest_of(error)
-            )
+            content, request_id = error.response.content, error.request_id
+            return answered(job, error.status_code, content, request_id, self._settings, rest_s=rest_of(error))
         except openai.APITimeoutError:
             return again(job, "timeout", self._settings)
         except openai.APIConnectionError:
@@ -170,60 +164,22 @@ class LocalLane:
             return again(job, type(error).__name__, self._settings)
         with self._lock:
             self._forbidden = 0
-        return answered(job, status, body, request_id, self._settings)
+        request_id = response.headers.get("x-request-id")
+        return answered(job, response.status_code, response.content, request_id, self._settings)
 
-    def _may_be_its_own(self) -> bool:
-        """Whether a call may be forbidden for what it says, as some providers do it, and not for its key."""
+    def _is_denied(self, status: int) -> bool:
+        """Return whether a refusal is of the key: some providers forbid a call for what it says."""
         with self._lock:
             self._forbidden += 1
-            return self._forbidden < _MOST_FORBIDDEN
-
-    def _key_of(self, job: Job) -> str:
-        # The same for each attempt, also after a crash: where the client has a header for it, the provider may know it.
-        return f"fastlane-{self._storage.queue_id}-{job.custom_id}"
+            return status != 403 or self._forbidden >= _MOST_FORBIDDEN
 
 
-def send(client: openai.OpenAI, job: Job, body: bytes, *, idempotency_key: str) -> tuple[int, bytes, str | None]:
-    """Send one call, and return its answer's status, body and request id. Raises openai's errors."""
+def send(client: openai.OpenAI, one: JobBody, *, idempotency_key: str) -> Any:
+    """Send one call, and return its HTTP response. Raises openai's errors."""
     raw: Any = client.post(
-        job.endpoint.removeprefix(_VERSION),
-        cast_to=_answer_type(job.endpoint),
-        body=json.loads(body),
+        one.job.endpoint.removeprefix("/v1"),
+        cast_to=answer_type(one.job.endpoint),
+        body=json.loads(one.body),
         options={"headers": {RAW_RESPONSE_HEADER: "true"}, "idempotency_key": idempotency_key},
     )
-    response = raw.http_response
-    return response.status_code, response.content, response.headers.get("x-request-id")
-
-
-def _answer_type(endpoint: str) -> type[Any]:
-    from openai.types import Completion, CreateEmbeddingResponse
-    from openai.types.chat import ChatCompletion
-    from openai.types.responses import Response
-
-    known: dict[str, type[Any]] = {
-        "/v1/chat/completions": ChatCompletion,
-        "/v1/completions": Completion,
-        "/v1/embeddings": CreateEmbeddingResponse,
-        "/v1/responses": Response,
-    }
-    return known.get(endpoint, object)
-
-
-def with_urgency(client: openai.OpenAI) -> openai.OpenAI:
-    """The client, in which calls have an urgency: with that play where it has none and is one of ours."""
-    shell = getattr(client, "_fastlane", None)
-    if shell is None:
-        return client
-    try:
-        from ..plays.urgency.play import Urgency
-    except ImportError:
-        return client
-    if any(isinstance(play, Urgency) for play in shell.pipeline.plays):
-        return client
-    with_plays: Callable[..., openai.OpenAI] = client.with_plays  # type: ignore[attr-defined]
-    return with_plays(Urgency())
-
-
-def as_offline() -> AbstractContextManager[Any]:
-    """A block whose calls are offline ones."""
-    return urgency("offline")
+    return raw.http_response

@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import isnan
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from ..errors import ConfigurationError
-from ._bodies import check_key, new_job
-from ._checked import check_seconds, check_settings, listed_keys, pairs_of
-from ._errors import (
+from .._clock import now_ns
+from ..errors import ConfigurationError, MissingExtraError
+from .errors import (
     JobNotFinishedError,
     QueueError,
     QueueNotFoundError,
+    QueueWaitTimeoutError,
     StorageError,
     UnknownJobError,
 )
-from ._jobs import OVER, Answer, Job, JobState, Status
-from ._open import open_storage
-from ._pauses import Pauses, Watch
-from ._typed import result_of
+from .jobs import OVER, Job, JobAnswer, JobState, Status
+from .requests import CHAT, check_key, listed_keys, new_job
+from .results import result_of
+from .settings import Lane, WorkerSettings
 
 if TYPE_CHECKING:
-    from ._background import Background
-    from ._settings import Lane, WorkerSettings
-    from ._storage import Storage
-    from ._worker import Worker
+    from .storage import Storage
+    from .worker import BackgroundWorker, QueueWorker
 
-CHAT = "/v1/chat/completions"
-# Where a queue has no client whose base URL could be named in an error.
-_NOWHERE = "https://api.openai.com/v1/"
+_log = logging.getLogger("fastlane.batch")
+
+# Of a queue without a client, for errors.
+_NO_BASE_URL = "https://api.openai.com/v1/"
 _PAGE = 200
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+
+
+def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch", create: bool = True) -> Storage:
+    """Return the storage of a queue. Raises what `Storage` does, and MissingExtraError."""
+    try:
+        from .storage import Storage
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sqlalchemy":
+            raise
+        raise MissingExtraError("batch", "sqlalchemy") from error
+    return Storage(where, schema=schema, create=create)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +58,7 @@ class Finished:
     job: Job
     sequence: int
     """Its place in the order in which jobs were over: what `results(after=...)` goes on behind."""
-    _answer: Answer = field(repr=False)
+    _answer: JobAnswer = field(repr=False)
     _base_url: str = field(repr=False)
 
     @property
@@ -61,11 +74,11 @@ class Finished:
 class Queue:
     """A durable queue of calls. Of use to several threads, processes and machines at once, and across a fork.
 
-    `where` is a path (`jobs.sqlite`, a file of its own) or the address of a PostgreSQL database (`postgresql://...`,
-    extra `postgres`), in which `schema` names the queue. `client` is the client by which a worker here sends the jobs,
-    ours or openai's own, sync or async; a queue that only submits and reads needs none. `lane` and `worker` are a
-    worker's settings. Only `submit`, `submit_many` and `start` make a queue that is not there yet; everything else
-    raises QueueNotFoundError. Raises ConfigurationError, MissingExtraError and StorageError.
+    `where` is a path (`jobs.sqlite`, a file of its own) or the address of a PostgreSQL database (`postgresql://...`),
+    in which `schema` names the queue. It needs the extra `batch`. `client` is the client by which a worker here sends
+    the jobs, ours or openai's own, sync or async; a queue that only submits and reads needs none. `lane` and `worker`
+    are a worker's settings. Only `submit`, `submit_many` and `start` make a queue that is not there yet; everything
+    else raises QueueNotFoundError. Raises ConfigurationError, MissingExtraError and StorageError.
     """
 
     def __init__(
@@ -79,12 +92,13 @@ class Queue:
     ) -> None:
         if lane is not None and worker is not None:
             raise ConfigurationError("give either lane or worker, got both: WorkerSettings has a `lane` too")
-        check_settings(lane, worker)
+        if worker is not None and not isinstance(worker, WorkerSettings):
+            raise ConfigurationError(f"worker expects WorkerSettings(...), got {type(worker).__name__}")
         self._client = client
-        self._lane = lane
-        self._settings = worker
-        self._background: Background | None = None
+        self._settings = worker or (WorkerSettings() if lane is None else WorkerSettings(lane=lane))
+        self._background: BackgroundWorker | None = None
         self._closed = threading.Event()
+        self._warned = False
         self._where, self._schema = where, schema
         self._opened: Storage | None = None
         with suppress(QueueNotFoundError):
@@ -132,9 +146,15 @@ class Queue:
 
         Thousands per second: they share one commit. Raises what `submit` raises.
         """
-        jobs = [
-            new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint) for key, body in pairs_of(bodies)
-        ]
+        expected = "bodies expects a mapping of keys to bodies, or pairs of a key (or None) and a body"
+        pairs: Any = bodies.items() if isinstance(bodies, Mapping) else bodies
+        if not isinstance(pairs, Iterable):
+            raise ConfigurationError(f"{expected}, got {type(bodies).__name__}")
+        jobs = []
+        for pair in pairs:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ConfigurationError(f"{expected}, got {type(pair).__name__} in it")
+            jobs.append(new_job(pair[1], key=uuid4().hex if pair[0] is None else pair[0], endpoint=endpoint))
         return self._open(create=True).add(jobs)
 
     # Out.
@@ -164,7 +184,7 @@ class Queue:
         `after` is the `sequence` of the last one that was seen. A job that failed, was retried and is over again comes
         again. Raises QueueWaitTimeoutError where `timeout_s` passes without a job.
         """
-        pauses = Pauses(timeout_s)
+        pauses = self._pauses(timeout_s)
         while True:
             # Asked before: a job that is over after this is in the next page.
             left = self.storage.unfinished() if wait else 0
@@ -172,24 +192,24 @@ class Queue:
                 for answer in page:
                     after = answer.sequence
                     yield self._finished(answer)
-                pauses = Pauses(timeout_s)
+                pauses = self._pauses(timeout_s)
             if not left:
                 return
-            self._pause(pauses)
+            self._pause(next(pauses))
 
     async def async_results(self, *, after: int = 0, timeout_s: float | None = None) -> AsyncIterator[Finished]:
         """The same with `wait`, for an event loop."""
-        pauses = Pauses(timeout_s)
+        pauses = self._pauses(timeout_s)
         while True:
             left = await asyncio.to_thread(self.storage.unfinished)
             while page := await asyncio.to_thread(self.storage.answers_after, after, _PAGE):
                 for answer in page:
                     after = answer.sequence
                     yield self._finished(answer)
-                pauses = Pauses(timeout_s)
+                pauses = self._pauses(timeout_s)
             if not left:
                 return
-            await self._async_pause(pauses)
+            await self._async_pause(next(pauses))
 
     def wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
         """Return when these jobs, or all, are over. Raises QueueWaitTimeoutError, and UnknownJobError.
@@ -197,18 +217,16 @@ class Queue:
         Works none of them off: a worker does, here (`start`, `run`) or elsewhere.
         """
         asked = None if keys is None else [job.key for job in self._known(listed_keys(keys))]
-        pauses = Pauses(timeout_s)
-        watch = Watch(self.storage, asked)
-        while watch.left():
-            self._pause(pauses)
+        pauses = self._pauses(timeout_s)
+        while self.storage.unfinished(asked):
+            self._pause(next(pauses))
 
     async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
         """The same, for an event loop. Other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
         asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, listed_keys(keys))]
-        pauses = Pauses(timeout_s)
-        watch = Watch(self.storage, asked)
-        while await asyncio.to_thread(watch.left):
-            await self._async_pause(pauses)
+        pauses = self._pauses(timeout_s)
+        while await asyncio.to_thread(self.storage.unfinished, asked):
+            await self._async_pause(next(pauses))
 
     def status(self) -> Status:
         """The whole at this moment: jobs and batches by state, how fast it goes, and when it will be through."""
@@ -241,6 +259,14 @@ class Queue:
         self._known(asked)
         return self.storage.retry_failed(asked)
 
+    def abandon(self, base_url: str) -> int:
+        """Give up the batches at an address that is gone, and let their jobs wait again; return how many.
+
+        A batch that goes on there all the same is answered a second time. Batches that a worker has under its lease
+        are left alone.
+        """
+        return self.storage.abandon(base_url)
+
     def forget(
         self,
         keys: Iterable[str] | str | None = None,
@@ -256,7 +282,7 @@ class Queue:
         """
         if unknown := [state for state in states if state not in OVER]:
             raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")
-        check_seconds("older_than_s", older_than_s)
+        _check_seconds("older_than_s", older_than_s)
         return self.storage.forget(
             keys=None if keys is None else listed_keys(keys), states=states, older_than_s=older_than_s
         )
@@ -270,9 +296,9 @@ class Queue:
     def start(self) -> None:
         """Work the queue off in a thread of its own, until `stop()` or `close()`; make it where there is none yet."""
         self._open(create=True)
-        from ._background import Background
+        from .worker import BackgroundWorker
 
-        self._background = self._background or Background(self._worker)
+        self._background = self._background or BackgroundWorker(self._worker)
         self._background.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
@@ -292,17 +318,15 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _worker(self) -> Worker:
-        from ._settings import WorkerSettings
-        from ._worker import Worker
+    def _worker(self) -> QueueWorker:
+        from .worker import QueueWorker
 
         if self._client is None:
             raise ConfigurationError("a worker sends jobs by a client, and this queue has none: Queue(where, client)")
-        settings = self._settings or (WorkerSettings() if self._lane is None else WorkerSettings(lane=self._lane))
-        return Worker(self.storage, self._client, settings)
+        return QueueWorker(self.storage, self._client, self._settings)
 
-    def _finished(self, answer: Answer) -> Finished:
-        return Finished(answer.job, answer.sequence, answer, str(getattr(self._client, "base_url", _NOWHERE)))
+    def _finished(self, answer: JobAnswer) -> Finished:
+        return Finished(answer.job, answer.sequence, answer, str(getattr(self._client, "base_url", _NO_BASE_URL)))
 
     def _known(self, keys: Sequence[str]) -> list[Job]:
         found = self.storage.find(keys)
@@ -312,16 +336,43 @@ class Queue:
             raise UnknownJobError(f"no job of the key {missing[0]!r} is in the queue {self.storage.name}{more}")
         return [found[key] for key in keys]
 
-    def _pause(self, pauses: Pauses) -> None:
-        if self._closed.wait(pauses.next_s()):
+    def _pauses(self, timeout_s: float | None) -> Iterator[float]:
+        """Yield how long to wait before the next look. Raises QueueWaitTimeoutError when the time is over."""
+        if timeout_s is not None:
+            _check_seconds("timeout_s", timeout_s)
+        began_ns, pause_s = now_ns(), _FIRST_PAUSE_S
+        while True:
+            left_s = _LONGEST_PAUSE_S if timeout_s is None else timeout_s - (now_ns() - began_ns) / 1e9
+            if left_s <= 0.0:
+                raise QueueWaitTimeoutError(f"not all jobs were over within {timeout_s:g} s: they go on")
+            yield min(pause_s, left_s)
+            if pause_s == _LONGEST_PAUSE_S:
+                self._warn_without_worker()
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
+
+    def _warn_without_worker(self) -> None:
+        if not self._warned and not self.status().workers:
+            self._warned = True
+            _log.warning(
+                "no worker runs on the queue %s, and its jobs wait: call queue.start(), or run `fastlane batch run`",
+                self.storage.name,
+            )
+
+    def _pause(self, seconds: float) -> None:
+        if self._closed.wait(seconds):
             raise QueueError(f"the queue {self.storage.name} was closed while something waited for its jobs")
-        self._raise_what_ended_the_worker()
+        self._raise_error_of_worker()
 
-    async def _async_pause(self, pauses: Pauses) -> None:
-        await asyncio.sleep(pauses.next_s())
-        self._raise_what_ended_the_worker()
+    async def _async_pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._raise_error_of_worker()
 
-    def _raise_what_ended_the_worker(self) -> None:
+    def _raise_error_of_worker(self) -> None:
         error = None if self._background is None else self._background.error
         if error is not None:
             raise error
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or isnan(value):
+        raise ConfigurationError(f"{name} expects a number of seconds, got {value!r:.40}")

@@ -1,0 +1,376 @@
+"""The commands `fastlane batch ...`: their options, exit codes, and where their output goes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+import threading
+from _thread import start_new_thread
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..client.clients import OpenAI
+from ..errors import ConfigurationError, FastlaneError
+from ..providers import facts_of
+from ..providers.base_urls import target_of
+from .errors import StorageError, WorkerDeniedError
+from .jobs import JOB_STATES, Status
+from .queue import Queue, open_storage
+from .requests import CHAT, InputLineError, jobs_in
+from .results import line_of
+from .settings import Lane, WorkerSettings
+from .worker import QueueWorker
+
+_INTERRUPTED = 130
+_AT_ONCE = 1_000
+_WATCH_S = 1.0
+
+_Where = Annotated[str, typer.Argument(metavar="QUEUE", help="A file, or the address of a PostgreSQL database.")]
+_Schema = Annotated[str, typer.Option(help="Of a PostgreSQL database: the schema that holds the queue.")]
+_Keys = Annotated[list[str] | None, typer.Argument(help="The jobs' keys.", show_default=False)]
+_SCHEMA = "fastlane_batch"
+
+batch = typer.Typer(
+    name="batch",
+    help="Work with a queue of calls whose answers can wait. Exit codes: 0; 1 where the provider refuses the key, or "
+    "the queue or a file cannot be read or written; 2 for input that cannot work; 130 after Ctrl-C.",
+    no_args_is_help=True,
+)
+
+
+@batch.command()
+def run(
+    where: _Where,
+    base_url: Annotated[
+        str | None, typer.Option(help="The provider. If not given: $OPENAI_BASE_URL, or OpenAI.", show_default=False)
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment variable that holds the key. If not given: OPENAI_API_KEY where the URL is OpenAI's, "
+            "$OPENAI_BASE_URL or on this machine, and no key elsewhere.",
+            show_default=False,
+        ),
+    ] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when every job is over.")] = False,
+    lane: Annotated[
+        str, typer.Option(help="auto: batches where the provider is known to have them; or batch, or live.")
+    ] = "auto",
+    linger_s: Annotated[float, typer.Option(help="Seconds that jobs wait for others to share a batch with.")] = 10.0,
+    max_attempts: Annotated[int, typer.Option(help="How often a job is sent at most.")] = 5,
+    max_concurrency: Annotated[int, typer.Option(help="Live calls at once.")] = 8,
+    poll_s: Annotated[float, typer.Option(help="Seconds until a batch is looked at for the first time.")] = 5.0,
+    lease_s: Annotated[
+        float, typer.Option(help="Seconds after which others go on with what a dead worker began.")
+    ] = 60.0,
+    keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave batches' files at the provider.")] = False,
+    schema: _Schema = _SCHEMA,
+) -> None:
+    """Work a queue off: as batches where the provider has a batch mode, else as live calls in the background.
+
+    Any number of these may run on one queue, here and on other machines. Ctrl-C and SIGTERM end it after what is under
+    way; batches go on at the provider, and the next worker collects them. A worker that is killed loses nothing.
+    """
+    ended_by: list[int] = []
+    with _errors_told():
+        settings = WorkerSettings(
+            lane=cast(Lane, lane),
+            linger_s=linger_s,
+            max_attempts=max_attempts,
+            max_concurrency=max_concurrency,
+            poll_s=poll_s,
+            longest_poll_s=max(300.0, poll_s),
+            lease_s=lease_s,
+            delete_files=not keep_files,
+        )
+        client = _client_of(base_url, api_key_env)
+        with Queue(where, client, schema=schema) as queue:
+            worker = QueueWorker(queue.storage, client, settings)
+            with _ended_by_signals(worker, ended_by):
+                worker.run(until_empty=until_empty)
+            if ended_by or until_empty:
+                _tell(_summary(queue.status()))
+    if signal.SIGINT in ended_by:
+        raise typer.Exit(_INTERRUPTED)
+
+
+@batch.command()
+def status(
+    where: _Where,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of text.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until every job is over.")] = False,
+    schema: _Schema = _SCHEMA,
+) -> None:
+    """Show how far a queue is, why jobs have failed, and whether a worker runs."""
+    with _errors_told(), Queue(where, schema=schema) as queue:
+        now = queue.status()
+        if as_json or not watch:
+            _show(now, as_json=as_json)
+        if not watch:
+            return
+        with Live(auto_refresh=False) as live:
+            while now.over < now.total:
+                live.update(shown(now), refresh=not as_json)
+                threading.Event().wait(_WATCH_S)
+                now = queue.status()
+                if as_json:
+                    _show(now, as_json=True)
+            live.update(Text() if as_json else shown(now), refresh=True)
+
+
+@batch.command()
+def submit(
+    where: _Where,
+    file: Annotated[Path, typer.Argument(help="JSON lines: OpenAI's batch input, or bodies alone; - for stdin.")],
+    endpoint: Annotated[str, typer.Option(help="Where bodies without a url of their own go to.")] = CHAT,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="Bodies' keys begin with it. If not given: the file's name.", show_default=False),
+    ] = None,
+    schema: _Schema = _SCHEMA,
+) -> None:
+    """Put a file's calls into a queue. Done again it adds nothing: a job of the same key and body is that job.
+
+    A key is a line's custom_id; of a body alone it is the prefix and the line's number.
+    """
+    count = 0
+    with _errors_told(), _opened(file) as lines:
+        open_storage(where, schema=schema).close()
+        with Queue(where, schema=schema) as queue:
+            before = queue.status().total
+            try:
+                jobs = jobs_in(lines, prefix=prefix or (file.stem if str(file) != "-" else "stdin"), endpoint=endpoint)
+                while several := list(itertools.islice(jobs, _AT_ONCE)):
+                    count += len(queue.storage.add(several))
+            except (InputLineError, FastlaneError):
+                if count:
+                    _tell(f"{count:,} jobs before that are in the queue: put it right and submit the file again")
+                raise
+            now = queue.status()
+            typer.echo(f"{count:,} jobs, {now.total - before:,} of them new")
+            if warning := _without_worker(now):
+                _tell(warning)
+
+
+@batch.command()
+def results(
+    where: _Where,
+    out: Annotated[Path | None, typer.Option(help="Write them here in place of stdout.", show_default=False)] = None,
+    after: Annotated[int, typer.Option(help="Leave out those up to this place, as it was told before.")] = 0,
+    schema: _Schema = _SCHEMA,
+) -> None:
+    """Write the answers of all jobs that are over, as lines of OpenAI's output files; custom_id is the job's key.
+
+    Says on stderr how many are not over, and after which place to go on.
+    """
+    with _errors_told(), Queue(where, schema=schema) as queue:
+        storage, written = queue.storage, 0
+        with _written(out) as file:
+            while page := storage.answers_after(after, _AT_ONCE):
+                file.writelines(map(line_of, page))
+                after, written = page[-1].sequence, written + len(page)
+            file.flush()
+        _tell(f"{written:,} answers up to place {after}; {storage.unfinished():,} jobs are not over")
+
+
+@batch.command()
+def cancel(
+    where: _Where,
+    keys: _Keys = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
+    schema: _Schema = _SCHEMA,
+) -> None:
+    """Cancel jobs: what was not sent never is; what was is not sent again, and its answer is kept if it comes."""
+    if bool(keys) == everything:
+        raise typer.BadParameter("name the jobs by their keys, or all that are not over by --all")
+    with _errors_told(), Queue(where, schema=schema) as queue:
+        found = queue.cancel(None if everything else keys)
+        over = sum(job.state == "cancelled" for job in found)
+        under_way = sum(job.cancel_asked and not job.over for job in found)
+        typer.echo(f"{over:,} cancelled, {under_way:,} under way and not sent again")
+
+
+@batch.command()
+def retry(
+    where: _Where,
+    keys: _Keys = None,
+    everything: Annotated[bool, typer.Option("--all", help="All failed jobs.")] = False,
+    abandon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Jobs of batches at this base URL, which is gone. One that goes on there is answered twice.",
+            show_default=False,
+        ),
+    ] = None,
+    schema: _Schema = _SCHEMA,
+) -> None:
+    """Let failed jobs, or those of batches that are given up, wait again."""
+    if bool(keys) + everything + bool(abandon) != 1:
+        raise typer.BadParameter("name the jobs by their keys, all failed ones by --all, or an address by --abandon")
+    with _errors_told(), Queue(where, schema=schema) as queue:
+        again = queue.abandon(abandon) if abandon else queue.retry_failed(None if everything else keys)
+        typer.echo(f"{again:,} jobs wait again")
+
+
+def _client_of(base_url: str | None, api_key_env: str | None) -> OpenAI:
+    """Return a client for a provider. Raises ConfigurationError, which names the variable that is missing.
+
+    OpenAI's key goes to OpenAI, to $OPENAI_BASE_URL and to this machine; another provider needs `api_key_env`.
+    """
+    own = os.environ.get("OPENAI_BASE_URL") or None
+    url = base_url or own
+    is_local = url is not None and target_of(url).is_local
+    is_own = url is None or url.rstrip("/") == (own or "").rstrip("/") or facts_of(url).slug == "openai"
+    source = api_key_env or ("OPENAI_API_KEY" if is_local or is_own else None)
+    if source is None:
+        raise ConfigurationError("name the environment variable that holds this provider's key: --api-key-env NAME")
+    key = os.environ.get(source, "").strip()
+    if not key and not (is_local and api_key_env is None):
+        raise ConfigurationError(f"expected the provider's key in the environment variable {source}, which is not set")
+    # A server on this machine mostly asks for none; the client wants one all the same.
+    return OpenAI(base_url=url, api_key=key or "none")
+
+
+@contextmanager
+def _ended_by_signals(worker: QueueWorker, ended_by: list[int]) -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM end a worker after what is under way, and a second one at once."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if ended_by:
+            raise KeyboardInterrupt
+        ended_by.append(number)
+        # In a thread, which needs none of the locks that what was interrupted here may hold.
+        start_new_thread(worker.stop, ())
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {str(file)!r}: JSON lines are expected, or - for stdin")
+    with file.open("rb") as opened:
+        yield opened
+
+
+@contextmanager
+def _written(file: Path | None) -> Iterator[Any]:
+    if file is None:
+        yield sys.stdout.buffer
+        return
+    # A file that is made here is its owner's alone: answers are in it.
+    with open(file, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
+        yield opened
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """Say what went wrong in one line, and leave with the exit code for it."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read has enough. Nothing more is written, at the end of the process neither.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except (StorageError, WorkerDeniedError) as error:
+        _tell(str(error))
+        raise typer.Exit(1) from None
+    except OSError as error:
+        _tell(f"{error.filename or 'the output'}: {error.strerror or error}")
+        raise typer.Exit(1) from None
+    except (InputLineError, FastlaneError) as error:
+        _tell(str(error))
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _tell(text: str) -> None:
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(f"fastlane batch: {text}", markup=False, emoji=False, highlight=False)
+
+
+def _summary(now: Status) -> str:
+    """Return what a worker leaves behind."""
+    left = now.total - now.over
+    if not left:
+        counts = ", ".join(f"{now.jobs[state]:,} {state}" for state in ("done", "failed", "cancelled"))
+        return counts + (": `fastlane batch results` says why jobs failed" if now.jobs["failed"] else "")
+    at_provider = sum(one.state in ("created", "ended") for one in now.batches)
+    goes_on = f"{at_provider:,} batches go on at the provider; " if at_provider else ""
+    return f"ended: {left:,} jobs are not over, and kept. {goes_on}run the command again to go on"
+
+
+def _without_worker(now: Status) -> str | None:
+    return None if now.workers or now.over == now.total else "no worker runs: start one by `fastlane batch run`"
+
+
+_OF_A_BATCH = (
+    "name", "state", "origin", "provider_state", "endpoint", "model", "requests", "unwanted", "bytes", "batch_id",
+    "provider_done", "provider_failed", "planned_at", "changed_at", "error",
+)  # fmt: skip
+
+
+def _show(now: Status, *, as_json: bool) -> None:
+    if not as_json:
+        Console(soft_wrap=True).print(shown(now))
+        return
+    batches = [{name: getattr(one, name) for name in _OF_A_BATCH} for one in now.batches]
+    typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now), "batches": batches}))
+
+
+def shown(now: Status) -> Group:
+    """Return a status as a terminal shows it. What others have named is no markup."""
+    line = Table.grid(padding=(0, 1))
+    pace = "all are over" if now.total and now.over == now.total else ""
+    if now.over < now.total and now.finished_per_s is not None and now.expected_end_s is not None:
+        pace = f"{now.finished_per_s:.3g} a second, about {_duration(now.expected_end_s)} to go"
+    share = f"{100 * now.over / now.total:.0f} %" if now.total else ""
+    bar = ProgressBar(total=max(1, now.total), completed=now.over, width=40)
+    line.add_row(bar, share, f"{now.over:,} of {now.total:,}", pace)
+    counts = [f"{now.jobs[state]:,} {state}" for state in JOB_STATES if now.jobs.get(state)]
+    parts: list[Any] = [line, Text("  ".join(counts) or "the queue is empty")]
+    if warning := _without_worker(now):
+        parts.append(Text(warning, style="yellow"))
+    if now.failures:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in now.failures.items())
+        parts.append(Text(f"failed: {reasons}", style="red"))
+    tokens = f"{now.input_tokens:,} tokens in ({now.cached_tokens:,} of them cached), {now.output_tokens:,} out"
+    parts.append(Text(tokens, style="dim"))
+    if now.batches:
+        table = Table("batch", "state", "at the provider", "model", "requests", "done", "failed")
+        for one in now.batches:
+            counted = (f"{count:,}" for count in (one.requests, one.provider_done, one.provider_failed))
+            table.add_row(one.name, one.state, Text(one.provider_state or ""), Text(one.model), *counted)
+        parts.append(table)
+    return Group(*parts)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"

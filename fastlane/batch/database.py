@@ -1,0 +1,475 @@
+"""Transactions on the database of a queue: a SQLite file or a schema of a PostgreSQL server.
+
+A transaction that did not happen because others were in the way, or whose connection broke, is repeated for up to a
+minute. No lock is held between two tries: a fork waits for the transaction under way, and for a second at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import uniform
+from secrets import token_hex
+from typing import Any, ClassVar, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.schema import CreateSchema
+
+from .._clock import now_ns, wall_ns
+from ..errors import ConfigurationError, MissingExtraError
+from .errors import QueueNotFoundError, StorageError
+from .schema import VERSION, metadata, queue
+
+T = TypeVar("T")
+
+_PATIENCE_S = 60.0
+# For so long a fork waits for the transactions of other threads, of all databases together.
+_FORK_S = 1.0
+_EXPECTED = "a path, such as 'jobs.sqlite', or the address of a PostgreSQL database: postgresql://user@host/database"
+
+
+class TryAgainError(Exception):
+    """Another transaction was in between: this one has to be repeated."""
+
+
+class Transaction:
+    """A transaction under way."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self.connection = connection
+        self._is_sqlite = connection.dialect.name == "sqlite"
+        self.insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
+
+    def now(self) -> float:
+        """Return seconds since the epoch, by the clock of the database."""
+        if self._is_sqlite:
+            return wall_ns() / 1e9
+        # now() would be the time at which the transaction began: it may have waited for a lock since.
+        return float(self.connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
+
+    def all(self, statement: sa.Executable) -> Sequence[Any]:
+        """Return the rows of a statement."""
+        return self.connection.execute(statement).all()
+
+    def one(self, statement: sa.Executable) -> Any:
+        """Return the only value of a statement."""
+        return self.connection.execute(statement).scalar_one()
+
+    def do(self, statement: sa.Executable) -> int:
+        """Execute a statement; return how many rows it changed."""
+        return self.connection.execute(statement).rowcount
+
+    def many(self, statement: sa.Executable, rows: Sequence[dict[str, Any]]) -> None:
+        """Execute a statement for each of these parameters."""
+        if rows:
+            self.connection.execute(statement, rows)
+
+    def among(self, column: Any, values: Sequence[Any]) -> sa.ColumnElement[bool]:
+        """Return the condition that a column has one of any number of values, as one parameter."""
+        if self._is_sqlite:
+            listed = sa.func.json_each(json.dumps(list(values))).table_valued("value")
+            return column.in_(sa.select(listed.c.value))  # type: ignore[no-any-return]
+        return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))  # type: ignore[no-any-return]
+
+
+class Database:
+    """One connection, used by one thread after the other, and made anew in the child of a fork."""
+
+    name: str
+    first_pause_s: ClassVar[float]
+    longest_pause_s: ClassVar[float]
+
+    def __init__(self, *, create: bool, patience_s: float) -> None:
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._closed = False
+        self._engine = self._new_engine()
+        _open.add(self)
+        try:
+            version = self.run(self._version, writes=False, patience_s=patience_s)
+            if version is None and not create:
+                raise QueueNotFoundError.named(self.name)
+            if version is None:
+                version = self.run(self._make, patience_s=patience_s)
+            if version != VERSION:
+                raise ConfigurationError(
+                    f"the queue {self.name!r} was made by another version of fastlane (its tables are of version "
+                    f"{version}, this one knows {VERSION}): finish its jobs with that version, or begin a new queue"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, work: Callable[[Transaction], T], *, writes: bool = True, patience_s: float = _PATIENCE_S) -> T:
+        """Run `work` in one transaction: all of it, durable when this returns, or, if it raises, nothing."""
+        until_ns = now_ns() + int(patience_s * 1e9)
+        pause_s = self.first_pause_s
+        while True:
+            try:
+                with self._connected(writes=writes) as connection:
+                    return work(Transaction(connection))
+            except TryAgainError:
+                failed: Exception = StorageError(
+                    f"the queue {self.name} did not do it: others were in between; try it again"
+                )
+            except DBAPIError as error:
+                failed = self._explained(error)
+                if not self._may_pass(error):
+                    until_ns = 0
+            if now_ns() >= until_ns:
+                # Outside of the handler: the database's error has the parameters, and so prompts.
+                raise failed
+            threading.Event().wait(pause_s * uniform(0.5, 1.0))
+            pause_s = min(self.longest_pause_s, pause_s * 1.5)
+
+    @contextmanager
+    def _connected(self, *, writes: bool) -> Iterator[sa.Connection]:
+        with self._turn:
+            self._lock.acquire()
+        # Held by whoever was waiting: a thread that writes in a loop lets others in.
+        try:
+            if self._closed:
+                raise StorageError(f"the queue {self.name} is closed")
+            with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
+                if writes:
+                    self._before_write()
+                yield connection
+        finally:
+            self._lock.release()
+
+    def _make(self, t: Transaction) -> int:
+        self._lock_for_making(t)
+        found = self._version(t)
+        if found is None:
+            metadata.create_all(t.connection, checkfirst=False)
+            t.do(sa.insert(queue).values(version=VERSION, queue_id=token_hex(6), finished=0))
+            self._mark_made(t)
+        return found or VERSION
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._closed = True
+            self._engine.dispose()
+        _open.discard(self)
+
+    # What differs between the two databases.
+
+    def _new_engine(self) -> sa.Engine:
+        raise NotImplementedError
+
+    def _version(self, t: Transaction) -> int | None:
+        """Return the version of the tables; None where there are none."""
+        raise NotImplementedError
+
+    def _may_pass(self, error: DBAPIError) -> bool:
+        raise NotImplementedError
+
+    def _explained(self, error: DBAPIError) -> Exception:
+        """Return the error to raise: no value, no password."""
+        raise NotImplementedError
+
+    def _before_write(self) -> None:
+        pass
+
+    def _lock_for_making(self, t: Transaction) -> None:
+        pass
+
+    def _mark_made(self, t: Transaction) -> None:
+        pass
+
+    # Forks.
+
+    def _before_fork(self) -> None:
+        """In the parent, with no transaction under way."""
+
+    def _begin_in_child(self, *, in_use: bool) -> None:
+        """In the child of a fork. `in_use`: a thread of the parent was in a transaction."""
+        # Never closed: that would tell the server, or SQLite, that the parent leaves.
+        _LEFT_BEHIND.append(self._engine)
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._engine = self._new_engine()
+
+
+def open_database(where: str | os.PathLike[str], *, schema: str, create: bool) -> Database:
+    """Open the database of a queue. Raises ConfigurationError, QueueNotFoundError, MissingExtraError, StorageError."""
+    if not isinstance(where, (str, os.PathLike)):
+        raise ConfigurationError(f"a queue expects {_EXPECTED}, got {type(where).__name__}")
+    path = os.fspath(where)
+    scheme, mark, _ = path.partition("://")
+    if mark and scheme in ("postgresql", "postgres"):
+        return PostgresDatabase(path, schema=schema, create=create)
+    # What came is not quoted: it may hold a password.
+    if mark:
+        raise ConfigurationError(f"a queue expects {_EXPECTED}, got an address of another kind")
+    if "\0" in path:
+        raise ConfigurationError(f"a queue expects {_EXPECTED}, got a path with a NUL in it")
+    if not path or path == ":memory:" or path.startswith("file:"):
+        raise ConfigurationError(f"a queue expects {_EXPECTED}, got {path!r}, which would not outlive the process")
+    return SqliteDatabase(path, create=create)
+
+
+class SqliteDatabase(Database):
+    """A file: one writer at a time, readers beside it, and every commit on the disk before it returns."""
+
+    # Short: another process that writes in a loop leaves no more than moments in between.
+    first_pause_s, longest_pause_s = 0.0005, 0.005
+
+    def __init__(self, path: str, *, create: bool) -> None:
+        self._create = create
+        self._path = Path(path).absolute()
+        self.name = path
+        self._opened: tuple[int, int] | None = None
+        super().__init__(create=create, patience_s=_PATIENCE_S)
+
+    def _new_engine(self) -> sa.Engine:
+        engine = sa.create_engine(
+            "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True
+        )
+
+        @sa.event.listens_for(engine, "begin")
+        def begin(connection: sa.Connection) -> None:
+            # A writer says so at once: what it has read must still hold when it writes.
+            writes = connection.get_execution_options().get("writes", True)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+        return engine
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self._create and not self._path.exists():
+            raise QueueNotFoundError.named(repr(self.name))
+        try:
+            _make_file(self._path)
+        except OSError as error:
+            raise StorageError(
+                f"the queue {self.name} cannot be opened for writing: {error.strerror}; it takes a file in a folder, "
+                f"both of which may be written"
+            ) from error
+        self._opened = _identity(self._path)
+        if self._opened in _CARRIED:
+            raise StorageError(
+                f"the queue {self.name} cannot be used in this process, which was forked while another thread used it: "
+                f"fork before the queue is used, or begin the process with spawn"
+            )
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0.0)
+        try:
+            self._refuse_others(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            # With NORMAL, which is often advised for WAL, a power cut takes back the latest commits:
+            # https://sqlite.org/pragma.html#pragma_synchronous and #pragma_fullfsync (2026-11-22).
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _refuse_others(self, connection: sqlite3.Connection) -> None:
+        # In one transaction: another process may be making the tables.
+        connection.execute("BEGIN")
+        try:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+        finally:
+            connection.execute("ROLLBACK")
+        if not (self._create or tables):
+            raise QueueNotFoundError.named(repr(self.name))
+        if application != _APPLICATION and (tables or application):
+            raise ConfigurationError(
+                f"a queue is kept in a file of its own, got {self.name!r}, a database of something else: give another "
+                f"path"
+            )
+
+    def _version(self, t: Transaction) -> int | None:
+        return t.connection.exec_driver_sql("PRAGMA user_version").scalar_one() or None
+
+    def _mark_made(self, t: Transaction) -> None:
+        t.connection.exec_driver_sql(f"PRAGMA application_id = {_APPLICATION}")
+        t.connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+
+    def _before_write(self) -> None:
+        if _identity(self._path) != self._opened:
+            raise StorageError(
+                f"the queue {self.name} was deleted or replaced while it was open, and nothing was written: close it, "
+                f"and open what is there now"
+            )
+
+    def _may_pass(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+    def _explained(self, error: DBAPIError) -> Exception:
+        code = getattr(error.orig, "sqlite_errorname", "")
+        if code == "SQLITE_NOTADB":
+            return ConfigurationError(f"a queue is a file of its own kind, got {self.name!r}: give another path")
+        reason = next((reason for begin, reason in _REASONS.items() if code.startswith(begin)), "SQLite refused")
+        return StorageError(f"the queue {self.name} did not do it: {reason} ({code}: {error.orig})")
+
+    def _before_fork(self) -> None:
+        # An open file must not be carried into a child: https://sqlite.org/howtocorrupt.html, 2.6 (2026-11-22). Closed
+        # before, it is opened again by each of the two when it is used next.
+        self._engine.dispose()
+
+    def _begin_in_child(self, *, in_use: bool) -> None:
+        if in_use:
+            _CARRIED.add(self._opened)
+        super()._begin_in_child(in_use=in_use)
+
+
+# What marks a file of ours in its header: "flqu".
+_APPLICATION = 0x666C7175
+_REASONS = {
+    "SQLITE_FULL": "the disk is full: what was not written has to be given again once there is room",
+    "SQLITE_READONLY": "it may not be written",
+    "SQLITE_CANTOPEN": "it, or what SQLite keeps beside it (-wal, -shm), cannot be opened for writing",
+    "SQLITE_BUSY": f"others have been writing for {_PATIENCE_S:.0f} s",
+    "SQLITE_CORRUPT": "the file is damaged",
+    "SQLITE_IOERR": "it cannot be read or written: the disk may be full, broken or gone",
+}
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty file, its owner's alone, unless it is there already."""
+    # Without opening it where possible: closing a file ends all locks that the process has on it, those of SQLite too:
+    # https://sqlite.org/howtocorrupt.html, 2.2 (2026-11-22).
+    try:
+        os.mknod(path, 0o600)
+    except FileExistsError:
+        pass
+    except (AttributeError, PermissionError):
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class PostgresDatabase(Database):
+    """A schema of a server: its clock is everybody's, and broken connections are made anew."""
+
+    first_pause_s, longest_pause_s = 0.05, 2.0
+
+    def __init__(self, url: str, *, schema: str, create: bool) -> None:
+        try:
+            import psycopg
+            from psycopg import conninfo
+        except ImportError as error:
+            raise MissingExtraError("batch", "psycopg") from error
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+            raise ConfigurationError(
+                f"schema expects a name of small letters, digits and underscores, at most 63, got {schema!r}"
+            )
+        try:
+            given = conninfo.conninfo_to_dict(url)
+        except psycopg.Error:
+            given = None
+        if given is None:
+            # Neither the address nor what was said about it is shown: a password may be in both.
+            raise ConfigurationError(
+                "a queue expects the address of a PostgreSQL database, such as postgresql://user@host:5432/database, "
+                "got one that cannot be read: signs in a password that mean something there are written as %XX"
+            )
+        self._psycopg: Any = psycopg
+        self._given = {"connect_timeout": 10, "application_name": "fastlane batch", **given}
+        self._schema = schema
+        host, port, name = (given.get(part) for part in ("host", "port", "dbname"))
+        self.name = f"postgresql://{host or ''}{f':{port}' if port else ''}/{name or ''} ({schema})"
+        # What cannot be reached at first is said at once.
+        super().__init__(create=create, patience_s=0.0)
+
+    def _new_engine(self) -> sa.Engine:
+        return sa.create_engine(
+            "postgresql+psycopg://",
+            creator=self._connect,
+            pool_size=1,
+            max_overflow=0,
+            hide_parameters=True,
+            use_native_hstore=False,
+            execution_options={"schema_translate_map": {None: self._schema}},
+        )
+
+    def _connect(self) -> Any:
+        connection = self._psycopg.connect(**self._given)
+        # Where the server's default is a commit that returns before it is on a disk, ours does not.
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        connection.commit()
+        return connection
+
+    def _version(self, t: Transaction) -> int | None:
+        if not sa.inspect(t.connection).has_table("queue", schema=self._schema):
+            return None
+        return t.connection.execute(sa.select(queue.c.version)).scalar()
+
+    def _lock_for_making(self, t: Transaction) -> None:
+        t.all(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"fastlane.batch {self._schema}")), sa.true()))
+        t.connection.execute(CreateSchema(self._schema, if_not_exists=True))
+
+    def _may_pass(self, error: DBAPIError) -> bool:
+        sqlstate = getattr(error.orig, "sqlstate", None)
+        lost = error.connection_invalidated or (isinstance(error.orig, self._psycopg.OperationalError) and not sqlstate)
+        return lost or sqlstate in _PASSES
+
+    def _explained(self, error: DBAPIError) -> Exception:
+        sqlstate = getattr(error.orig, "sqlstate", None)
+        # What a server says of a statement may quote values; what is said of a connection does not.
+        said = f"SQLSTATE {sqlstate}" if sqlstate else " ".join(str(error.orig).split())
+        if self._given.get("password"):
+            said = said.replace(str(self._given["password"]), "***")
+        return StorageError(f"the queue {self.name} did not do it: {type(error.orig).__name__}: {said}")
+
+
+# Serialisation and deadlock; the server shuts down, has crashed or is starting; no connection is free.
+# https://www.postgresql.org/docs/current/errcodes-appendix.html (2026-11-22)
+_PASSES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "53300", "08000", "08003", "08006", "25P03", "57P05"})
+
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
+# In the child of a fork: engines of the parent, and files that a thread of it used.
+_LEFT_BEHIND: list[sa.Engine] = []
+_CARRIED: set[tuple[int, int] | None] = set()
+# Databases of a fork under way, and whether their lock is held.
+_forking: list[tuple[Database, bool]] = []
+
+
+def _before_fork() -> None:
+    until_ns = now_ns() + int(_FORK_S * 1e9)
+    for database in list(_open):
+        is_held = database._lock.acquire(timeout=max(0.0, (until_ns - now_ns()) / 1e9))
+        _forking.append((database, is_held))
+        if is_held:
+            try:
+                database._before_fork()
+            except Exception:  # noqa: BLE001 - a fork cannot be refused here, and what is broken is made anew
+                pass
+
+
+def _after_in_parent() -> None:
+    while _forking:
+        database, is_held = _forking.pop()
+        if is_held:
+            database._lock.release()
+
+
+def _after_in_child() -> None:
+    while _forking:
+        database, is_held = _forking.pop()
+        database._begin_in_child(in_use=not is_held)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .sizes import JSON_TYPES, JsonType
 
-NEWEST = 2020
+_NEWEST = 2020
 _DRAFTS = {
-    "json-schema.org/schema": NEWEST,
-    "json-schema.org/draft-03/schema": 3,
+    "json-schema.org/schema": _NEWEST,
     "json-schema.org/draft-04/schema": 4,
     "json-schema.org/draft-06/schema": 6,
     "json-schema.org/draft-07/schema": 7,
     "json-schema.org/draft/2019-09/schema": 2019,
-    "json-schema.org/draft/2020-12/schema": NEWEST,
+    "json-schema.org/draft/2020-12/schema": _NEWEST,
 }
 # The first draft that has a keyword; those that are not named are in all of them.
 _SINCE = {
-    "allOf": 4, "anyOf": 4, "oneOf": 4, "not": 4, "maxProperties": 4, "minProperties": 4,
-    "multipleOf": 4,
-    "const": 6, "contains": 6, "propertyNames": 6, "exclusiveMinimum": 6, "exclusiveMaximum": 6,
-    "if": 7, "then": 7, "else": 7,
-    "dependentSchemas": 2019, "unevaluatedItems": 2019, "unevaluatedProperties": 2019, "$recursiveRef": 2019,
-    "prefixItems": 2020, "$dynamicRef": 2020,
+    "const": 6, "propertyNames": 6, "exclusiveMinimum": 6, "exclusiveMaximum": 6, "unevaluatedItems": 2019,
+    "unevaluatedProperties": 2019, "$recursiveRef": 2019, "prefixItems": 2020, "$dynamicRef": 2020,
 }  # fmt: skip
-# The last draft that has it.
 _UNTIL = {"additionalItems": 2019, "$recursiveRef": 2019}
 # What says something of a value of one type alone.
 _OF_TYPE: dict[JsonType, tuple[str, ...]] = {
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     "string": ("maxLength", "pattern", "format"),
-    "array": ("items", "prefixItems", "additionalItems", "unevaluatedItems", "maxItems", "uniqueItems"),
+    "array": ("items", "prefixItems", "additionalItems", "unevaluatedItems", "maxItems"),
     "object": (
         "properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames",
         "maxProperties",
@@ -41,13 +35,8 @@ _OF_TYPE: dict[JsonType, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-_PLAIN = frozenset((str, int, float, bool, type(None)))
-
-
-class Dialect:
+class Draft:
     """One draft of JSON schema."""
-
-    __slots__ = ("_unknown", "draft")
 
     def __init__(self, draft: int) -> None:
         self.draft = draft
@@ -59,12 +48,8 @@ class Dialect:
         """Whether what stands beside a `$ref` counts for nothing."""
         return self.draft <= 7
 
-    def knows(self, name: str) -> bool:
-        """Whether there is such a keyword in this draft."""
-        return name not in self._unknown
-
     def get(self, schema: Mapping[Any, Any], name: str) -> Any:
-        """Return what a keyword says; None where it is not there, or not in this draft."""
+        """Return what a keyword says; None where it is absent, or not in this draft."""
         return None if name in self._unknown else schema.get(name)
 
     def speaks_of(self, schema: Mapping[Any, Any], kind: JsonType) -> bool:
@@ -72,13 +57,13 @@ class Dialect:
         return any(self.get(schema, name) is not None for name in _OF_TYPE.get(kind, ()))
 
 
-def dialect_of(schema: Any) -> Dialect | None:
-    """Return the dialect that a schema says it is written in: the newest where it says nothing, None where unknown."""
+def dialect_of(schema: Any) -> Draft | None:
+    """Return the dialect that a schema says it is written in: the newest where it says none, None where unknown."""
     named = schema.get("$schema") if isinstance(schema, Mapping) else None
     if not isinstance(named, str):
-        return Dialect(NEWEST)
+        return Draft(_NEWEST)
     draft = _DRAFTS.get(named.rstrip("#").removeprefix("https://").removeprefix("http://"))
-    return None if draft is None else Dialect(draft)
+    return None if draft is None else Draft(draft)
 
 
 def types_of(schema: Mapping[Any, Any]) -> tuple[tuple[JsonType, ...], bool]:
@@ -117,21 +102,22 @@ def number_of(value: Any) -> float | None:
     return value if isinstance(value, float) and math.isfinite(value) else None
 
 
-def has_identifiers(document: Any, dialect: Dialect) -> bool:
+def has_identifiers(document: Any, dialect: Draft) -> bool:
     """Whether a part of a document has a name of its own, from which the references in it start."""
     name = "$id" if dialect.draft > 4 else "id"
+    return any(isinstance(one.get(name), str) for one in _parts(document) if one is not document)
+
+
+def _parts(document: Any) -> Iterator[Mapping[Any, Any]]:
     seen: set[int] = set()
-    waiting = list(document.values()) if isinstance(document, Mapping) else []
+    waiting = [document]
     while waiting:
         one = waiting.pop()
-        # Most of what stands in a schema is text and numbers, of which one look at the type tells.
-        if type(one) in _PLAIN or not isinstance(one, Mapping | list | tuple) or id(one) in seen:
+        if isinstance(one, str) or not isinstance(one, Mapping | list | tuple) or id(one) in seen:
             continue
         seen.add(id(one))
         if isinstance(one, Mapping):
-            if isinstance(one.get(name), str):
-                return True
+            yield one
             waiting.extend(one.values())
         else:
             waiting.extend(one)
-    return False

@@ -1,11 +1,14 @@
-"""Follow a `$ref` inside of a JSON schema."""
+"""Follow a `$ref` inside of a JSON schema, and write one as the key of what is worked out for it."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
+
+import orjson
 
 Schema = Mapping[str, Any] | bool
 
@@ -32,3 +35,12 @@ def resolve(root: Schema, reference: str) -> Schema | None:
         else:
             return None
     return at if isinstance(at, Mapping | bool) else None
+
+
+def written(schema: Any) -> bytes:
+    """Return a schema as JSON. Raises TypeError, ValueError or RecursionError for what cannot be written."""
+    try:
+        return orjson.dumps(schema, default=dict)
+    except TypeError:
+        # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too.
+        return json.dumps(schema, default=dict).encode()

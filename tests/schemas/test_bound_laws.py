@@ -16,10 +16,9 @@ from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[imp
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._schema_values import made
 from fastlane.knowledge.tokens import Counter
-from fastlane.schemas.bound import bound
-from fastlane.schemas.bound_tokens import Measure
-from fastlane.schemas.longest import longest
-from fastlane.schemas.scalars import Rules
+from fastlane.schemas.bound import schema_bound as bound
+from fastlane.schemas.longest import Rules, longest
+from fastlane.schemas.sizes import TextMeasure
 
 SEEDS = st.integers(0, 2**32)
 
@@ -136,7 +135,7 @@ def pieces(text: str) -> list[int]:
 def test_no_value_has_more_tokens_than_its_bound_says(seed: int) -> None:
     random = Random(seed)
     drawn = drawn_schema(random)
-    measure = Measure(Counter("pieces", pieces))
+    measure = TextMeasure(Counter("pieces", pieces))
     size = longest(drawn.schema, measure, Rules(200, 800, None, closed=False))
     valid = Draft7Validator(drawn.schema, format_checker=Draft7Validator.FORMAT_CHECKER).is_valid
 
@@ -147,14 +146,14 @@ def test_no_value_has_more_tokens_than_its_bound_says(seed: int) -> None:
 
 @pytest.mark.parametrize("value", ["technical_support", {"category": ["billing", None, True], "more": {"a": 1.5}}])
 def test_what_is_written_out_in_a_schema_has_fewer_tokens_than_characters(value: Any) -> None:
-    measure = Measure(Counter("pieces", pieces))
+    measure = TextMeasure(Counter("pieces", pieces))
     size = longest({"const": value}, measure, Rules(200, 800, None, closed=False))
 
     assert max(len(pieces(text)) for text in texts(value)) <= measure.whole(size) < size.compact + size.white
 
 
 def test_white_space_at_any_depth_has_no_more_tokens_than_characters() -> None:
-    measure = Measure(Counter("single", lambda text: list(text.encode())))
+    measure = TextMeasure(Counter("single", lambda text: list(text.encode())))
     schema: Any = {"type": "null"}
     value: Any = None
     for _ in range(40):

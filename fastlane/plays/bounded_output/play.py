@@ -2,91 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Annotated, Any, ClassVar, Literal
+
+import orjson
+from pydantic import Field
 
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
-from fastlane.records.record import CallRecord
+from fastlane.engine.session import Session
+from fastlane.engine.settings import Texts, settings
+from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import GENERATING
+from fastlane.schemas.given import check_schema, given_schema
+from fastlane.schemas.references import resolve
 
+from .reasoning import ReasoningTokens
 from .section import BoundedOutputSection
 
-if TYPE_CHECKING:
-    from .outputs._play_state import Memory, Settings
+_WHERE = "BoundedOutput(schema=...)"
+_Tokens = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class BoundedOutput(Play):
     """Bound an answer by its schema, close its stream when it is complete, check it, and ask again if it is not valid.
 
     The schema is the one that the call has (`response_format`, `text.format`, the parameters of a tool that it must
     call), or else this play's own. As it stands it sets a limit of tokens that no valid answer can exceed, has answers
     streamed underneath to stop those that run on, and says on `record.output` what it found. Raises
-    `fastlane.InvalidOutputError` for an answer that is not valid, and asks again where `repairs` allows that.
+    `fastlane.InvalidOutputError` for an answer that is not valid, and asks again where `reasks` allows that.
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE
-    section = BoundedOutputSection
+    section: ClassVar[type[BoundedOutputSection]] = BoundedOutputSection
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
 
     schema: Any = None
     """A type that pydantic has a schema for, a JSON schema, or a whole response format, for calls that ask for none
     themselves: of an object, as strict modes take nothing else."""
-    unbounded: Literal["error"] | int | None = None
+    unbounded: Annotated[
+        Literal["error"] | _Tokens | None,
+        Field(description='a whole number of tokens from 1, "error", or None to leave them alone'),
+    ] = None
     """What becomes of a schema with fields that may be of any length: "error": `fastlane.CallRefusedError`, and nothing
     is sent; a number: each such field is given so many tokens; None: no limit is set, and the record names the
     fields."""
-    max_output_tokens: int | None = None
+    max_output_tokens: _Tokens | None = None
     """A limit of tokens for every call that has none of its own, reasoning not counted."""
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Annotated[int, Field(ge=0)] | None = None
     """Tokens that the limit leaves for reasoning; None for what is known of the model: nothing where it does not
     reason, 25,000 until its answers have shown how much it needs."""
     early_stop: bool | Literal["at_once"] = True
     """Whether to close a stream that brings nothing more. True: when something comes behind the complete answer, so
     that the provider's own count is read where the model ends by itself; "at_once": at the last brace."""
-    stop: str | Sequence[str] = ()
+    stop: str | Texts = ()
     """Texts at which free text ends; they are no part of it."""
-    stop_when: Callable[[str], bool] | None = None
+    stop_when: Annotated[
+        Callable[[str], bool] | None, Field(description="a function of the text so far, and no coroutine, or None")
+    ] = None
     """Called with the text so far after every piece of free text; True ends it there."""
     validate: bool = True
     """Whether an answer has to be valid for its schema."""
-    repairs: int = 0
+    reasks: Annotated[int, Field(ge=0, le=10)] = 0
     """How often to ask again, with what was wrong."""
-    repair_temperature: float | None = None
-    """The temperature of those calls; None for that of the first."""
-    repair_tokens: int | None = None
-    """Output tokens that the repairs of a call may come to together; None for any number."""
-    compact: bool = False
-    """Whether long names of properties and values go out as short ones, and come back written out: answers that the
-    application does not stream, where that saves tokens."""
-    limits: Literal["error", "note"] = "error"
-    """What becomes of a schema beyond what the provider's strict mode takes."""
-    effort: str | None = None
-    """A reasoning effort for calls that name none, where the model is known to take it."""
-    verbosity: str | None = None
-    """A verbosity for calls that name none, where the model is known to take it."""
-    settings: Settings = field(init=False, repr=False, compare=False)
-    memory: Memory = field(init=False, repr=False, compare=False)
+    json_schema: Mapping[str, Any] | None = field(init=False, repr=False, compare=False, default=None)
+    schema_name: str = field(init=False, repr=False, compare=False, default="answer")
+    reasoning: ReasoningTokens = field(init=False, repr=False, compare=False, default_factory=ReasoningTokens)
 
     def __post_init__(self) -> None:
-        # With the client and not with `import fastlane`.
-        from .outputs._play_state import Memory
-        from .outputs._settings import settings_of
+        # With the client and not with its first call, which may be made on an event loop.
+        import jsonschema_rs  # noqa: F401
 
-        object.__setattr__(self, "settings", settings_of(self))
-        object.__setattr__(self, "memory", Memory())
+        from . import session  # noqa: F401
+
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if not all(self.stop):
+            raise ConfigurationError("BoundedOutput(stop=...) takes a text, or a list of texts, none of them empty")
+        if inspect.iscoroutinefunction(self.stop_when):
+            raise ConfigurationError("BoundedOutput(stop_when=...) takes a function, and no coroutine")
+        if self.stop_when is not None and not self.early_stop:
+            raise ConfigurationError(
+                "BoundedOutput(stop_when=...) closes a stream, and early_stop=False asks for none to be closed: leave "
+                "one of them out"
+            )
+        if self.reasks and not self.validate:
+            raise ConfigurationError(
+                "BoundedOutput(reasks=...) asks again for what is not valid, and validate=False asks for no such "
+                "check: leave one of them out"
+            )
+        if self.schema is not None:
+            schema, name = _read_schema(self.schema)
+            object.__setattr__(self, "json_schema", schema)
+            object.__setattr__(self, "schema_name", name)
+        object.__setattr__(self, "reasoning", ReasoningTokens())
 
     def __repr__(self) -> str:
-        # The fingerprint: a schema's name says as much as its text, and an address of a function nothing.
+        # The fingerprint: a schema's name says as much as its text, and the address of a function nothing.
         shown = []
         for name, given in type(self).__dataclass_fields__.items():
             value = getattr(self, name) if given.init else None
             if not given.init or value == given.default:
                 continue
             if name == "schema":
-                value = self.settings.name
+                value = self.schema_name
             elif callable(value):
                 value = getattr(value, "__qualname__", type(value).__name__)
             shown.append(f"{name}={value!r}")
@@ -97,31 +121,45 @@ class BoundedOutput(Play):
         """Whether it validates answers."""
         return self.validate
 
-    def plan(self, call: Call) -> Call:
-        """Set the limit, write the schema as the provider takes it, and say how the answer is to be watched."""
-        from fastlane.protocol.endpoints import GENERATING
+    def open(self, call: Call) -> Session | None:
+        """Begin the play's part in a call."""
+        from .session import BoundedOutputSession
 
-        from .outputs._plan import OutputPlan
-        from .outputs._planning import planned
+        return BoundedOutputSession(self, call) if call.endpoint in GENERATING else None
 
-        if call.endpoint not in GENERATING or call.get(OutputPlan) is not None:
-            return call
-        return planned(call, self.settings, self.memory)
 
-    def learn(self, record: CallRecord) -> None:
-        """Take note of how long the model has thought."""
-        output, usage = record.output, record.usage
-        if output is None:
-            return
-        # An answer that was cut off at its limit, and so ended in an error, has thought at least that long.
-        if record.outcome not in ("completed", "failed") or usage.estimated or usage.output_tokens is None:
-            return
-        if output.visible_tokens is not None:
-            self.memory.reasoning.learn(
-                record.origin,
-                record.model,
-                output.effort,
-                visible_tokens=output.visible_tokens,
-                output_tokens=usage.output_tokens,
-                reasoning_tokens=usage.reasoning_tokens,
-            )
+def _read_schema(given: Any) -> tuple[Mapping[str, Any], str]:
+    """Return the JSON schema of what was given, and its name."""
+    found = given_schema(given, _WHERE)
+    schema = found.schema
+    if isinstance(schema, bool):
+        raise ConfigurationError(f"{_WHERE} takes a type that pydantic has a JSON schema for, or one, got {schema}")
+    if not found.is_type:
+        try:
+            orjson.dumps(schema)
+        except TypeError as error:
+            raise ConfigurationError(f"{_WHERE} takes a JSON schema, which is plain JSON ({error})") from error
+        check_schema(schema, _WHERE)
+    others = sorted(_types_in(schema, schema, set()) - {"object"})
+    if others:
+        raise ConfigurationError(
+            f"{_WHERE} takes the schema of an object, because strict modes take nothing else at the root, got one of "
+            f"the type {' or '.join(others)}: put it into a model as its field, such as `items: list[Model]`, or ask "
+            "for it by the call's own response_format"
+        )
+    title = schema.get("title")
+    name = found.name or (title if isinstance(title, str) else "")
+    return schema, re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:64] or "answer"
+
+
+def _types_in(root: Mapping[str, Any], schema: Any, seen: set[int]) -> set[str]:
+    """The types that a schema names for a value, itself or where it leads to."""
+    if not isinstance(schema, Mapping) or id(schema) in seen:
+        return set()
+    seen.add(id(schema))
+    kind = schema.get("type")
+    kinds = {kind} if isinstance(kind, str) else set(kind if isinstance(kind, list) else ())
+    reference = schema.get("$ref")
+    for one in (resolve(root, reference) if isinstance(reference, str) else None, *schema.get("anyOf", ())):
+        kinds |= _types_in(root, one, seen)
+    return kinds

@@ -23,7 +23,6 @@ class BoundedOutputSection(BoundedOutputRecord):
     __slots__ = ()
 
     figures = {  # noqa: RUF012 - never changed
-        "short_names_tokens": Figure("{token}", "estimated", "output tokens saved by short names"),
         "tokens_not_generated": Figure("{token}", "estimated", "output tokens not generated, by early stop"),
         "rejected_answers": Figure("{call}", "measured", "answers asked for again", is_spent=True),
         "rejected_tokens": Figure("{token}", "reported", "tokens of these and of their prompts", is_spent=True),
@@ -54,8 +53,7 @@ class BoundedOutputSection(BoundedOutputRecord):
         """Tokens that were not generated, and what rejected answers cost."""
         rejected = self.rejected
         return {
-            "short_names_tokens": self.compact_saved_tokens,
-            "tokens_not_generated": None if record.is_shared else self.tokens_not_generated,
+            "tokens_not_generated": self.tokens_not_generated,
             "rejected_answers": len(rejected) or None,
             "rejected_tokens": sum_of_known(
                 count for one in rejected for count in (one.input_tokens, one.output_tokens)
@@ -65,11 +63,9 @@ class BoundedOutputSection(BoundedOutputRecord):
 
     @classmethod
     def acted(cls, record: Recorded) -> bool:
-        """Whether the answer was bounded, stopped, shortened or asked for again."""
+        """Whether the answer was bounded, stopped or asked for again."""
         own = record.get(cls)
-        return own is not None and bool(
-            own.ceiling_tokens or own.stop_reason or own.rejected or own.compact_saved_tokens
-        )
+        return own is not None and bool(own.ceiling_tokens or own.stop_reason or own.rejected)
 
     @classmethod
     def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
@@ -81,11 +77,7 @@ class BoundedOutputSection(BoundedOutputRecord):
             "asked again": sum(bool(output.rejected) for output in outputs),
         }
         shown = [f"{count:,} {what}" for what, count in counts.items() if count]
-        for name, what in (
-            ("tokens_not_generated", "tokens not generated"),
-            ("short_names_tokens", "saved by short names"),
-        ):
-            total = ledger.total(name)
-            if total is not None and total.value:
-                shown.append(f"{total.value:,} {what} (estimated)")
+        total = ledger.total("tokens_not_generated")
+        if total is not None and total.value:
+            shown.append(f"{total.value:,} tokens not generated (estimated)")
         return ", ".join(shown)

@@ -1,1 +1,0 @@
-"""One call's output: planned, watched while it arrives, judged, and asked for again."""

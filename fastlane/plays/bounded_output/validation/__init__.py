@@ -1,1 +1,0 @@
-"""Whether a whole answer is valid, and what is wrong with it."""

@@ -1,0 +1,147 @@
+"""Read and check what an application gives as a schema: a type, a JSON schema, or what a request wraps one in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
+from weakref import WeakKeyDictionary
+
+from fastlane.errors import ConfigurationError
+
+from .drafts import dialect_of
+from .references import Schema, written
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+_OF_TYPES: WeakKeyDictionary[type, Mapping[str, Any]] = WeakKeyDictionary()
+_NO_SCHEMA = frozenset(("json_object", "text"))
+# Where a request says the form of an answer, and describes a function, the schema stands under these names.
+_WRAPPED: Mapping[str, str] = {"json_schema": "schema", "function": "parameters"}
+_BESIDE = frozenset(("description", "name", "parameters", "schema", "strict"))
+
+
+class Given(NamedTuple):
+    """A JSON schema as it was given."""
+
+    schema: Schema
+    name: str | None
+    """What its class, its request or its tool calls it."""
+    is_type: bool
+    """Whether pydantic has made it."""
+    is_strict: bool = False
+    """Whether what it was wrapped in asks for strict mode, in which objects have no properties but those named."""
+
+
+def given_schema(given: Any, where: str) -> Given:
+    """Return what was given as the schema that it is. `where`: what was given it, for errors.
+
+    Raises ConfigurationError for what is neither a mapping, True or False, nor a type that pydantic has a schema for.
+    """
+    if isinstance(given, Mapping):
+        return _unwrapped(given, where)
+    if isinstance(given, bool):
+        return Given(given, None, is_type=False)
+    if _is_type(given):
+        return Given(_schema_of(given, where), given.__name__ if isinstance(given, type) else None, is_type=True)
+    raise ConfigurationError(
+        f"{where} takes a JSON schema, which is a mapping, or a type that pydantic has one for, such as a model "
+        f"class, got {type(given).__name__}: pass what the answer has to be valid for"
+    )
+
+
+def _unwrapped(given: Mapping[str, Any], where: str) -> Given:
+    kind = given.get("type")
+    if isinstance(kind, str) and kind in _NO_SCHEMA:
+        raise ConfigurationError(
+            f"{where} takes a JSON schema, and got a format of the type {kind!r}, which has none: pass what the answer "
+            "has to be valid for"
+        )
+    inner: Any = given.get("format")
+    if isinstance(inner, Mapping):  # `text` of a Responses request
+        return _unwrapped(inner, where)
+    if isinstance(kind, str) and kind in _WRAPPED:
+        inner = given.get(kind)  # of chat; Responses have it in one piece
+        return _described(inner if isinstance(inner, Mapping) else given, _WRAPPED[kind], where)
+    for name in _WRAPPED.values():
+        if isinstance(given.get(name), Mapping) and given.keys() <= _BESIDE:
+            return _described(given, name, where)
+    return Given(given, None, is_type=False)
+
+
+def _described(described: Mapping[str, Any], key: str, where: str) -> Given:
+    schema, name, strict = described.get(key), described.get("name"), described.get("strict")
+    if not isinstance(schema, Mapping | bool):
+        raise ConfigurationError(
+            f"{where} takes a JSON schema, and got a response format or a tool without one: put it under {key!r}, or "
+            "pass the schema itself"
+        )
+    return Given(schema, name if isinstance(name, str) else None, is_type=False, is_strict=strict is True)
+
+
+def _is_type(given: Any) -> bool:
+    """Whether it is a class, or another word for types: list[Model], Optional[Model], Annotated, a name for one."""
+    is_named = hasattr(type(given), "__value__") or hasattr(given, "__supertype__")
+    return isinstance(given, type) or get_origin(given) is not None or is_named
+
+
+def _schema_of(given: Any, where: str) -> Mapping[str, Any]:
+    """The JSON schema of a type; of a class made once."""
+    is_class = isinstance(given, type) and get_origin(given) is None
+    known = _OF_TYPES.get(given) if is_class else None
+    if known is None:
+        from pydantic import BaseModel, TypeAdapter
+        from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+
+        try:
+            is_model = is_class and issubclass(given, BaseModel)
+            known = given.model_json_schema() if is_model else TypeAdapter(given).json_schema()
+        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+            shown = given.__name__ if isinstance(given, type) else f"{given!r:.80}"
+            advice = str(error).strip().splitlines()[0]
+            raise ConfigurationError(
+                f"{where} takes a JSON schema or a type that pydantic has one for, got {shown}: pass a model class, a "
+                f"dataclass, or the schema itself. pydantic says: {advice}"
+            ) from error
+        if is_class:
+            _OF_TYPES[given] = known
+    return known
+
+
+def check_schema(schema: Schema, where: str) -> None:
+    """Check that a JSON schema is one. `where`: what it was given to, for errors.
+
+    Raises ConfigurationError for what is no JSON schema, or has a reference that leads nowhere in it.
+    """
+    import jsonschema_rs
+
+    if not isinstance(schema, Mapping | bool):
+        raise ConfigurationError(f"{where} takes a JSON schema, which is a mapping, True or False, got {schema!r:.80}")
+    try:
+        validator_of(written(schema))
+    except jsonschema_rs.ValidationError as error:
+        at = ".".join(map(str, error.instance_path)) or "its root"
+        what = f"at {at}: {error.message:.200}, got {error.instance!r:.60}"
+        if error.instance is None:
+            # What a reference leads to was not found.
+            what = f"{error.message:.200}; nothing is fetched: put it under $defs"
+        raise ConfigurationError(f"{where} takes a JSON schema: {what}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{where} takes a JSON schema, got what cannot be written as JSON") from error
+
+
+@lru_cache(maxsize=256)
+def validator_of(text: bytes) -> jsonschema_rs.Validator:
+    """Return the validator of a schema that is given as JSON, of the draft that it names or the newest.
+
+    Formats are asserted, nothing is ever fetched, and messages name no value of the answer. Raises
+    `jsonschema_rs.ValidationError` for what is no schema.
+    """
+    import jsonschema_rs
+
+    schema = json.loads(text)
+    if isinstance(schema, dict) and dialect_of(schema) is None:
+        del schema["$schema"]
+    return jsonschema_rs.validator_for(schema, validate_formats=True, offline=True, mask="the value")

@@ -1,0 +1,520 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, Field
+
+import fastlane
+from fastlane import BoundedOutput, CallRefusedError, InvalidOutputError
+from fastlane.emulator import Emulator
+from fastlane.emulator._log import RequestLog
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Which category is this ticket?"}]
+MODEL = "model"
+
+
+class Ticket(BaseModel):
+    category: Literal["billing", "bug", "shipping"]
+    confidence: float = Field(ge=0, le=1)
+
+
+class Open(BaseModel):
+    notes: str
+    tags: list[str]
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "category": {"type": "string", "enum": ["billing", "bug", "shipping"]},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+    "required": ["category", "confidence"],
+    "additionalProperties": False,
+}
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema": SCHEMA, "strict": True}}
+
+
+def client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None, **more: Any) -> fastlane.OpenAI:
+    headers = {} if manner is None else {"x-emulator-manner": manner}
+    return fastlane.OpenAI(
+        **arguments, only_plays=(fastlane.Connection(), *plays), strict=True, default_headers=headers, **more
+    )
+
+
+def async_client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None) -> fastlane.AsyncOpenAI:
+    headers = {} if manner is None else {"x-emulator-manner": manner}
+    return fastlane.AsyncOpenAI(
+        **arguments, only_plays=(fastlane.Connection(), *plays), strict=True, default_headers=headers
+    )
+
+
+def output_of(record: fastlane.CallRecord | None) -> fastlane.BoundedOutputRecord:
+    assert record is not None
+    assert record.output is not None
+    return record.output
+
+
+def reset(provider: Emulator) -> RequestLog:
+    """The streamed request, once the provider has seen that its stream was reset."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        (request,) = [one for one in provider.log() if one.stream]
+        if request.reset_ns is not None:
+            return request
+        time.sleep(0.01)
+    raise AssertionError("the provider was never told to stop")
+
+
+def stock_ticket(arguments: dict[str, Any]) -> Any:
+    with openai.OpenAI(**arguments) as stock:
+        return stock.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+
+
+def without_ids(answer: Any) -> dict[str, Any]:
+    data: dict[str, Any] = answer.model_dump(warnings=False)
+    for name in ("id", "created", "created_at"):
+        data.pop(name, None)
+    for item in data.get("output") or ():
+        item.pop("id", None)
+    return data
+
+
+# What the caller sees
+
+
+def test_a_parsed_answer_is_the_stock_clients(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        answer = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+
+    stock = stock_ticket(arguments)
+    assert type(answer) is type(stock)
+    assert without_ids(answer) == without_ids(stock)
+    assert answer.choices[0].message.parsed == stock.choices[0].message.parsed
+
+
+def test_an_asynchronous_one_too(arguments: dict[str, Any]) -> None:
+    async def parse() -> Any:
+        async with async_client(arguments, BoundedOutput()) as bounded:
+            return await bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+
+    assert without_ids(asyncio.run(parse())) == without_ids(stock_ticket(arguments))
+
+
+def test_a_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None:
+    asked: Any = {"model": MODEL, "input": "Which category?", "text_format": Ticket}
+    with client(arguments, BoundedOutput()) as bounded, openai.OpenAI(**arguments) as stock:
+        answer, expected = bounded.responses.parse(**asked), stock.responses.parse(**asked)
+
+    # The request's own limit stands in the answer.
+    assert answer.output_parsed == expected.output_parsed
+    assert without_ids(answer) | {"max_output_tokens": None} == without_ids(expected)
+
+
+def test_a_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        raw = bounded.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+
+    assert raw.headers["content-type"] == "application/json"
+    assert json.loads(raw.http_response.content)["object"] == "chat.completion"
+    assert json.loads(raw.parse().choices[0].message.content or "").keys() == {"category", "confidence"}
+
+
+def test_an_answer_whose_bytes_the_application_reads_is_left_alone(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput()) as bounded,
+        bounded.chat.completions.with_streaming_response.create(
+            model=MODEL, messages=MESSAGES, response_format=FORMAT
+        ) as response,
+    ):
+        body = json.loads(response.read())
+
+    assert body["object"] == "chat.completion"
+
+
+# The limit
+
+
+def test_the_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, Any], provider: Emulator) -> None:
+    with client(arguments, BoundedOutput(reasoning_tokens=0)) as bounded:
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+        output = output_of(bounded.last_call)
+
+    assert output.bound_tokens is not None
+    assert output.bound_characters is not None
+    assert output.ceiling_tokens is not None
+    assert output.bound_tokens <= output.ceiling_tokens < 200
+    assert output.likely_tokens is not None
+    assert 5 < output.likely_tokens < output.bound_tokens
+    assert output.verdict == "valid"
+    assert output.unbounded == ()
+
+
+def test_the_callers_own_limit_holds(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, max_tokens=300)
+        output = output_of(bounded.last_call)
+
+    assert output.ceiling_tokens is None
+    assert output.ceiling_field is None
+
+
+def test_a_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
+        output = output_of(bounded.last_call)
+
+    assert output.ceiling_tokens is None
+    assert "Open.notes: string without maxLength or pattern" in output.unbounded
+    assert any(name.startswith("Open.tags: ") for name in output.unbounded)
+
+
+def test_a_field_without_a_bound_can_be_refused(arguments: dict[str, Any], provider: Emulator) -> None:
+    with (
+        client(arguments, BoundedOutput(unbounded="error")) as bounded,
+        pytest.raises(CallRefusedError, match=r"Open\.notes: string without maxLength or pattern"),
+    ):
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
+
+    assert provider.log() == ()
+
+
+def test_a_field_without_a_bound_can_be_given_one(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(unbounded=200, reasoning_tokens=0)) as bounded:
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
+        output = output_of(bounded.last_call)
+
+    assert output.ceiling_tokens is not None
+    assert 400 <= output.ceiling_tokens <= 2_000
+
+
+# Early stop
+
+
+@pytest.mark.parametrize("manner", ["whitespace", "prose", "second"])
+@pytest.mark.parametrize("early_stop", [True, "at_once"])
+def test_an_answer_that_runs_on_is_stopped(
+    arguments: dict[str, Any], provider: Emulator, manner: str, early_stop: Any
+) -> None:
+    bounding = BoundedOutput(early_stop=early_stop, reasoning_tokens=4_000)
+    with client(arguments, bounding, manner=manner) as bounded:
+        headers = {"x-emulator-token-ms": "5"}
+        answer = bounded.chat.completions.parse(
+            model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
+        )
+        record = bounded.last_call
+
+    assert answer.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
+    output = output_of(record)
+    assert record is not None
+    assert record.outcome == "stopped"
+    # What stands behind the last brace may be in one piece with it.
+    assert output.stop_reason in ({"complete"} if early_stop == "at_once" else set()) | {
+        manner.replace("second", "prose")
+    }
+    assert output.verdict == "valid"
+    assert record.usage.estimated
+    assert answer.usage is not None
+    assert (answer.usage.model_extra or {})["estimated"] is True
+    assert output.tokens_not_generated is not None
+    assert output.tokens_not_generated > 3_000
+    request = reset(provider)
+    assert request.reset_code == 8
+    assert request.output_tokens < 400
+
+
+def test_a_model_that_ends_by_itself_is_read_to_its_count(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        answer = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+        record = bounded.last_call
+
+    assert record is not None
+    assert record.outcome == "completed"
+    assert not record.usage.estimated
+    assert answer.usage is not None
+    assert record.usage.output_tokens == answer.usage.completion_tokens
+    assert record.time_to_first_token_s is not None
+
+
+def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str, Any], provider: Emulator) -> None:
+    with (
+        client(arguments, BoundedOutput(reasoning_tokens=4_000), manner="prose") as bounded,
+        bounded.chat.completions.stream(
+            model=MODEL,
+            messages=MESSAGES,
+            response_format=Ticket,
+            extra_headers={"x-emulator-token-ms": "5"},
+        ) as stream,
+    ):
+        texts = [event.delta for event in stream if event.type == "content.delta"]
+        assert texts
+        record = bounded.last_call
+
+    assert record is not None
+    assert record.outcome == "stopped"
+    assert record.finish_reason == "stop"
+    assert output_of(record).stop_reason == "prose"
+    assert reset(provider).output_tokens < 400
+
+
+def test_a_stream_of_the_applications_is_given_without_the_fence_around_its_answer(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput(), manner="fence") as bounded,
+        bounded.chat.completions.stream(model=MODEL, messages=MESSAGES, response_format=Ticket) as stream,
+    ):
+        completion = stream.get_final_completion()
+
+    assert completion.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
+
+
+def test_a_stream_that_runs_on_inside_of_its_json_ends_in_an_error(arguments: dict[str, Any]) -> None:
+    headers = {"x-emulator-output-text": '{"category": ' + " " * 1_000 + '"bug", "confidence": 0.5}'}
+    with client(arguments, BoundedOutput()) as bounded:
+        stream = bounded.chat.completions.create(
+            model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True, extra_headers=headers
+        )
+        with pytest.raises(InvalidOutputError, match="white space"):
+            list(stream)
+        record = bounded.last_call
+
+    assert record is not None
+    assert record.error == "InvalidOutputError"
+    assert record.usage.estimated
+    assert output_of(record).stop_reason == "whitespace"
+    assert output_of(record).verdict == "invalid"
+
+
+def test_a_stream_with_a_wrong_answer_says_so_on_its_record(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(), manner="wrong_enum") as bounded:
+        list(bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True))
+
+    output = output_of(bounded.last_call)
+    assert output.verdict == "invalid"
+    assert (output.problem or "").startswith("category: ")
+
+
+@pytest.mark.parametrize("more", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_stream_of_the_applications_that_met_its_limit_is_truncated(
+    arguments: dict[str, Any], more: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": FORMAT, "max_tokens": 3, **more}
+    with client(arguments, BoundedOutput()) as bounded:
+        list(bounded.chat.completions.create(**asked, stream=True))
+
+    assert output_of(bounded.last_call).verdict == "truncated"
+
+
+# Valid or not
+
+
+def test_the_read_time_out_is_for_all_of_an_answer_as_where_nothing_is_streamed(arguments: dict[str, Any]) -> None:
+    headers = {"x-emulator-token-ms": "100"}
+    with client(arguments, BoundedOutput(), max_retries=0) as bounded, pytest.raises(openai.APITimeoutError):
+        bounded.with_options(timeout=0.4).chat.completions.parse(
+            model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
+        )
+
+
+def test_the_time_that_an_answer_took_is_known_to_who_asks_for_the_raw_one(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        raw = bounded.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+
+    assert raw.elapsed.total_seconds() > 0
+
+
+def test_an_answer_cut_off_at_the_plays_own_limit_says_so(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput(unbounded=1, reasoning_tokens=0, early_stop=False)) as bounded,
+        pytest.raises(openai.LengthFinishReasonError),
+    ):
+        bounded.chat.completions.parse(
+            model=MODEL,
+            messages=MESSAGES,
+            response_format=Open,
+            extra_headers={"x-emulator-output-text": json.dumps({"notes": "long " * 200, "tags": []})},
+        )
+
+    output = output_of(bounded.last_call)
+    assert output.verdict == "truncated"
+    assert "BoundedOutput had set" in (output.problem or "")
+
+
+def test_an_answer_that_is_not_valid_is_carried_by_the_error(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput(), manner="wrong_enum") as bounded,
+        pytest.raises(InvalidOutputError, match="category: ") as caught,
+    ):
+        bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+
+    (attempt,) = caught.value.attempts
+    assert attempt.text.startswith('{"category"')
+    assert attempt.text not in str(caught.value)
+    output = output_of(bounded.last_call)
+    assert output.verdict == "invalid"
+    assert output.stop_reason is None
+    assert output.problem is not None
+    assert output.problem.startswith("category: ")
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+@pytest.mark.parametrize("parsed", [True, False])
+def test_an_answer_that_is_not_valid_is_asked_for_again(
+    arguments: dict[str, Any], provider: Emulator, early_stop: bool, parsed: bool
+) -> None:
+    with client(arguments, BoundedOutput(reasks=2, early_stop=early_stop), manner="wrong_enum") as bounded:
+        if parsed:
+            ticket = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+            content = ticket.choices[0].message.content
+        else:
+            content = (
+                bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+                .choices[0]
+                .message.content
+            )
+        record = bounded.last_call
+
+    Ticket.model_validate_json(content or "")
+    assert record is not None
+    assert record.outcome == "completed"
+    assert [attempt.kind for attempt in record.attempts] == ["first", "repair"]
+    (repair,) = output_of(record).rejected
+    assert repair.verdict == "invalid"
+    assert repair.problem.startswith("category: ")
+    assert repair.output_tokens
+    assert not repair.estimated
+    assert output_of(record).verdict == "valid"
+    assert len(provider.log()) == 2
+
+
+def test_reasks_come_to_an_end_and_the_error_carries_every_answer(arguments: dict[str, Any]) -> None:
+    async def ask() -> Any:
+        async with async_client(arguments, BoundedOutput(reasks=2), manner="wrong_enum;repairs=1") as bounded:
+            await bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+
+    with pytest.raises(InvalidOutputError, match="none of 3 answers") as caught:
+        asyncio.run(ask())
+
+    assert len(caught.value.attempts) == 3
+
+
+def test_an_answer_that_need_not_be_valid_is_stopped_where_it_runs_on(
+    arguments: dict[str, Any], provider: Emulator
+) -> None:
+    play = BoundedOutput(validate=False, reasoning_tokens=4_000)
+    with client(arguments, play, manner="wrong_enum,whitespace") as bounded:
+        bounded.chat.completions.create(
+            model=MODEL, messages=MESSAGES, response_format=FORMAT, extra_headers={"x-emulator-token-ms": "5"}
+        )
+        output = output_of(bounded.last_call)
+
+    assert output.stop_reason == "whitespace"
+    assert output.verdict is None
+    assert reset(provider).output_tokens < 400
+
+
+def test_a_truncated_answer_is_no_wrong_one(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput(reasks=2)) as bounded,
+        pytest.raises(openai.LengthFinishReasonError),
+    ):
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket, max_tokens=3)
+
+    output = output_of(bounded.last_call)
+    assert output.verdict == "truncated"
+    assert output.rejected == ()
+
+
+# Free text
+
+
+def test_free_text_ends_where_the_application_says(arguments: dict[str, Any], provider: Emulator) -> None:
+    bounding = BoundedOutput(stop_when=lambda text: "." in text, early_stop=True)
+    with client(arguments, bounding) as bounded:
+        answer = bounded.chat.completions.create(
+            model=MODEL,
+            messages=MESSAGES,
+            extra_headers={"x-emulator-output-tokens": "500", "x-emulator-token-ms": "5"},
+        )
+
+    assert (answer.choices[0].message.content or "").count(".") == 1
+    assert output_of(bounded.last_call).stop_reason == "stop_when"
+    assert reset(provider).output_tokens < 400
+
+
+def test_a_limit_for_free_text_is_sent(arguments: dict[str, Any], provider: Emulator) -> None:
+    with client(arguments, BoundedOutput(max_output_tokens=40, reasoning_tokens=0)) as bounded:
+        answer = bounded.chat.completions.create(
+            model=MODEL, messages=MESSAGES, extra_headers={"x-emulator-output-tokens": "500"}
+        )
+
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens <= 60
+
+
+# Its own schema
+
+
+def test_a_call_without_a_form_gets_the_plays(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(schema=Ticket)) as bounded:
+        answer = bounded.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+    Ticket.model_validate_json(answer.choices[0].message.content or "")
+    assert output_of(bounded.last_call).verdict == "valid"
+
+
+def test_a_call_that_asks_for_plain_text_keeps_it(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(schema=Ticket)) as bounded:
+        answer = bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format={"type": "text"})
+
+    assert not (answer.choices[0].message.content or "").startswith("{")
+
+
+def test_json_of_any_kind_has_no_bound(arguments: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": {"type": "json_object"}}
+    with client(arguments, BoundedOutput(unbounded="error")) as bounded:
+        with pytest.raises(CallRefusedError, match="any value"):
+            bounded.chat.completions.create(**asked)
+        bounded.chat.completions.create(**asked, max_tokens=500)
+
+    assert output_of(bounded.last_call).verdict == "valid"
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"unbounded": "yes"}, r'unbounded=\.\.\.\) takes a whole number of tokens from 1, "error"'),
+        ({"unbounded": 0}, "unbounded"),
+        ({"early_stop": "soon"}, '"at_once"'),
+        ({"reasks": -1}, "from 0 to 10"),
+        ({"reasks": True}, "from 0 to 10"),
+        ({"schema": 3}, "a type that pydantic has one for, such as a model class, got int"),
+        ({"stop": [""]}, "none of them empty"),
+        ({"stop_when": "."}, "a function of the text so far"),
+        ({"reasks": 1, "validate": False}, "leave one of them out"),
+        ({"max_output_tokens": 1.5}, "max_output_tokens"),
+        ({"reasoning_tokens": -5}, "reasoning_tokens"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_where_it_is_given(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(fastlane.ConfigurationError, match=message):
+        BoundedOutput(**settings)
+
+
+def test_the_repr_is_the_fingerprint() -> None:
+    def enough(text: str) -> bool:
+        return bool(text)
+
+    play = BoundedOutput(schema=Ticket, reasks=2, stop_when=enough)
+
+    assert repr(play).startswith("BoundedOutput(schema='Ticket', stop_when=")
+    assert repr(play).endswith("enough', reasks=2)")
+    assert repr(BoundedOutput()) == "BoundedOutput()"

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import enum
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import openai
+import pytest
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from fastlane import BoundedOutput
+from tests.call_peer import CallPeer
+from tests.plays.bounded_output import answers as told
+from tests.plays.bounded_output.answers import MESSAGES, bounded, output_of, streamed, whole
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Kind(enum.Enum):
+    A = "a"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Kind:
+        return cls.A
+
+
+class Plain(BaseModel):
+    colour: Colour
+    size: Literal["small", "large"]
+    count: int = Field(ge=0, le=9)
+    share: float = 0.5
+    sure: bool = False
+    note: str | None = Field(default=None, max_length=5)
+    at: datetime | None = None
+    price: Decimal | None = None
+    tags: list[str] = Field(default_factory=list, max_length=2)
+
+
+class Named(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    kind: str = Field(alias="type")
+    by: str = Field(validation_alias=AliasChoices("by", "author"))
+
+
+class Lower(BaseModel):
+    size: Annotated[Literal["small", "large"], BeforeValidator(str.lower)]
+
+
+class Stripped(BaseModel):
+    word: Annotated[str, StringConstraints(strip_whitespace=True, max_length=3)]
+
+
+class Guessed(BaseModel):
+    kind: Kind
+
+
+class Wrapped(BaseModel):
+    count: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def unwrap(cls, value: Any) -> Any:
+        return value.get("result", value) if isinstance(value, dict) else value
+
+
+class Checked(BaseModel):
+    count: int
+
+    @field_validator("count")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("odd")
+        return value
+
+
+class Cat(BaseModel):
+    pet: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    pet: Literal["dog"]
+    name: str = Field(max_length=4)
+
+
+class Owner(BaseModel):
+    animal: Cat | Dog = Field(discriminator="pet")
+
+
+@pydantic_dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+TAKEN: list[tuple[Any, str]] = [
+    (Plain, '{"colour": "red", "size": "small", "count": "3", "sure": "yes", "share": "0.25"}'),
+    (Plain, '{"size": "large", "colour": "blue", "count": 3.0, "at": 1700000000, "price": "1.50", "more": {"x": [1]}}'),
+    (Named, '{"kind": "a", "author": "b"}'),
+    (Lower, '{"size": "SMALL"}'),
+    (Stripped, '{"word": "   abc     "}'),
+    (Guessed, '{"kind": "zebra"}'),
+    (Wrapped, '{"result": {"count": 3}}'),
+    (Checked, '{"count": "4"}'),
+    (Owner, '{"animal": {"pet": "cat", "lives": "9", "colour": "red"}}'),
+    (Point, '{"x": "1", "z": 2}'),
+]
+REFUSED: list[tuple[Any, str, str]] = [
+    (Plain, '{"colour": "green", "size": "small", "count": 3, "note": null}', "colour"),
+    (Plain, '{"colour": "red", "size": "small", "count": 3, "note": "far too long to be read"}', "note"),
+    (Plain, '{"colour": "red", "size": "small", "count": 99, "note": null}', "count"),
+    (Plain, '{"colour": "red", "size": "small", "count": 1, "tags": ["a", "b", "c", "d"], "x": 1}', "tags"),
+    (Owner, '{"animal": {"pet": "cow", "lives": 9}}', "animal"),
+]
+
+
+def parse(client: Any, kind: Any, **more: Any) -> Any:
+    return client.chat.completions.parse(model="m", messages=MESSAGES, response_format=kind, **more)
+
+
+@pytest.mark.parametrize(("kind", "text"), TAKEN)
+def test_what_a_class_takes_is_handed_out_whatever_its_schema_says(one_peer: CallPeer, kind: Any, text: str) -> None:
+    with openai.OpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1") as stock:
+        one_peer.replies = [whole(text)]
+        expected = parse(stock, kind).choices[0].message
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(text))] * 2
+        message = parse(client, kind).choices[0].message
+        raw = client.chat.completions.with_raw_response.parse(model="m", messages=MESSAGES, response_format=kind)
+
+        assert (message.parsed, message.content) == (expected.parsed, expected.content)
+        assert raw.parse().choices[0].message.parsed == expected.parsed
+        # Of an answer that is taken undecoded nobody has asked the class yet.
+        assert output_of(client).verdict in ("valid", None)
+
+
+@pytest.mark.parametrize(("kind", "text", "where"), REFUSED)
+def test_what_a_class_refuses_is_openais_error(one_peer: CallPeer, kind: Any, text: str, where: str) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(text, size=3))]
+        with pytest.raises(ValidationError, match=where):
+            parse(client, kind)
+        assert output_of(client).verdict == "invalid"
+        assert (output_of(client).problem or "").startswith(where)
+
+
+def test_arguments_that_a_class_takes_are_handed_out(one_peer: CallPeer) -> None:
+    tool = openai.pydantic_function_tool(Plain, name="file")
+    arguments = '{"colour": "red", "size": "small", "count": "3", "more": 1}'
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "file", "arguments": ""}}
+    pieces = [arguments[at : at + 7] for at in range(0, len(arguments), 7)]
+    events = [told.chunk(role="assistant", content=None, tool_calls=[call])]
+    events += [told.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    events += [told.chunk(finish="tool_calls"), told.usage_chunk()]
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(events)]
+        answer = client.chat.completions.parse(model="m", messages=MESSAGES, tools=[tool])
+
+    calls = answer.choices[0].message.tool_calls
+    assert calls is not None
+    assert calls[0].function.parsed_arguments == Plain(colour=Colour.RED, size="small", count=3)
+
+
+def test_the_helper_that_streams_is_not_stopped_for_what_its_class_may_take(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told('{"size": "SMALL"}'))]
+        with client.chat.completions.stream(model="m", messages=MESSAGES, response_format=Lower) as stream:
+            answer = stream.get_final_completion()
+        assert answer.choices[0].message.parsed == Lower(size="small")
+        assert output_of(client).verdict is None
+
+
+def test_a_dataclass_of_pydantics_is_asked_too(one_peer: CallPeer) -> None:
+    with bounded(one_peer, BoundedOutput(reasks=1)) as client:
+        one_peer.replies = [streamed(told.told('{"x": []}')), streamed(told.told('{"x": 1}'))]
+        assert parse(client, Point).choices[0].message.parsed == Point(1)
+    assert "messages" in json.loads(one_peer.take()[1].body)

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import BoundedOutput, InvalidOutputError
+from fastlane._clock import now_ns
+from fastlane.engine import refused_fields as _refused_fields
+from fastlane.engine.refused_fields import REFUSED_FOR_NS
+from tests.call_peer import Asked, CallPeer, Reply
+from tests.plays.bounded_output import answers as told
+from tests.plays.bounded_output.answers import (
+    FORMAT,
+    MESSAGES,
+    VALID,
+    async_bounded,
+    bounded,
+    output_of,
+    refusing,
+    streamed,
+    whole,
+)
+
+
+def create(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
+
+
+def strict_server(*refused: str, says: str = "Unsupported parameter: '{}'") -> Any:
+    """Answers what is asked without these fields, and refuses one of them at a time."""
+
+    def answer(asked: Asked) -> Reply:
+        body = json.loads(asked.body)
+        for name in refused:
+            if name in body:
+                return refusing(says.format(name))
+        return streamed(told.told(VALID)) if body.get("stream") else whole(VALID)
+
+    return answer
+
+
+NOTHING_NAMED = [
+    refusing("Bad request"),
+    Reply(400, (("content-type", "text/plain"),), b""),
+    Reply(400, (("content-type", "text/html"),), b"<html>400 Bad Request</html>"),
+    refusing("Please stop: the text of this message could not be read as a stream of words."),
+    refusing("Invalid value: 'text'. Supported values are: 'input_text'.", param="messages[0].content[0].type"),
+]
+
+
+@pytest.mark.parametrize("field", ["stream", "stream_options", "max_tokens"])
+def test_what_the_play_has_added_is_left_out_where_it_is_refused(one_peer: CallPeer, field: str) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server(field)
+        answers = [create(client) for _ in range(2)]
+        record = client.last_call
+
+    bodies = [json.loads(one.body) for one in one_peer.take()]
+    assert [field in body for body in bodies] == [True, False, False]
+    assert {answer.choices[0].message.content for answer in answers} == {VALID}
+    assert record is not None
+    assert len(record.attempts) == 1
+    assert "stream" in bodies[-1] or "stream_options" not in bodies[-1]
+
+
+def test_fields_that_are_refused_one_after_the_other_are_all_left_out(one_peer: CallPeer) -> None:
+    with bounded(one_peer, max_retries=2) as client:
+        one_peer.usually = strict_server("max_tokens", "stream_options", "stream")
+        create(client)
+        assert set(output_of(client).refused_fields) >= {"max_tokens", "stream"}
+        assert len(one_peer.take()) <= 4
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("reply", NOTHING_NAMED)
+@pytest.mark.asyncio
+async def test_a_400_that_names_no_field_is_sent_once(
+    one_peer: CallPeer, reply: Reply, asynchronous: bool, endpoint: str
+) -> None:
+    """It is the caller's error: nothing is taken back, nothing is remembered, and the next call streams."""
+    form = {"type": "json_schema", "name": "answer", "schema": told.SCHEMA, "strict": True}
+    one_peer.usually = lambda _: reply
+    client: Any = async_bounded(one_peer) if asynchronous else bounded(one_peer)
+
+    async def call() -> None:
+        if endpoint == "chat":
+            made = create(client)
+        else:
+            made = client.responses.create(model="m", input="Which?", text={"format": form})
+        if asynchronous:
+            await made
+
+    for _ in range(2):
+        with pytest.raises(openai.BadRequestError):
+            await call()
+    records = client.calls
+    await client.close() if asynchronous else client.close()
+
+    assert [json.loads(one.body)["stream"] for one in one_peer.take()] == [True, True]
+    assert [len(record.attempts) for record in records] == [1, 1]
+    assert not [change for record in records for change in record.changes if "sent again" in change]
+
+
+def test_a_field_is_refused_only_where_the_call_succeeds(one_peer: CallPeer) -> None:
+    """The error names a field of ours, and comes again without it: it was about something else."""
+    with bounded(one_peer) as client:
+        one_peer.usually = lambda _: refusing("stream_options: no, and the messages are too many")
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError):
+                create(client)
+        bodies = [json.loads(one.body) for one in one_peer.take()]
+        assert ["stream_options" in body for body in bodies] == [True, False, True, False]
+        assert output_of(client).refused_fields == ()
+        assert not [change for record in client.calls for change in record.changes if "refused" in change]
+
+
+def test_a_refused_field_is_sent_again_after_an_hour(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    time_ns = now_ns()
+    monkeypatch.setattr(_refused_fields, "now_ns", lambda: time_ns)
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server("stream_options")
+        create(client)
+        assert output_of(client).refused_fields == ("stream_options",)
+        one_peer.take()
+        one_peer.usually = strict_server()
+        for passed_ns in (0, REFUSED_FOR_NS - 1, REFUSED_FOR_NS):
+            monkeypatch.setattr(_refused_fields, "now_ns", lambda passed_ns=passed_ns: time_ns + passed_ns)
+            create(client)
+        assert ["stream_options" in json.loads(one.body) for one in one_peer.take()] == [False, False, True]
+
+
+def test_what_is_refused_to_one_key_is_sent_with_another(one_peer: CallPeer) -> None:
+    """A client for each request does not find it out each time; whose organisation may not stream, is its own."""
+    one_peer.usually = lambda asked: (
+        refusing("Your organization must be verified to stream this model.", param="stream")
+        if asked.header("authorization") == "Bearer sk-test" and json.loads(asked.body).get("stream")
+        else streamed(told.told(VALID))
+        if json.loads(asked.body).get("stream")
+        else whole(VALID)
+    )
+    for key in ("sk-test", "sk-test", "sk-other"):
+        with bounded(one_peer, api_key=key) as client:
+            create(client)
+
+    assert ["stream" in json.loads(one.body) for one in one_peer.take()] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, {"param": "model", "code": "model_not_found"}),
+        (400, {"param": "messages[0].content"}),
+        (400, {"code": "context_length_exceeded"}),
+        (400, {"code": "content_filter"}),
+        (401, {}),
+        (404, {}),
+    ],
+)
+def test_an_error_of_the_callers_own_is_raised_at_once(one_peer: CallPeer, status: int, said: dict[str, Any]) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = lambda _: refusing("no", status=status, **said)
+        with pytest.raises(openai.APIStatusError):
+            create(client)
+        assert len(one_peer.take()) == 1
+
+
+def test_a_limit_that_is_too_much_for_the_context_is_left_out(one_peer: CallPeer) -> None:
+    def answer(asked: Asked) -> Reply:
+        limit = json.loads(asked.body).get("max_tokens", 0)
+        if limit > 4_000:
+            return refusing(
+                f"This model's maximum context length is 4096 tokens. However, you requested {limit + 10} tokens (10 "
+                f"in the messages, {limit} in the completion). Please reduce the length of the messages or completion.",
+                code=400,
+            )
+        return streamed(told.told(VALID))
+
+    with bounded(one_peer, BoundedOutput(reasoning_tokens=5_000)) as client:
+        one_peer.usually = answer
+        assert create(client).choices[0].message.content == VALID
+        assert output_of(client).refused_fields == ("max_tokens",)
+
+
+def test_what_the_caller_has_written_is_never_left_out(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server("response_format")
+        with pytest.raises(openai.BadRequestError, match="response_format"):
+            create(client)
+        assert len(one_peer.take()) == 1
+
+
+def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(VALID)[:-1])]
+        answer = create(client)
+        assert answer.usage.completion_tokens > 3
+        assert client.last_call is not None
+        assert client.last_call.usage.estimated
+        assert client.last_call.outcome == "completed"
+
+
+def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(f"{VALID}  \n", finish="length"))]
+        answer = create(client)
+        assert (answer.choices[0].finish_reason, answer.choices[0].message.content) == ("stop", VALID)
+        assert answer.usage.completion_tokens == 12
+        assert output_of(client).verdict == "valid"
+        assert output_of(client).stop_reason is None
+        assert client.last_call is not None
+        assert (client.last_call.outcome, client.last_call.usage.estimated) == ("completed", False)
+
+
+def test_stop_sequences_are_for_free_text(one_peer: CallPeer) -> None:
+    with bounded(one_peer, BoundedOutput(stop=["\n\n"])) as client:
+        one_peer.replies = [streamed(told.told(VALID)), streamed(told.told("one\n\ntwo"))]
+        create(client)
+        answer = create(client, response_format=openai.omit)
+
+    first, second = [json.loads(one.body) for one in one_peer.take()]
+    assert "stop" not in first
+    assert second["stop"] == ["\n\n"]
+    assert answer.choices[0].message.content == "one"
+
+
+def test_a_body_that_asks_for_a_stream_by_itself_is_left_alone(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(VALID))]
+        answer = client.post(
+            "/chat/completions",
+            body={"model": "m", "messages": MESSAGES, "response_format": FORMAT, "stream": True},
+            cast_to=str,
+        )
+        assert answer.startswith("data: ")
+
+
+# Tools
+
+
+TOOLS: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+
+def calling(text: str) -> list[Any]:
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    said = told.told(text, finish=None)
+    return [*said, told.chunk(tool_calls=[call]), told.chunk(finish="tool_calls"), told.usage_chunk()]
+
+
+@pytest.mark.parametrize("text", ["Let me look that up.", f"{VALID} Let me see.", "", f"{VALID}{VALID}"])
+def test_what_is_said_before_a_call_of_a_tool_is_no_answer(one_peer: CallPeer, text: str) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(calling(text))]
+        message = create(client, tools=TOOLS).choices[0].message
+
+    assert message.tool_calls[0].function.name == "look_up"
+    assert message.content == (text or None)
+
+
+def test_a_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
+    pieces = ("```json\n", '{"a"', ": 1}", "\n", "```", " I called the tool", " for you.")
+    said = [told.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    events = [told.chunk(role="assistant", tool_calls=[call]), *said]
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(events)]
+        (made,) = create(client, tools=TOOLS, response_format=openai.omit).choices[0].message.tool_calls
+    assert made.function.arguments == '{"a": 1}'
+
+
+def test_without_a_check_the_application_has_all_of_the_answer(one_peer: CallPeer) -> None:
+    text = f'{{"category":{" " * 300}"none"}}'
+    with bounded(one_peer, BoundedOutput(validate=False)) as client:
+        one_peer.replies = [streamed(told.told(text))]
+        assert create(client).choices[0].message.content == text
+
+
+def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told("I cannot say."))]
+        with pytest.raises(InvalidOutputError):
+            create(client, tools=TOOLS)
+
+
+# Chains of answers
+
+
+@pytest.mark.parametrize(("more", "is_cut"), [({}, True), ({"store": True}, False), ({"store": False}, True)])
+def test_an_answer_that_is_to_be_kept_by_the_provider_is_read_to_its_end(
+    one_peer: CallPeer, more: dict[str, Any], is_cut: bool
+) -> None:
+    with bounded(one_peer) as client:
+        text = f"{VALID}{' ' * 60}"
+        one_peer.replies = [streamed(told.told(text)) if is_cut else whole(text)]
+        answer = create(client, **more)
+        record = client.last_call
+
+    assert record is not None
+    assert record.outcome == ("stopped" if is_cut else "completed")
+    assert answer.choices[0].message.content.strip() == VALID
+
+
+def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
+    forms: list[Any] = [
+        3, [], "json", {}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 3}, {"type": ["x"]},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": True}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"$ref": "#/nowhere"}}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "strin"}, "strict": True}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "required": True}}},
+    ]  # fmt: skip
+    with bounded(one_peer, strict=False) as client:
+        for form in forms:
+            one_peer.usually = lambda asked: (
+                streamed(told.told(VALID)) if json.loads(asked.body).get("stream") else whole(VALID)
+            )
+            assert create(client, response_format=form).choices[0].message.content == VALID
+            sent = json.loads(one_peer.take()[0].body)
+            assert sent["response_format"] == form
+
+
+def test_a_schema_that_the_caller_changes_counts_as_it_is_at_each_call(one_peer: CallPeer) -> None:
+    schema = json.loads(json.dumps(told.SCHEMA))
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    with bounded(one_peer) as client:
+        one_peer.usually = lambda _: streamed(told.told(told.WRONG))
+        with pytest.raises(InvalidOutputError):
+            create(client, response_format=form)
+        schema["properties"]["category"]["enum"].append("refund")
+        assert create(client, response_format=form).choices[0].message.content == told.WRONG
+    assert "stream" not in form
+
+
+def test_settings_that_do_nothing_together_are_refused() -> None:
+    async def enough(text: str) -> bool:
+        return bool(text)
+
+    with pytest.raises(fastlane.ConfigurationError, match="early_stop"):
+        BoundedOutput(stop_when=bool, early_stop=False)
+    with pytest.raises(fastlane.ConfigurationError, match="stop_when"):
+        BoundedOutput(stop_when=enough)  # type: ignore[arg-type]

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, Field
+
+import fastlane
+from fastlane import BoundedOutput, Connection, InvalidOutputError
+from tests.call_peer import CallPeer, Reply
+from tests.plays.bounded_output import answers as told
+from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, async_bounded, bounded, output_of, streamed
+from tests.transport.peer_h1 import PeerH1
+
+
+class Ticket(BaseModel):
+    category: Literal["billing", "bug", "shipping"]
+    confidence: float = Field(ge=0, le=1)
+
+
+def create(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
+
+
+def parse(client: Any, **more: Any) -> Any:
+    return client.chat.completions.parse(**{"model": "m", "messages": MESSAGES, "response_format": Ticket, **more})
+
+
+def content(answer: Any) -> str:
+    text = answer.choices[0].message.content
+    assert isinstance(text, str)
+    return text
+
+
+# How the events are written
+
+
+WRITTEN: dict[str, bytes] = {
+    "crlf": told.stream(told.told(VALID), end="\r\n"),
+    "cr": told.stream(told.told(VALID), end="\r"),
+    "comments": told.stream([": keep-alive", *told.told(VALID)[:3], ": keep-alive\n: more", *told.told(VALID)[3:]]),
+    "named": told.stream(["event: ping\ndata: {}", *told.told(VALID), "event: bye\ndata: null"]),
+    "odd": told.stream([*told.told(VALID)[:2], "data: null", "data: 3", "data: []", *told.told(VALID)[2:]]),
+    "one chunk": told.stream([told.chunk(VALID, role="assistant", finish="stop"), told.usage_chunk()]),
+    "role late": told.stream([*told.told(VALID)[1:-2], told.chunk("", role="assistant"), *told.told(VALID)[-2:]]),
+    "no done": told.stream(told.told(VALID), done=False),
+    "bom": b"\xef\xbb\xbf" + told.stream(told.told(VALID)),
+    "usage on every chunk": told.stream([{**one, "usage": told.USAGE} for one in told.told(VALID)]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: str) -> None:
+    with bounded(peer) as client:
+        peer.replies = [Reply(headers=(told.EVENT_STREAM,), body=WRITTEN[name])]
+        answer = parse(client)
+        record = client.last_call
+
+    assert answer.choices[0].message.parsed == Ticket(category="bug", confidence=0.5)
+    assert content(answer) == VALID
+    assert answer.usage.completion_tokens == 12
+    assert record is not None
+    assert (record.outcome, record.usage.output_tokens, record.usage.estimated) == ("completed", 12, False)
+    assert output_of(client).verdict == "valid"
+    assert len(peer.take()) == 1
+
+
+def test_a_gzipped_stream_is_read(peer: CallPeer) -> None:
+    with bounded(peer) as client:
+        body = gzip.compress(told.stream(told.told(VALID)))
+        peer.replies = [Reply(headers=(told.EVENT_STREAM, ("content-encoding", "gzip")), body=body)]
+        assert content(create(client)) == VALID
+
+
+def test_a_server_that_does_not_stream_is_read_as_it_answers(peer: CallPeer) -> None:
+    with bounded(peer) as client:
+        peer.replies = [told.whole(VALID)]
+        assert content(parse(client)) == VALID
+        assert output_of(client).verdict == "valid"
+        peer.replies = [told.whole(told.WRONG)]
+        with pytest.raises(InvalidOutputError, match="category: "):
+            create(client)
+
+
+# Where they break off
+
+
+def test_a_stream_that_breaks_off_behind_the_last_brace_is_whole(peer: CallPeer) -> None:
+    with bounded(peer) as client:
+        peer.replies = [streamed(told.told(VALID, finish=None), done=False)]
+        assert content(parse(client)) == VALID
+        assert client.last_call is not None
+        assert client.last_call.usage.estimated
+
+
+def test_a_stream_that_breaks_off_before_is_an_error_of_the_connection(peer: CallPeer) -> None:
+    with bounded(peer) as client:
+        peer.replies = [streamed(told.told(VALID[:-1], finish=None), done=False)]
+        with pytest.raises(openai.APIConnectionError):
+            parse(client)
+        assert client.last_call is not None
+        assert client.last_call.outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "tries"),
+    [
+        ({"message": "no", "code": 429}, openai.RateLimitError, 2),
+        ({"message": "no", "code": 400}, openai.BadRequestError, 1),
+        ({"message": "no", "type": "invalid_request_error", "code": None}, openai.BadRequestError, 1),
+        ({"message": "no", "type": "server_error"}, openai.InternalServerError, 2),
+        ("no", openai.InternalServerError, 2),
+    ],
+)
+@pytest.mark.parametrize("done", [True, False])
+def test_an_error_in_the_middle_is_the_one_that_is_raised(
+    one_peer: CallPeer, error: Any, expected: type[Exception], tries: int, done: bool
+) -> None:
+    with bounded(one_peer, max_retries=1) as client:
+        one_peer.usually = lambda _: streamed([*told.told(VALID[:9], finish=None), {"error": error}], done=done)
+        with pytest.raises(expected, match="no"):
+            create(client)
+        assert len(one_peer.take()) == tries
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_what_is_no_json_in_the_middle_is_asked_for_once(one_peer: CallPeer, done: bool) -> None:
+    with (
+        bounded(one_peer, BoundedOutput(reasks=1), max_retries=2) as client,
+        openai.OpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1") as stock,
+    ):
+        one_peer.usually = lambda _: Reply(body=b"{no json")
+        with pytest.raises(json.JSONDecodeError):
+            create(stock)
+        one_peer.take()
+        one_peer.usually = lambda _: streamed([*told.told(VALID[:9], finish=None), "data: {no json"], done=done)
+        with pytest.raises(json.JSONDecodeError):
+            create(client)
+        assert len(one_peer.take()) == 1
+
+
+# Several choices
+
+
+def three(wrong: str) -> list[Any]:
+    events = [told.chunk(role="assistant", index=index) for index in range(3)]
+    texts = [VALID, wrong, VALID.replace("bug", "shipping")]
+    for at in range(0, max(map(len, texts)), 6):
+        events += [told.chunk(text[at : at + 6], index=index) for index, text in enumerate(texts) if text[at : at + 6]]
+    return [*events, *[told.chunk(finish="stop", index=index) for index in range(3)], told.usage_chunk()]
+
+
+def test_of_three_choices_the_wrong_one_alone_is_asked_for_again(peer: CallPeer) -> None:
+    with bounded(peer, BoundedOutput(reasks=1)) as client:
+        peer.replies = [streamed(three(told.WRONG)), streamed(told.told(VALID.replace("bug", "billing")))]
+        answer = create(client, n=3)
+
+    asked = [json.loads(one.body) for one in peer.take()]
+    assert [one["n"] for one in asked] == [3, 1]
+    texts = [choice.message.content for choice in answer.choices]
+    assert [json.loads(text)["category"] for text in texts] == ["bug", "billing", "shipping"]
+
+
+def test_a_class_that_refuses_the_second_of_three_has_that_one_asked_for_again(peer: CallPeer) -> None:
+    class Sure(BaseModel):
+        category: str
+        confidence: float = Field(multiple_of=0.5)
+
+    with bounded(peer, BoundedOutput(reasks=1)) as client:
+        wrong = VALID.replace("0.5", "0.7")
+        peer.replies = [streamed(three(wrong)), streamed(told.told(VALID.replace("bug", "billing")))]
+        answer = parse(client, n=3, response_format=Sure)
+
+    texts = [choice.message.content for choice in answer.choices]
+    assert [json.loads(text)["category"] for text in texts] == ["bug", "billing", "shipping"]
+
+
+# Asynchronously
+
+
+def test_an_asynchronous_client_reads_the_same(peer: CallPeer) -> None:
+    async def run() -> None:
+        async with async_bounded(peer) as client:
+            for name, written in WRITTEN.items():
+                peer.replies = [Reply(headers=(told.EVENT_STREAM,), body=written)]
+                answer = await parse(client)
+                assert content(answer) == VALID, name
+
+    asyncio.run(run())
+
+
+# The end of the body
+
+
+HTTP_CLIENTS: dict[str, Any] = {
+    "sync": lambda: None,
+    "async": lambda: None,
+    "sync_stock": openai.DefaultHttpxClient,
+    "async_stock": openai.DefaultAsyncHttpxClient,
+}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("kind", HTTP_CLIENTS)
+def test_body_that_goes_on_after_done_delays_no_call(trusting_peers: None, kind: str, ends: bool) -> None:
+    over = threading.Event()
+    waited_for: list[bool] = []
+
+    def answer(request: Any) -> None:
+        request.body()
+        body = told.stream(told.told(VALID))
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        request.send(head + b"%x\r\n" % len(body) + body + (b"\r\n0\r\n\r\n" if ends else b"\r\n"))
+        if not ends:
+            waited_for.append(over.wait(10))
+
+    def check(client: Any, number: int) -> None:
+        record = client.last_call
+        assert record.attempts[0].error is None
+        assert record.attempts[0].connection_reused is (ends and number > 0)
+
+    with PeerH1(answer, tls=True) as server:
+        made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0, "strict": True}
+        made["only_plays"] = (Connection(http2="never"), BoundedOutput())
+
+        async def call_twice() -> None:
+            async with fastlane.AsyncOpenAI(**made, http_client=HTTP_CLIENTS[kind]()) as client:
+                for number in range(2):
+                    assert content(await create(client)) == VALID
+                    check(client, number)
+
+        if kind.startswith("async"):
+            asyncio.run(call_twice())
+        else:
+            with fastlane.OpenAI(**made, http_client=HTTP_CLIENTS[kind]()) as client:
+                for number in range(2):
+                    assert content(create(client)) == VALID
+                    check(client, number)
+        assert waited_for == []
+        over.set()

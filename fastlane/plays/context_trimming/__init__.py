@@ -1,1 +1,1 @@
-"""The play `Curation`: keep conversations small without changing their beginning with every turn."""
+"""The play `ContextTrimming`: keep conversations small without changing their beginning with every turn."""

@@ -2,139 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
+from fastlane.engine.session import CallOutcome, Session
+from fastlane.engine.settings import settings
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import CHAT, RESPONSES
-from fastlane.records.record import CallRecord
 
-from .section import CurationSection
+from .section import ContextTrimmingSection
 
 if TYPE_CHECKING:
-    from ._batch import Counting, Marks
-    from ._conversation import Settings
-    from ._replay import Memory
+    from .cut import Counting
+    from .replay import Memory, Settings
+else:
+    Memory = Any
 
 # By endpoint, where its conversation is.
 _LISTS = {CHAT: "messages", RESPONSES: "input"}
 # What the model is shown beside the conversation and the tools.
 _BESIDE = ("instructions", "response_format", "text")
-# With these the provider holds a part of the conversation that nobody sees here.
+# With these the provider holds a part of the conversation that is not in the body.
 _HELD_ELSEWHERE = ("previous_response_id", "conversation")
 # Of a shorter prompt the estimate says less, because what is sent beside the conversation is rounded to 64 tokens.
 _LEAST_TELLING = 1_280
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curation(Play):
+@settings
+class ContextTrimming(Play):
     """Cut a conversation that has grown to the high-water mark down to the low-water mark, and let it grow again.
 
-    In between, what it begins with stays as it is. First go outputs of tools that a later one makes redundant, then
-    the oldest outputs (a line stands for each), then the oldest turns; never instructions, the last turns, or half of
-    a tool call and its result. The application sends its whole history with every call, and it is never changed.
-    Raises ConfigurationError for a setting that cannot work.
+    In between, what it begins with stays as it is. First go the oldest results of tools (a line stands for each), then
+    the oldest turns; never instructions, the last turns, or half of a tool call and its result. The caller sends its
+    whole history with every call, and it is never changed.
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE
-    section = CurationSection
+    section = ContextTrimmingSection
 
-    high_water_tokens: int = 32_000
+    high_water_tokens: Annotated[int, Field(ge=1)] = 32_000
     """Tokens of the whole prompt, instructions and tools included, above which it is cut."""
-    low_water_tokens: int | None = None
+    low_water_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens to which it is cut; None for half of the high-water mark."""
-    keep_turns: int = 2
+    keep_turns: Annotated[int, Field(ge=1)] = 2
     """The last turns, which are not touched; where so many turns did not fit by themselves, so many last steps."""
-    stub: str | None = None
-    """The line in the place of an output, with any of {tool}, {arguments}, {lines}, {characters} and {reason}; None for
-    `curate`'s own."""
-    summarise: Callable[[list[Any]], str] | None = None
-    """Called once for each cut with the messages that it leaves out; returns a text to stand for them. The call waits
-    for it."""
+    drop_repeated: bool = False
+    """Whether results go first for which the same tool was called again later, with the same arguments."""
     memory: Memory = field(init=False, repr=False, compare=False)
     """What conversations have come to: it is shared by all clients that this object is given to."""
-    marks: Marks = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # With the client and not with `import fastlane`.
-        from ._curate import checked_marks, checked_summarise
-        from ._replay import Memory
-        from ._stub import STUB
+        from .replay import new_memory
 
-        marks = checked_marks(
-            "Curation(high_water_tokens=...)",
-            self.high_water_tokens,
-            "Curation(low_water_tokens=...)",
-            self.low_water_tokens,
-            "Curation",
-            self.keep_turns,
-            STUB if self.stub is None else self.stub,
-        )
-        if marks.low == marks.high:
+        if self.low_water >= self.high_water_tokens:
             raise ConfigurationError(
-                "Curation(low_water_tokens=...) must be below the high-water mark, or every turn is a cut: half of it "
-                f"is a good start, got {marks.low!r} for both"
+                "ContextTrimming(low_water_tokens=...) must be below the high-water mark, or every turn is a cut: half "
+                f"of it is a good start, got {self.low_water} of {self.high_water_tokens}"
             )
-        checked_summarise("Curation(summarise=...)", self.summarise)
-        object.__setattr__(self, "marks", marks)
-        object.__setattr__(self, "memory", Memory())
+        object.__setattr__(self, "memory", new_memory())
+
+    @property
+    def low_water(self) -> int:
+        """Tokens to which a conversation is cut."""
+        return self.high_water_tokens // 2 if self.low_water_tokens is None else self.low_water_tokens
+
+    def open(self, call: Call) -> Session | None:
+        """Take part in calls whose whole conversation is in the body."""
+        messages = call.body.get(_LISTS.get(call.endpoint, ""))
+        if not isinstance(messages, list) or not messages:
+            return None
+        if any(call.body.get(field) is not None for field in _HELD_ELSEWHERE):
+            return None
+        whole = all(type(message) is dict or isinstance(message, Mapping) for message in messages)
+        return _Session(self) if whole else None
+
+
+class _Session(Session):
+    def __init__(self, play: ContextTrimming) -> None:
+        self._play = play
+        self._section: ContextTrimmingSection | None = None
+        self._origin = ""
+        self._model: str | None = None
 
     def plan(self, call: Call) -> Call:
-        """Send the conversation as it was cut, and say what that saves."""
-        name = _LISTS.get(call.endpoint)
-        messages = call.body.get(name) if name is not None else None
-        if name is None or not isinstance(messages, list) or not messages:
-            return call
-        if any(call.body.get(field) is not None for field in _HELD_ELSEWHERE):
-            return call
-        if not all(type(message) is dict or isinstance(message, Mapping) for message in messages):
-            return call
-        from ._conversation import curated
+        """Send the conversation as it was cut."""
+        from .replay import trim
 
-        stable: list[int] = []
-        volatile: list[int] = []
-        placements = call.placements
-        if placements is not None and len(placements) == len(messages):
-            stable = [index for index, placement in enumerate(placements) if placement == "stable"]
-            volatile = [index for index, placement in enumerate(placements) if placement == "volatile"]
-        result = curated(name, messages, self._settings(call), stable=stable, volatile=volatile)
-        if result.messages is None:
-            return call.with_data(result.record)
-        record = result.record
+        name, placements = _LISTS[call.endpoint], call.placements
+        messages = call.body[name]
+        if placements is not None and len(placements) != len(messages):
+            placements = None
+        trimmed = trim(
+            name,
+            messages,
+            self._settings(call),
+            stable=_placed(placements, "stable"),
+            volatile=_placed(placements, "volatile"),
+        )
+        record = self._section = trimmed.record
+        self._origin, self._model = call.origin, call.model
+        if trimmed.messages is None:
+            return call
         said = (
-            f"Curation cut {name} from {record.tokens_before:,} to {record.tokens_after:,} tokens: "
+            f"ContextTrimming cut {name} from {record.tokens_before:,} to {record.tokens_after:,} tokens: "
             f"{len(record.cuts)} messages shortened or left out, {record.new_cuts} of them now"
         )
-        if result.failure is not None:
-            said += f"; without a summary, because of {result.failure}"
-        if placements is not None and len(placements) == len(messages):
-            placements = tuple("session" if index is None else placements[index] for index in result.indexes)
-        return call.with_body(said, **{name: result.messages}).replaced(placements=placements).with_data(record)
+        changed = call.with_body(said, **{name: trimmed.messages})
+        if placements is None:
+            return changed
+        return changed.replaced(placements=tuple([placements[index] for index in trimmed.indexes]))
 
-    def learn(self, record: CallRecord) -> None:
+    def close(self, outcome: CallOutcome) -> ContextTrimmingSection | None:
         """Correct the estimates of later conversations by what the provider counted of this one."""
-        curation, counted = record.curation, record.usage.input_tokens
-        if curation is None or curation.ratio is None or counted is None or curation.tokens_after < _LEAST_TELLING:
-            return
-        from fastlane.knowledge.tokens import learn
+        section, counted = self._section, outcome.usage.input_tokens
+        if section is not None and section.ratio and counted is not None and section.tokens_after >= _LEAST_TELLING:
+            from fastlane.knowledge.tokens import learn
 
-        learn(record.origin, record.model, estimated=curation.tokens_after / curation.ratio, input_tokens=counted)
+            learn(self._origin, self._model, estimated=section.tokens_after / section.ratio, input_tokens=counted)
+        return section
 
     def _settings(self, call: Call) -> Settings:
         from fastlane.knowledge.tokens import counter
 
-        from ._conversation import Settings
-        from ._curate import counted_with
+        from .cut import Marks
+        from .replay import Settings
+        from .trimming import counted_with
 
-        body = call.body
+        play, body = self._play, call.body
         tools = body.get("tools")
 
         def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
             beside = [*leading, *(body[name] for name in _BESIDE if isinstance(body.get(name), str | Mapping))]
             return counted_with(counter(call.model, origin=call.origin, wait=False), beside, tools)
 
-        number_of_tools = len(tools) if isinstance(tools, list) else 0
-        return Settings(self.marks, self.memory, self.summarise, start, (call.endpoint, number_of_tools))
+        marks = Marks(play.high_water_tokens, play.low_water, play.keep_turns, play.drop_repeated)
+        return Settings(marks, play.memory, start, (call.endpoint, len(tools) if isinstance(tools, list) else 0))
+
+
+def _placed(placements: Sequence[Any] | None, kind: str) -> list[int]:
+    return [index for index, placement in enumerate(placements or ()) if placement == kind]

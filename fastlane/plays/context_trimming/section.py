@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
-from fastlane.records.prompt import CurationRecord
+from fastlane.records.prompt import ContextTrimmingRecord
 from fastlane.records.section import Recorded
 
-SAVED_TOKENS: Final = "fastlane.curation.saved_tokens"
+SAVED_TOKENS: Final = "fastlane.context_trimming.saved_tokens"
 
 
-class CurationSection(CurationRecord):
+class ContextTrimmingSection(ContextTrimmingRecord):
     """Shows what was cut from a conversation."""
 
     __slots__ = ()
 
     figures = {  # noqa: RUF012 - never changed
-        "curation_tokens": Figure("{token}", "estimated", "prompt tokens cut by curation"),
+        "trimmed_tokens": Figure("{token}", "estimated", "prompt tokens cut by curation"),
     }
 
     def attributes(self) -> dict[str, Any]:
@@ -28,11 +28,11 @@ class CurationSection(CurationRecord):
     @property
     def optimizations(self) -> tuple[str, ...]:
         """Whether anything is cut."""
-        return ("curation",) if self.cuts else ()
+        return ("context_trimming",) if self.cuts else ()
 
     def savings(self, record: Recorded) -> dict[str, Any]:
         """The tokens that were not sent."""
-        return {"curation_tokens": self.tokens_before - self.tokens_after if self.cuts else None}
+        return {"trimmed_tokens": self.tokens_before - self.tokens_after if self.cuts else None}
 
     @classmethod
     def acted(cls, record: Recorded) -> bool:
@@ -43,5 +43,5 @@ class CurationSection(CurationRecord):
     @classmethod
     def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
         """The tokens that were not sent."""
-        cut = ledger.total("curation_tokens")
+        cut = ledger.total("trimmed_tokens")
         return f"{cut.value if cut is not None else 0:,} tokens not sent (estimated)"

@@ -1,13 +1,13 @@
-"""What `Curation` is worth to a coding agent of 100 turns: time to first token, and what the cache still holds.
+"""What `ContextTrimming` is worth to a coding agent of 100 turns: time to first token, and what the cache still holds.
 
 The recorded runs of a coding agent where they are, else runs built from the standard library's source, one behind the
 other until the model has been asked 100 times. Every turn sends the whole history over TLS and HTTP/2 to the emulated
 provider, whose prompt cache remembers whole blocks, in three ways: unbounded; truncated every turn to the low-water
-mark, as a sliding window does; and with `Curation()`. Only the last turn takes time at the provider. Compared with:
-the same last turn behind a history of the low-water mark's size, all of which the provider remembers (warm). And once
-more with nothing remembered, as after a pause (cold). Inside: from the application's call to its first token, planning
-too. Outside: opening the connections. Then histories drawn at random are cut, and looked through for broken pairs of
-a tool call and its result; and the CPU time of planning is taken.
+mark, as a sliding window does; and with `ContextTrimming()`. Only the last turn takes time at the provider. Compared
+with: the same last turn behind a history of the low-water mark's size, all of which the provider remembers (warm). And
+once more with nothing remembered, as after a pause (cold). Inside: from the application's call to its first token,
+planning too. Outside: opening the connections. Then histories drawn at random are cut, and looked through for broken
+pairs of a tool call and its result; and the CPU time of planning is taken.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import fastlane
@@ -29,9 +30,10 @@ from fastlane._clock import cpu_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.engine.call import Call
 from fastlane.knowledge.tokens import counter
-from fastlane.plays.context_trimming._curate import curate
-from fastlane.plays.context_trimming.play import Curation
-from fastlane.plays.context_trimming.section import CurationSection
+from fastlane.plays.context_trimming.play import ContextTrimming
+from fastlane.plays.context_trimming.section import ContextTrimmingSection
+from fastlane.plays.context_trimming.trimming import trim_context
+from fastlane.records.usage import Usage
 
 _TURNS = 100
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data/coding_agent_runs.jsonl"
@@ -149,11 +151,11 @@ def _arm(emulator: Emulator, plays: list[Any], prompts: Sequence[list[Any]]) -> 
 
 def _conversation(emulator: Emulator, conversation: list[dict[str, Any]]) -> dict[str, _Last]:
     prompts = _prompts(conversation)
-    low = Curation().marks.low
+    low = ContextTrimming().low_water
     connection = fastlane.Connection()
     new = len(prompts[-1]) - len(prompts[-2])
     behind = _truncated(prompts[-1], low)
-    play = Curation()
+    play = ContextTrimming()
     arms = {
         "unbounded": _arm(emulator, [connection], prompts),
         "truncating": _arm(emulator, [connection], [_truncated(prompt, low) for prompt in prompts]),
@@ -173,8 +175,8 @@ def _broken(count: int) -> int:
         random = Random(seed)
         endpoint = random.choice(("/chat/completions", "/responses"))
         messages = history(random, endpoint)
-        curated = curate(messages, random.randint(20, 4_000), keep_turns=random.randint(1, 3), model=str(seed))
-        broken += bool(broken_pairs(curated))
+        trimmed = trim_context(messages, random.randint(20, 4_000), keep_turns=random.randint(1, 3), model=str(seed))
+        broken += bool(broken_pairs(trimmed))
     return broken
 
 
@@ -184,7 +186,7 @@ def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float,
     cut: list[float] = []
     prompts = [prompt for prompt in _prompts(conversation) if len(prompt) <= 2 * _CPU_MESSAGES]
     for _ in range(rounds):
-        play = Curation()
+        play = ContextTrimming()
         for prompt in prompts:
             call = Call(
                 call_id="1",
@@ -194,9 +196,12 @@ def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float,
                 stream=True,
             )
             started = cpu_ns()
-            planned = play.plan(call)
+            session = play.open(call)
+            assert session is not None
+            session.plan(call)
             taken = (cpu_ns() - started) / 1e3
-            if (made := planned.get(CurationSection)) is not None and made.new_cuts:
+            made = session.close(SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
+            if isinstance(made, ContextTrimmingSection) and made.new_cuts:
                 cut.append(taken)
             elif abs(len(prompt) - _CPU_MESSAGES) <= 10:
                 grown.append(taken)
@@ -247,8 +252,8 @@ def measure(quick: bool) -> Report:
         ),
         conditions={
             "conversations": f"{len(conversations)} of {_TURNS} turns, {source}",
-            "high_water_tokens": Curation().marks.high,
-            "low_water_tokens": Curation().marks.low,
+            "high_water_tokens": ContextTrimming().high_water_tokens,
+            "low_water_tokens": ContextTrimming().low_water,
             "provider": "preset bench: 120 ms and 20 us for each token that is not remembered",
             "tls": True,
         },
@@ -256,4 +261,4 @@ def measure(quick: bool) -> Report:
 
 
 if __name__ == "__main__":
-    main("curation", __doc__, measure)
+    main("context_trimming", __doc__, measure)

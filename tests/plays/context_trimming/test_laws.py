@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks._histories import broken_pairs, history
-from fastlane.plays.context_trimming._curate import Curated, curate
+from fastlane.plays.context_trimming.trimming import TrimmedContext, trim_context
 
 ENDPOINTS = ("/chat/completions", "/responses")
 Count = Callable[[Mapping[str, Any]], int]
@@ -67,7 +67,9 @@ def fits(messages: list[dict[str, Any]], keep_turns: int, budget: int) -> bool:
 def test_no_pair_of_a_call_and_its_result_is_broken(
     messages: list[dict[str, Any]], budget: int, keep_turns: int
 ) -> None:
-    assert broken_pairs(curate(messages, budget, keep_turns=keep_turns, count=counting())) == []
+    assert (
+        broken_pairs(trim_context(messages, budget, keep_turns=keep_turns, count=counting(), drop_repeated=True)) == []
+    )
 
 
 @settings(max_examples=60)
@@ -77,16 +79,16 @@ def test_what_is_protected_is_kept_and_the_budget_is_met_where_that_fits(
 ) -> None:
     kept = [messages[index] for index in protected(messages, keep_turns)]
 
-    curated = curate(messages, budget, keep_turns=keep_turns, count=counting())
+    trimmed = trim_context(messages, budget, keep_turns=keep_turns, count=counting())
 
     if size(kept) <= budget:
-        assert size(curated) <= budget
+        assert size(trimmed) <= budget
     if all(fits(messages[:end], keep_turns, budget) for end in range(1, len(messages) + 1)):
-        assert [message for message in curated if any(message is one for one in kept)] == kept
+        assert [message for message in trimmed if any(message is one for one in kept)] == kept
     instructions = [message for message in messages if message.get("role") in ("system", "developer")]
-    assert [message for message in curated if message.get("role") in ("system", "developer")] == instructions
+    assert [message for message in trimmed if message.get("role") in ("system", "developer")] == instructions
     # The last question and what came after the model's last answer are kept whatever they come to.
-    assert curated[-1] == messages[-1]
+    assert trimmed[-1] == messages[-1]
 
 
 ITEMS = st.lists(
@@ -111,30 +113,30 @@ def test_results_that_come_late_go_with_their_calls(drawn: list[tuple[str, int]]
         elif kind in ("user", "says"):
             items.append({"role": "user" if kind == "user" else "assistant", "content": "t" * length})
 
-    curated = curate(items, budget, keep_turns=keep_turns, count=counting())
+    trimmed = trim_context(items, budget, keep_turns=keep_turns, count=counting())
 
     def ids(messages: list[dict[str, Any]], kind: str) -> set[str]:
         return {item["call_id"] for item in messages if item.get("type") == kind}
 
     answered = ids(items, "function_call_output")
-    assert ids(curated, "function_call") & answered == ids(curated, "function_call_output")
-    assert curated.record.tokens_after == size(curated)
+    assert ids(trimmed, "function_call") & answered == ids(trimmed, "function_call_output")
+    assert trimmed.record.tokens_after == size(trimmed)
 
 
 @settings(max_examples=25)
 @given(histories(), BUDGETS)
 def test_between_two_cuts_a_conversation_only_grows(messages: list[dict[str, Any]], budget: int) -> None:
     count = counting()
-    before: Curated | None = None
+    before: TrimmedContext | None = None
     for end in range(1, len(messages) + 1):
         if broken_pairs(messages[:end]):
             continue
-        curated = curate(messages[:end], budget, count=count)
-        if before is not None and not curated.record.new_cuts:
-            assert curated[: len(before)] == before
+        trimmed = trim_context(messages[:end], budget, count=count)
+        if before is not None and not trimmed.record.new_cuts:
+            assert trimmed[: len(before)] == before
         # Whoever sees the conversation for the first time comes to the same.
-        assert curated == curate(messages[:end], budget, count=counting())
-        before = curated
+        assert trimmed == trim_context(messages[:end], budget, count=counting())
+        before = trimmed
 
 
 def stays(messages: list[dict[str, Any]], keep_turns: int, budget: int) -> int:
@@ -174,7 +176,7 @@ def test_one_cut_follows_another_only_after_the_growth_between_the_marks_unless_
     batches = 0
     grown = room = 0
     for end in range(1, len(messages) + 1):
-        record = curate(messages[:end], budget, low=low, keep_turns=keep_turns, count=count).record
+        record = trim_context(messages[:end], budget, low=low, keep_turns=keep_turns, count=count).record
         grown += size([messages[end - 1]])
         if record.batches == batches:
             continue
@@ -186,9 +188,9 @@ def test_one_cut_follows_another_only_after_the_growth_between_the_marks_unless_
 @settings(max_examples=40)
 @given(histories(), BUDGETS, KEPT)
 def test_what_was_cut_is_not_cut_again(messages: list[dict[str, Any]], budget: int, keep_turns: int) -> None:
-    once = curate(messages, budget, keep_turns=keep_turns, count=counting())
+    once = trim_context(messages, budget, keep_turns=keep_turns, count=counting())
 
-    twice = curate(list(once), budget, keep_turns=keep_turns, count=counting())
+    twice = trim_context(list(once), budget, keep_turns=keep_turns, count=counting())
 
     assert twice == once
     assert twice.record.cuts == ()
@@ -201,34 +203,18 @@ def test_the_messages_given_stay_as_they_are_and_the_record_adds_up(
 ) -> None:
     given_before = copy.deepcopy(messages)
 
-    curated = curate(messages, budget, count=counting())
+    trimmed = trim_context(messages, budget, count=counting())
 
-    record = curated.record
+    record = trimmed.record
     assert messages == given_before
     assert record.tokens_before == size(messages)
-    assert record.tokens_after == size(curated)
+    assert record.tokens_after == size(trimmed)
     assert record.tokens_before - sum(cut.tokens for cut in record.cuts) == record.tokens_after
     assert len({cut.path for cut in record.cuts}) == len(record.cuts)
     left_out = [cut for cut in record.cuts if cut.kind == "turn"]
-    assert len(curated) == len(messages) - len(left_out)
+    assert len(trimmed) == len(messages) - len(left_out)
     assert 0 <= record.new_cuts <= len(record.cuts)
     assert bool(record.cuts) == bool(record.batches)
-
-
-@settings(max_examples=40)
-@given(histories(), BUDGETS)
-def test_a_summary_never_breaks_a_pair_or_the_budget(messages: list[dict[str, Any]], budget: int) -> None:
-    kept = [messages[index] for index in protected(messages, 2)]
-
-    def summarise(left_out: list[Any]) -> str:
-        return f"{len(left_out)} messages"
-
-    curated = curate(messages, budget, count=counting(), summarise=summarise)
-
-    assert broken_pairs(curated) == []
-    assert curated.record.tokens_after == size(curated)
-    if size(kept) <= budget:
-        assert size(curated) <= budget
 
 
 @settings(max_examples=40)
@@ -252,9 +238,9 @@ def test_a_summary_never_breaks_a_pair_or_the_budget(messages: list[dict[str, An
     st.integers(1, 60),
 )
 def test_no_mapping_is_too_odd(messages: list[Any], budget: int) -> None:
-    curated = curate(messages, budget, count=counting())
+    trimmed = trim_context(messages, budget, count=counting())
 
-    assert curated.record.tokens_after <= curated.record.tokens_before
+    assert trimmed.record.tokens_after <= trimmed.record.tokens_before
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -263,6 +249,7 @@ def test_the_histories_are_worth_testing_with(endpoint: str) -> None:
     for seed in range(60):
         made = history(Random(seed), endpoint)
         for budget in (1_000, 2_000, 3_000):
-            kinds |= {cut.kind for cut in curate(made, budget, count=counting()).record.cuts}
+            trimmed = trim_context(made, budget, count=counting(), drop_repeated=True)
+            kinds |= {cut.kind for cut in trimmed.record.cuts}
 
-    assert kinds == {"superseded", "duplicate", "stubbed", "turn"}
+    assert kinds == {"repeated", "stubbed", "turn"}

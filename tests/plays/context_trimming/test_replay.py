@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from fastlane.plays.context_trimming import _replay
-from fastlane.plays.context_trimming._batch import Counting, Marks
-from fastlane.plays.context_trimming._conversation import Result, Settings, curated
-from fastlane.plays.context_trimming._parts import Piece, pieces_of, read_part, turns_of
-from fastlane.plays.context_trimming._replay import Memory, State
-from fastlane.plays.context_trimming._stub import STUB
+from fastlane.plays.context_trimming.cut import Counting, Marks
+from fastlane.plays.context_trimming.parts import Piece, pieces_of, read_part, turns_of
+from fastlane.plays.context_trimming.replay import Memory, Settings, Trimmed, new_memory, trim
 
 
 def count(message: Mapping[str, Any]) -> int:
@@ -26,84 +23,59 @@ def talk(name: str, turns: int) -> list[dict[str, Any]]:
     return [*made, {"role": "user", "content": "And now?"}]
 
 
-def settings(memory: Memory, summarise: Any = None) -> Settings:
-    return Settings(Marks(600, 300, 2, STUB), memory, summarise, lambda leading: Counting(count, 0), "test")
+def settings(memory: Memory) -> Settings:
+    return Settings(Marks(600, 300, 2, False), memory, lambda leading: Counting(count, 0), "test")
 
 
-def grown(name: str, memory: Memory, summarise: Any = None) -> list[Result]:
-    return [curated("messages", talk(name, turns), settings(memory, summarise)) for turns in range(1, 25)]
+def grown(name: str, memory: Memory) -> list[Trimmed]:
+    return [trim("messages", talk(name, turns), settings(memory)) for turns in range(1, 25)]
 
 
-def sent(results: list[Result]) -> list[Any]:
+def sent(results: list[Trimmed]) -> list[Any]:
     return [result.messages for result in results]
 
 
 # What is remembered
 
 
-def test_what_is_remembered_is_bounded_and_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [grown(f"talk {number}", Memory()) for number in range(5)]
-    monkeypatch.setattr(_replay, "_MOST_REMEMBERED_MESSAGES", 400)
-    memory = Memory()
+def test_forgetting_changes_nothing() -> None:
+    memory = new_memory()
+    whole = sent(grown("talk", memory))
 
-    small = [grown(f"talk {number}", memory) for number in range(5)]
+    memory.clear()
 
-    assert [sent(results) for results in small] == [sent(results) for results in whole]
-    assert sum(len(state.sizes) + 16 for state in memory._states.values()) == memory._messages <= 400
-
-
-def test_conversations_of_one_message_are_bounded_by_their_number_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_replay, "_MOST_REMEMBERED_MESSAGES", 400)
-    memory = Memory()
-
-    for number in range(100):
-        curated("messages", [{"role": "user", "content": f"Question {number}"}], settings(memory))
-
-    assert 400 / 17 * 0.75 - 1 <= len(memory._states) <= 400 / 17
-
-
-def test_what_is_remembered_twice_counts_once() -> None:
-    memory = Memory()
-    state = State((1, 2, 3), Counting(count, 0), 6)
-
-    memory.remember(1, state)
-    memory.remember(1, state)
-
-    assert memory._messages == 3 + 16
+    assert sent(grown("talk", memory)) == whole
 
 
 def test_threads_that_send_the_same_conversations_at_once_send_the_same() -> None:
-    alone = {name: sent(grown(name, Memory(), lambda left_out: f"{len(left_out)} left out")) for name in "abc"}
-    memory = Memory()
-
-    def work(name: str) -> list[Any]:
-        return sent(grown(name, memory, lambda left_out: f"{len(left_out)} left out"))
+    alone = {name: sent(grown(name, new_memory())) for name in "abc"}
+    memory = new_memory()
 
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(work, "abcabcabcabc"))
+        results = list(pool.map(lambda name: sent(grown(name, memory)), "abcabcabcabc"))
 
     assert results == [alone[name] for name in "abcabcabcabc"]
 
 
 def test_a_conversation_that_takes_another_way_is_cut_by_itself() -> None:
-    memory = Memory()
+    memory = new_memory()
     one = talk("one", 20)
     other = [*one[:9], {"role": "user", "content": "Something else. " * 20}, *talk("two", 12)]
-    curated("messages", one, settings(memory))
+    trim("messages", one, settings(memory))
 
     assert (
-        curated("messages", other, settings(memory)).messages == curated("messages", other, settings(Memory())).messages
+        trim("messages", other, settings(memory)).messages == trim("messages", other, settings(new_memory())).messages
     )
 
 
 def test_a_result_whose_call_was_left_out_before_it_came_is_left_out_too() -> None:
-    memory = Memory()
+    memory = new_memory()
     waiting = [calls("late"), *talk("talk", 20)]
     whole = [*waiting, SAYS, result("late"), USER]
 
-    cut = curated("messages", waiting, settings(memory))
-    after = curated("messages", whole, settings(memory))
-    again = curated("messages", [*whole, SAYS, calls("late"), result("late")], settings(memory))
+    cut = trim("messages", waiting, settings(memory))
+    after = trim("messages", whole, settings(memory))
+    again = trim("messages", [*whole, SAYS, calls("late"), result("late")], settings(memory))
 
     assert cut.messages is not None
     assert calls("late") not in cut.messages
@@ -112,12 +84,12 @@ def test_a_result_whose_call_was_left_out_before_it_came_is_left_out_too() -> No
     assert again.messages == [*after.messages, SAYS, calls("late"), result("late")]
 
 
-def test_what_the_caller_keeps_stable_is_not_shortened_even_where_it_comes_twice() -> None:
+def test_what_the_caller_keeps_stable_is_not_touched() -> None:
     pasted = {"role": "user", "content": "pasted " * 200}
-    messages = [pasted, SAYS, pasted, SAYS, *talk("talk", 3)]
+    messages = [pasted, SAYS, pasted, SAYS, *talk("talk", 9)]
 
-    assert curated("messages", messages, settings(Memory())).messages != messages
-    assert curated("messages", messages, settings(Memory()), stable=[0]).messages[0] is pasted  # type: ignore[index]
+    assert 2 not in trim("messages", messages, settings(new_memory())).indexes
+    assert 2 in trim("messages", messages, settings(new_memory()), stable=[2]).indexes
 
 
 def test_what_is_not_known_is_kept_with_the_pair_that_it_stands_in() -> None:
@@ -125,7 +97,7 @@ def test_what_is_not_known_is_kept_with_the_pair_that_it_stands_in() -> None:
     unknown = {"type": "item_reference", "id": "msg_1"}
     output = {"type": "function_call_output", "call_id": "a", "output": "done"}
 
-    sent = curated("input", [call, unknown, output, *talk("talk", 20)], settings(Memory())).messages
+    sent = trim("input", [call, unknown, output, *talk("talk", 20)], settings(new_memory())).messages
 
     assert sent is not None
     assert sent[:3] == [call, unknown, output]
@@ -136,20 +108,20 @@ def test_a_question_that_came_while_a_tool_was_at_work_is_kept_with_its_turn() -
     steps = [message for number in range(9) for message in (calls(f"{number}"), {**long, "tool_call_id": f"{number}"})]
     asked = {"role": "user", "content": "And the other one?"}
 
-    sent = curated("messages", [USER, calls("a"), asked, long, *steps], settings(Memory())).messages
+    sent = trim("messages", [USER, calls("a"), asked, long, *steps], settings(new_memory())).messages
 
     assert sent is not None
     assert sent[:3] == [USER, calls("a"), asked]
 
 
 def test_no_text_of_a_message_is_remembered() -> None:
-    memory = Memory()
+    memory = new_memory()
     messages = [{"role": ("user", "assistant")[number % 2], "content": "a secret " * 50} for number in range(21)]
 
-    curated("messages", messages, settings(memory))
+    trim("messages", messages, settings(memory))
 
-    assert memory._states
-    assert "secret" not in repr(memory._states)
+    assert memory.items()
+    assert "secret" not in repr(memory.items())
 
 
 # What belongs together

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,19 +15,21 @@ from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import ratio_of
 from fastlane.plays import Stage
-from fastlane.plays.context_trimming.play import Curation
-from fastlane.plays.context_trimming.section import CurationSection
-from fastlane.records.prompt import CurationRecord
+from fastlane.plays.context_trimming.play import ContextTrimming
+from fastlane.plays.context_trimming.section import ContextTrimmingSection
 from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
-def cuts_of(call: Call) -> CurationSection:
-    found = call.get(CurationSection)
-    assert found is not None
-    return found
+def plan(play: ContextTrimming, asked: Call) -> tuple[Call, ContextTrimmingSection]:
+    session = play.open(asked)
+    assert session is not None
+    planned = session.plan(asked)
+    section = session.close(SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
+    assert isinstance(section, ContextTrimmingSection)
+    return planned, section
 
 
 def step(number: int, characters: int = 2_000) -> list[dict[str, Any]]:
@@ -56,8 +59,8 @@ def call(messages: Any, *, endpoint: str = CHAT, name: str = "messages", placeme
     )
 
 
-def small(**settings: Any) -> Curation:
-    return Curation(**{"high_water_tokens": 4_000, "low_water_tokens": 2_000, **settings})
+def small(**settings: Any) -> ContextTrimming:
+    return ContextTrimming(**{"high_water_tokens": 4_000, "low_water_tokens": 2_000, **settings})
 
 
 # Settings
@@ -65,21 +68,30 @@ def small(**settings: Any) -> Curation:
 
 def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
     play = small()
-    play.plan(call(conversation(20)))
+    plan(play, call(conversation(20)))
 
-    assert repr(Curation()) == (
-        "Curation(high_water_tokens=32000, low_water_tokens=None, keep_turns=2, stub=None, summarise=None)"
+    assert repr(ContextTrimming()) == (
+        "ContextTrimming(high_water_tokens=32000, low_water_tokens=None, keep_turns=2, drop_repeated=False)"
     )
     assert eval(repr(play)) == play == small()
 
 
 def test_settings_are_frozen_and_named() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Curation().keep_turns = 3  # type: ignore[misc]
+        ContextTrimming().keep_turns = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
-        Curation(1_000)  # type: ignore[call-arg]
-    assert Curation.stage is Stage.SHAPE
-    assert not Curation.needs_facts
+        ContextTrimming(1_000)  # type: ignore[call-arg]
+    assert ContextTrimming.stage is Stage.SHAPE
+    assert not ContextTrimming.needs_facts
+
+
+def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
+    play = small()
+    plan(play, call(conversation(20)))
+
+    for copied in (copy.deepcopy(play), pickle.loads(pickle.dumps(play))):
+        assert copied == play
+        assert len(copied.memory) == 0 < len(play.memory)
 
 
 @pytest.mark.parametrize(
@@ -87,21 +99,19 @@ def test_settings_are_frozen_and_named() -> None:
     [
         (
             {"high_water_tokens": "32k"},
-            "Curation(high_water_tokens=...) takes a whole number of tokens from 1, got '32k'",
+            "ContextTrimming(high_water_tokens=...) takes a whole number from 1, got '32k'",
         ),
         (
-            {"low_water_tokens": 40_000},
-            "Curation(low_water_tokens=...) takes a whole number of tokens from 1 to the 32000",
+            {"low_water_tokens": 0},
+            "ContextTrimming(low_water_tokens=...) takes a whole number from 1, or None, got 0",
         ),
         ({"low_water_tokens": 32_000}, "must be below the high-water mark, or every turn is a cut"),
-        ({"keep_turns": 0}, "Curation(keep_turns=...) takes a whole number from 1"),
-        ({"stub": ""}, "Curation(stub=...) takes one line of text with any of {tool}"),
-        ({"summarise": "yes"}, "Curation(summarise=...) takes a function that returns a text"),
+        ({"keep_turns": 0}, "ContextTrimming(keep_turns=...) takes a whole number from 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        Curation(**settings)
+        ContextTrimming(**settings)
 
     assert words in str(raised.value)
 
@@ -112,28 +122,26 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: 
 def test_a_conversation_below_the_high_water_mark_goes_out_as_it_is() -> None:
     asked = call(conversation(2))
 
-    planned = small().plan(asked)
+    planned, section = plan(small(), asked)
 
-    assert planned.body is asked.body
-    assert planned.changes == ()
-    assert cuts_of(planned).tokens_before == cuts_of(planned).tokens_after > 0
+    assert planned is asked
+    assert section.tokens_before == section.tokens_after > 0
 
 
 def test_a_longer_one_is_cut_and_says_so_and_the_callers_messages_stay_as_they_are() -> None:
     messages = conversation(12)
     before = copy.deepcopy(messages)
 
-    planned = small().plan(call(messages))
+    planned, cut = plan(small(), call(messages))
 
     assert messages == before
-    cut = cuts_of(planned)
     assert cut.tokens_after <= 4_000 < cut.tokens_before
     assert cut.new_cuts > 0
     assert planned.body["messages"][:2] == messages[:2]
     assert planned.body["messages"][-4:] == messages[-4:]
     (said,) = planned.changes
     assert said == (
-        f"Curation cut messages from {cut.tokens_before:,} to {cut.tokens_after:,} tokens: "
+        f"ContextTrimming cut messages from {cut.tokens_before:,} to {cut.tokens_after:,} tokens: "
         f"{len(cut.cuts)} messages shortened or left out, {cut.new_cuts} of them now"
     )
 
@@ -143,9 +151,9 @@ def test_the_next_call_begins_with_what_this_one_sent() -> None:
     sent: list[list[Any]] = []
     new: list[int] = []
     for steps in range(1, 40):
-        planned = play.plan(call(conversation(steps)))
+        planned, section = plan(play, call(conversation(steps)))
         sent.append(planned.body["messages"])
-        new.append(cuts_of(planned).new_cuts)
+        new.append(section.new_cuts)
 
     for earlier, later, cuts in zip(sent, sent[1:], new[1:], strict=False):
         assert (later[: len(earlier)] == earlier) == (cuts == 0)
@@ -156,17 +164,17 @@ def test_the_same_call_again_cuts_nothing_new() -> None:
     play = small()
     asked = call(conversation(12))
 
-    first, second = play.plan(asked), play.plan(asked)
+    (first, cut), (second, again) = plan(play, asked), plan(play, asked)
 
     assert second.body == first.body
-    assert cuts_of(second) == dataclasses.replace(cuts_of(first), new_cuts=0)
+    assert again == dataclasses.replace(cut, new_cuts=0)
 
 
 def test_another_process_cuts_at_the_same_places() -> None:
     remembering = small()
     for steps in range(1, 30):
         asked = call(conversation(steps))
-        assert remembering.plan(asked).body == small().plan(asked).body
+        assert plan(remembering, asked)[0].body == plan(small(), asked)[0].body
 
 
 def test_instructions_and_tools_are_part_of_the_prompt() -> None:
@@ -176,10 +184,8 @@ def test_instructions_and_tools_are_part_of_the_prompt() -> None:
     asked = call(conversation(7))
     beside = call(conversation(7), tools=tools)
 
-    alone, together = cuts_of(small().plan(asked)), cuts_of(small().plan(beside))
+    (_, alone), (_, together) = plan(small(), asked), plan(small(), beside)
 
-    assert alone is not None
-    assert together is not None
     assert alone.cuts == ()
     assert together.cuts
     assert together.tokens_before > alone.tokens_before + 500
@@ -191,47 +197,20 @@ def test_what_was_declared_stable_is_kept_and_what_is_volatile_is_no_part_of_the
     messages = [SYSTEM, example, *conversation(12)[1:]]
     placements = ["stable", "stable", *["session"] * (len(messages) - 2), "volatile"]
     planned = [
-        play.plan(call([*messages, {"role": "system", "content": f"It is {time}."}], placements=tuple(placements)))
+        plan(play, call([*messages, {"role": "system", "content": f"It is {time}."}], placements=tuple(placements)))
         for time in ("10:00", "10:05")
     ]
 
-    first, second = (one.body["messages"] for one in planned)
+    first, second = (one.body["messages"] for one, _ in planned)
     assert first[1] is example
     assert first[:-1] == second[:-1]
     assert second[-1]["content"] == "It is 10:05."
-    assert cuts_of(planned[1]).new_cuts == 0
-    for one in planned:
+    assert planned[1][1].new_cuts == 0
+    for one, _ in planned:
         assert one.placements is not None
         assert len(one.placements) == len(one.body["messages"])
         assert one.placements[:2] == ("stable", "stable")
         assert one.placements[-1] == "volatile"
-
-
-def test_a_summary_is_part_of_the_session() -> None:
-    messages: list[dict[str, Any]] = [SYSTEM]
-    for number in range(30):
-        messages += [{"role": "user", "content": f"{number} " * 150}, {"role": "assistant", "content": "Yes. " * 50}]
-    messages.append({"role": "user", "content": "And now?"})
-    placements = ("stable", *["session"] * (len(messages) - 1))
-
-    planned = small(summarise=lambda left_out: f"{len(left_out)} messages").plan(call(messages, placements=placements))
-
-    assert planned.placements == ("stable", *["session"] * (len(planned.body["messages"]) - 1))
-    assert "summarised" in {cut.kind for cut in cuts_of(planned).cuts}
-
-
-def test_a_summary_that_failed_is_said_without_the_text_of_the_error() -> None:
-    def summarise(messages: list[Any]) -> str:
-        raise ValueError(messages[0]["content"])
-
-    messages = [
-        {"role": ("user", "assistant")[number % 2], "content": f"{number} secret " * 90} for number in range(41)
-    ]
-
-    planned = small(summarise=summarise).plan(call(messages))
-
-    assert planned.changes[0].endswith("now; without a summary, because of ValueError")
-    assert "secret" not in repr(cuts_of(planned))
 
 
 def test_items_of_responses_are_cut_as_well() -> None:
@@ -240,9 +219,9 @@ def test_items_of_responses_are_cut_as_well() -> None:
         items.append({"type": "function_call", "call_id": f"{number}", "name": "read_file", "arguments": "{}"})
         items.append({"type": "function_call_output", "call_id": f"{number}", "output": f"{number} " * 600})
 
-    planned = small().plan(call(items, endpoint="/responses", name="input", instructions="Be brief."))
+    planned, section = plan(small(), call(items, endpoint="/responses", name="input", instructions="Be brief."))
 
-    assert cuts_of(planned).cuts[0].path.startswith("input[")
+    assert section.cuts[0].path.startswith("input[")
     assert planned.body["instructions"] == "Be brief."
     assert len(planned.body["input"]) <= len(items)
 
@@ -271,7 +250,7 @@ def test_items_of_responses_are_cut_as_well() -> None:
     ],
 )
 def test_what_is_no_whole_conversation_is_left_alone(asked: Call) -> None:
-    assert small().plan(asked) is asked
+    assert small().open(asked) is None
 
 
 def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dict[str, Any]) -> None:
@@ -281,9 +260,9 @@ def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dic
         record = client.last_call
 
     assert record is not None
-    assert record.curation is not None
-    assert record.curation.batches >= 2
-    assert record.changes[0].startswith("Curation cut messages from ")
+    assert record.context_trimming is not None
+    assert record.context_trimming.batches >= 2
+    assert record.changes[0].startswith("ContextTrimming cut messages from ")
     prompts = [request.prompt_tokens for request in provider.log()]
     assert max(prompts) < 4_400
     assert record.usage.input_tokens == prompts[-1]
@@ -298,7 +277,7 @@ def test_what_the_provider_counts_corrects_the_next_conversation_and_not_the_one
     with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], strict=True) as client:
         for messages in (begun, [*begun, *step(8)], another):
             client.chat.completions.create(model="without a tokenizer", messages=messages)
-        looked_at = [record.curation for record in client.calls if record.curation is not None]
+        looked_at = [record.context_trimming for record in client.calls if record.context_trimming is not None]
         counted = [record.usage.input_tokens or 0 for record in client.calls]
 
     off = counted[0] / looked_at[0].tokens_after
@@ -308,25 +287,15 @@ def test_what_the_provider_counts_corrects_the_next_conversation_and_not_the_one
 
 
 @pytest.mark.parametrize(
-    ("curation", "usage"),
-    [
-        (None, Usage(input_tokens=4_000)),
-        (CurationRecord(tokens_before=2_000, tokens_after=2_000, ratio=1.0), Usage()),
-        (CurationRecord(tokens_before=2_000, tokens_after=2_000, ratio=None), Usage(input_tokens=4_000)),
-        (CurationRecord(tokens_before=2_000, tokens_after=1_000, ratio=1.0), Usage(input_tokens=2_000)),
-    ],
-    ids=["nothing was looked at", "the provider does not say", "counted and not estimated", "too short to say much"],
+    ("steps", "usage", "corrected"),
+    [(8, Usage(input_tokens=20_000), True), (8, Usage(), False), (1, Usage(input_tokens=2_000), False)],
+    ids=["counted", "the provider does not say", "too short to say much"],
 )
-def test_what_says_nothing_of_the_estimate_corrects_none(curation: CurationRecord | None, usage: Usage) -> None:
-    learnt = CurationRecord(tokens_before=2_000, tokens_after=2_000, ratio=1.0)
-    records = [
-        SimpleNamespace(origin=origin, model="m", curation=each, usage=counted)
-        for origin, each, counted in (
-            ("https://silent.example.com:443", curation, usage),
-            ("https://telling.example.com:443", learnt, Usage(input_tokens=4_000)),
-        )
-    ]
-    for record in records:
-        small().learn(record)  # type: ignore[arg-type]
+def test_an_estimate_is_corrected_by_long_prompts_alone(steps: int, usage: Usage, corrected: bool) -> None:
+    session = small(high_water_tokens=20_000).open(call(conversation(steps)))
+    assert session is not None
+    session.plan(call(conversation(steps)))
 
-    assert [ratio_of(record.origin, "m") for record in records] == [1.0, 2.0]
+    session.close(SimpleNamespace(usage=usage))  # type: ignore[arg-type]
+
+    assert (ratio_of("https://example.com:443", "m") != 1.0) is corrected

@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from openai.types.chat import ChatCompletionMessage
+
+from fastlane.errors import ConfigurationError
+from fastlane.knowledge import tokens as _tokens
+from fastlane.plays.context_trimming.trimming import counted_with, trim_context
+
+Messages = list[dict[str, Any]]
+LONG = "\n".join(f"line {number} of a long output" for number in range(40))
+
+
+def tokens(message: Mapping[str, Any]) -> int:
+    return len(json.dumps(message)) // 4
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def step(call_id: str, name: str = "read_file", output: str = LONG, **arguments: Any) -> Messages:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": call_id, "content": output},
+    ]
+
+
+def text(lines: int, name: str) -> str:
+    return "\n".join(f"{name} {number * number}" for number in range(lines))
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+END: Messages = [says("Done."), user("One more."), says("Yes."), user("And this?")]
+
+
+def kinds(messages: Messages, budget: int, **options: Any) -> dict[str, str]:
+    return {cut.path: cut.kind for cut in trim_context(messages, budget, count=tokens, **options).record.cuts}
+
+
+def size(messages: Messages) -> int:
+    return sum(map(tokens, messages))
+
+
+# What goes, and in which order
+
+
+def test_what_fits_is_returned_as_it_is() -> None:
+    messages = [SYSTEM, user("Hello"), *step("1", path="a.py")]
+
+    trimmed = trim_context(messages, 10_000)
+
+    assert trimmed == messages
+    assert trimmed.messages[2] is messages[2]
+    assert trimmed.record.cuts == ()
+    assert trimmed.record.tokens_before == trimmed.record.tokens_after > 0
+
+
+def test_repeated_results_go_first_where_that_is_asked_for() -> None:
+    messages = [SYSTEM, user("Fix it"), *step("1", path="b.py", output=text(90, "b")), *step("2", path="a.py")]
+    messages += [*step("3", path="a.py", output=LONG.replace("long", "new")), *END]
+    marks: Any = {"low": size(messages) - 100, "count": tokens}
+
+    trimmed = trim_context(messages, size(messages) - 1, drop_repeated=True, **marks)
+
+    assert [(cut.kind, cut.path) for cut in trimmed.record.cuts] == [("repeated", "messages[5]")]
+    assert trimmed[5]["content"] == (
+        f'[read_file(path="a.py"): 40 lines, {len(LONG)} characters, left out because it was asked for again later]'
+    )
+    assert [*trimmed[:5], *trimmed[6:]] == [*messages[:5], *messages[6:]]
+    assert kinds(messages, size(messages) - 1, low=size(messages) - 100) == {"messages[3]": "stubbed"}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "output"),
+    [({"path": "a"}, {"path": "b"}, LONG), ({"path": "a"}, {"path": "a"}, "No such file."), ({}, {}, LONG)],
+    ids=["other arguments", "a much shorter result", "no arguments"],
+)
+def test_only_results_of_equal_calls_are_repeated(earlier: Any, later: Any, output: str) -> None:
+    messages = [user("?"), *step("1", **earlier), *step("2", output=output, **later), *END]
+
+    found = kinds(messages, size(messages) - 1, low=size(messages) - 2, drop_repeated=True)
+
+    assert found["messages[2]"] == "stubbed"
+
+
+def test_the_oldest_results_go_until_it_is_enough() -> None:
+    messages = [user("?")]
+    for number in range(4):
+        messages += step(str(number), name=f"tool{number}", output=text(60, f"{number}"))
+    messages += END
+
+    found = kinds(messages, size(messages) - 1, low=size(messages) - size(messages[2:3]) - 10)
+
+    assert found == {"messages[2]": "stubbed", "messages[4]": "stubbed"}
+
+
+def test_then_the_oldest_turns_go_and_the_first_question_last() -> None:
+    messages = [SYSTEM]
+    for number in range(6):
+        messages += [user(f"question {number} " + "x" * 200), says(f"answer {number} " + "y" * 200)]
+    messages.append(user("last"))
+
+    trimmed = trim_context(messages, 500, low=300, count=tokens)
+    tight = trim_context(messages, 200, count=tokens)
+
+    assert trimmed[:2] == messages[:2]
+    assert trimmed[2:] == messages[-len(trimmed) + 2 :]
+    assert {cut.kind for cut in trimmed.record.cuts} == {"turn"}
+    assert tight == [SYSTEM, *messages[-3:]]
+
+
+def test_a_turn_of_many_steps_loses_its_older_steps_and_never_its_question() -> None:
+    messages = [SYSTEM, user("Solve this. " + "z" * 400)]
+    for number in range(20):
+        messages += step(str(number), name=f"tool{number}", output=text(60, f"{number}"))
+
+    trimmed = trim_context(messages, 1_000, count=tokens)
+
+    assert trimmed[:2] == messages[:2]
+    assert trimmed[-4:] == messages[-4:]
+    assert size(trimmed) <= 1_000
+
+
+def test_where_turns_do_not_fit_their_older_steps_go_with_the_same_cut_and_not_with_one_soon_after() -> None:
+    # Two of these turns are more than the high-water mark. Once a third has begun, the last two are just below it.
+    messages = [SYSTEM]
+    cuts: list[tuple[int, int]] = []
+    grown = 0
+    for number in range(60):
+        asked = [user(f"Now look at part {number}")] if number % 12 == 0 else []
+        new = [*asked, *step(str(number), path=f"{number}.py", output=text(80, f"{number}"))]
+        messages += new
+        grown += size(new)
+        record = trim_context(messages, 3_000, low=1_500, count=tokens).record
+        if record.new_cuts:
+            cuts.append((grown, record.tokens_after))
+            grown = 0
+
+    assert len(cuts) > 3
+    # A cut may come with the call of a tool, and the tool's output right behind it.
+    assert all(after <= 1_500 + size(new) for _, after in cuts)
+    assert all(between >= 1_500 for between, _ in cuts)
+
+
+def test_the_last_turns_are_kept_whole_as_long_as_so_many_have_always_fitted() -> None:
+    messages = [SYSTEM]
+    for number in range(24):
+        messages += [user(f"Part {number}")] if number % 8 == 0 else []
+        messages += step(str(number), path=f"{number}.py", output=text(80, f"{number}"))
+    last = next(index for index, message in enumerate(messages) if message["content"] == "Part 8")
+
+    trimmed = trim_context(messages, size(messages[last:]) + 200, low=500, count=tokens)
+
+    assert trimmed.record.cuts
+    assert trimmed[-len(messages[last:]) :] == messages[last:]
+
+
+def test_the_first_question_goes_only_where_the_older_steps_of_the_last_turns_do_not_make_room() -> None:
+    messages = [SYSTEM, user("Solve this. " + "z" * 400), says("I will.")]
+    for number in range(24):
+        messages += [user(f"Part {number}")] if number % 12 == 0 else []
+        messages += step(str(number), path=f"{number}.py", output=text(80, f"{number}"))
+
+    trimmed = trim_context(messages, 2_000, low=1_000, count=tokens)
+
+    assert trimmed[:2] == messages[:2]
+    assert size(trimmed) <= 2_000
+
+
+def test_parallel_calls_go_together() -> None:
+    calls = [
+        {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+        for number in range(3)
+    ]
+    results = [{"role": "tool", "tool_call_id": f"c{number}", "content": "short"} for number in (2, 0, 1)]
+    messages = [user("a"), {"role": "assistant", "content": "w" * 400, "tool_calls": calls}, *results, *END]
+
+    trimmed = trim_context(messages, size(messages) - 1, low=20, count=tokens)
+
+    assert [message for message in trimmed if message.get("tool_calls") or message["role"] == "tool"] == []
+
+
+def test_items_of_responses_are_cut_in_their_own_form() -> None:
+    call = {"type": "function_call", "call_id": "1", "name": "read_file", "arguments": '{"path": "a"}'}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    output = {"type": "function_call_output", "call_id": "1", "output": LONG}
+    items = [user("?"), thought, call, output, *END]
+
+    stubbed = trim_context(items, size(items) - 1, low=size(items) - 2, count=tokens)
+    gone = trim_context(items, size(items) - 1, low=1, count=tokens)
+
+    assert stubbed[3]["output"].startswith('[read_file(path="a"): 40 lines')
+    assert stubbed[3]["call_id"] == "1"
+    assert gone == [items[0], *END[1:]]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "compaction", "encrypted_content": "x" * 900},
+        {"role": "tool", "tool_call_id": "elsewhere", "content": LONG},
+        {"type": "computer_call_output", "call_id": "elsewhere", "output": {"image_url": "x" * 900}},
+    ],
+)
+def test_what_nobody_here_knows_or_belongs_to_something_elsewhere_is_kept(item: dict[str, Any]) -> None:
+    messages = [user("a" * 400), says("b" * 400), user("c"), item, says("d"), *END]
+
+    assert item["type" if "type" in item else "role"] in [
+        message.get("type", message.get("role")) for message in trim_context(messages, 60, count=tokens)
+    ]
+
+
+def test_openai_objects_are_messages_and_come_back_as_they_were() -> None:
+    answer = ChatCompletionMessage(role="assistant", content="Yes, and " + "n" * 300)
+    messages: list[Any] = [user("a"), says("b" * 900), user("c"), answer, user("d")]
+
+    trimmed = trim_context(messages, 300, count=tokens)
+
+    assert trimmed.record.cuts
+    assert any(message is answer for message in trimmed)
+
+
+# Stubs
+
+
+def test_a_stub_holds_names_and_short_values_of_arguments_and_nothing_of_the_output() -> None:
+    messages = [user("?"), *step("1", name="fetch", output=LONG, url="u", body="x" * 100, tags=[1]), *END]
+
+    content = trim_context(messages, size(messages) - 1, low=size(messages) - 2, count=tokens)[2]["content"]
+
+    assert content == f'[fetch(url="u", body, tags): 40 lines, {len(LONG)} characters, left out to save space]'
+
+
+def test_pictures_are_counted_and_not_taken_for_copies_of_each_other() -> None:
+    def seen(call_id: str, picture: str) -> Messages:
+        call = {"type": "function_call", "call_id": call_id, "name": "draw", "arguments": f'{{"seed": {call_id}}}'}
+        parts = [{"type": "input_text", "text": LONG}, {"type": "input_image", "image_url": picture}]
+        return [call, {"type": "function_call_output", "call_id": call_id, "output": parts}]
+
+    messages = [user("?"), *seen("1", "data:a"), *seen("2", "data:b"), *END]
+
+    trimmed = trim_context(messages, size(messages) - 1, low=size(messages) - 2, count=tokens)
+
+    assert [cut.kind for cut in trimmed.record.cuts] == ["stubbed"]
+    assert trimmed[2]["output"] == (
+        f"[draw(seed=1): 40 lines, {len(LONG)} characters, 1 pictures or files, left out to save space]"
+    )
+
+
+# The same at every turn
+
+
+def test_a_cut_stays_as_it_is_until_the_next_one() -> None:
+    messages = [SYSTEM, user("Solve this.")]
+    batches: list[int] = []
+    before: Messages = []
+    for number in range(40):
+        messages += step(str(number), name=f"tool{number}", output=text(80, f"{number}"))
+        trimmed = trim_context(messages, 2_000, count=tokens)
+        assert (trimmed[: len(before)] == before) == (trimmed.record.new_cuts == 0)
+        assert size(trimmed) <= 2_000
+        batches.append(trimmed.record.batches)
+        before = list(trimmed)
+
+    assert batches == sorted(batches)
+    # From 2,000 to 1,000 tokens, of which each step brings 150.
+    assert 4 <= batches[-1] <= 8
+
+
+def test_what_is_learnt_of_a_model_moves_no_cut_of_a_conversation_that_has_begun() -> None:
+    try:
+        messages = [SYSTEM, user("Solve this.")]
+        for number in range(8):
+            messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
+        before = trim_context(messages, 1_000, model="a model of its own")
+        _tokens.learn("", "a model of its own", estimated=1_000, input_tokens=2_000)
+        again = trim_context(messages, 1_000, model="a model of its own")
+        other = trim_context([SYSTEM, user("Another"), *messages[2:]], 1_000, model="a model of its own")
+    finally:
+        _tokens.forget()
+
+    assert again == before
+    assert other.record.tokens_before > 1.9 * before.record.tokens_before
+
+
+def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:
+    messages = [user("Solve this.")]
+    for number in range(8):
+        messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
+
+    try:
+        first = trim_context([{"role": "system", "content": "It is 9:59."}, *messages], 800, model="clock")
+        _tokens.learn("", "clock", estimated=1_000, input_tokens=2_000)
+        second = trim_context([{"role": "system", "content": "It is 10:00."}, *messages], 800, model="clock")
+    finally:
+        _tokens.forget()
+
+    assert first.record.cuts
+    assert first[1:] == second[1:]
+    assert second.record.tokens_before == first.record.tokens_before
+
+
+@given(st.integers(0, 23), st.integers(0, 59))
+def test_a_clock_in_the_instructions_moves_no_cut_in_another_process_either(hour: int, minute: int) -> None:
+    counts = _tokens.counter(None)
+    now, then = ({"role": "system", "content": f"It is {time}."} for time in (f"{hour}:{minute}", "0:0"))
+
+    beside = [counted_with(counts, [system], None).overhead for system in (now, then)]
+    assert beside[0] == beside[1] >= counts.message(now)
+
+
+# What cannot work
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("text", 10), "trim_context() takes a list of messages, got str"),
+        ((["text"], 10), "messages[0] must be a mapping such as {'role': 'user', 'content': '...'}, got str"),
+        (([], 0), "trim_context(budget=...) takes a whole number from 1, got 0"),
+        (([], True), "trim_context(budget=...) takes a whole number from 1, got True"),
+    ],
+)
+def test_what_is_no_conversation_or_budget_is_refused(arguments: tuple[Any, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        trim_context(*arguments)
+
+    assert str(raised.value) == words
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"low": 11}, "trim_context(low=...) takes at most the budget of 10 tokens, got 11"),
+        ({"keep_turns": 0}, "trim_context(keep_turns=...) takes a whole number from 1"),
+        ({"count": 3}, "trim_context(count=...) takes a function of one message, got int"),
+        ({"model": 3}, "trim_context(model=...) takes the model's name, got int"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        trim_context([], 10, **settings)
+
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(("returned", "got"), [("x", "'x'"), (None, "None"), (1.5, "1.5"), (True, "True"), (-1, "-1")])
+@pytest.mark.parametrize("messages", [[SYSTEM], [user("Hello")]])
+def test_a_count_that_is_no_whole_number_is_refused(messages: Messages, returned: Any, got: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        trim_context(messages, 10, count=lambda message: returned)
+
+    assert str(raised.value) == (
+        "trim_context(count=...) takes a function that returns a message's tokens as a whole number from 0, and it "
+        f"returned {got}: round an estimate with math.ceil()"
+    )

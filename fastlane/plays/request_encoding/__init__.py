@@ -1,1 +1,1 @@
-"""The play `Encoding`: compressed and MessagePack request bodies."""
+"""The play `RequestEncoding`: compressed and MessagePack request bodies."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastlane.records.encoding import EncodingRecord
+from fastlane.records.encoding import RequestEncodingRecord
 from fastlane.records.ledger import Figure, Ledger, seconds_shown
 from fastlane.records.section import Recorded
 
 
-class EncodingSection(EncodingRecord):
+class RequestEncodingSection(RequestEncodingRecord):
     """Shows the form of a request's body. That of each attempt is an attribute of its own span."""
 
     __slots__ = ()

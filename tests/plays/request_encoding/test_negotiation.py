@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 import fastlane
-from fastlane import CallRecord, Encoding
+from fastlane import CallRecord, RequestEncoding
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.knowledge.table import Table
-from fastlane.plays.request_encoding import sending_flow
+from fastlane.plays.request_encoding import session
 from fastlane.providers import ProviderFacts, load
+from fastlane.records.attempts import Form
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
 CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
+
+GZIP: tuple[Form, ...] = ("json+gzip",)
 
 # An uplink on which a smaller body is worth having, however near the server is.
 UPLINK: dict[str, Any] = {"uplink_bits_per_s": 5e6}
@@ -40,7 +42,7 @@ def takes_all(tmp_path_factory: pytest.TempPathFactory) -> ProviderFacts:
 Ask = Callable[..., tuple[Any, CallRecord]]
 
 
-def ask_sync(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
+def ask_sync(provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
     settings: dict[str, Any] = {
         "api_key": "k",
         "base_url": provider.base_url,
@@ -60,7 +62,7 @@ def ask_sync(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 1
     return outcomes if calls > 1 else outcomes[0]
 
 
-def ask_async(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
+def ask_async(provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
     async def ask() -> Any:
         settings: dict[str, Any] = {
             "api_key": "k",
@@ -92,6 +94,14 @@ def billed(provider: Emulator) -> list[RequestLog]:
     return [entry for entry in provider.log() if entry.output_tokens]
 
 
+def probed(client: fastlane.OpenAI) -> list[Any]:
+    return [record.request_encoding and record.request_encoding.probed for record in client.calls]
+
+
+def forms(client: fastlane.OpenAI) -> list[Any]:
+    return [record.request_encoding and record.request_encoding.form for record in client.calls]
+
+
 def is_encoded(entry: RequestLog) -> bool:
     return entry.content_encoding is not None or "msgpack" in (entry.content_type or "")
 
@@ -118,26 +128,26 @@ ROWS = {
 def test_a_server_that_takes_encoded_bodies_gets_one(
     negotiator: Emulator, ask: Any, stream: bool, takes_all: ProviderFacts
 ) -> None:
-    answer, record = ask(negotiator, Encoding(facts=takes_all, **UPLINK), stream=stream)
+    answer, record = ask(negotiator, RequestEncoding(facts=takes_all, **UPLINK), stream=stream)
 
     assert is_whole(answer)
     (only,) = negotiator.log()
     assert (only.content_encoding, only.content_type) == ("gzip", "application/json")
     assert only.prompt_tokens > 1_000
-    assert only.bytes_in == record.encoding.sent_bytes == record.attempts[0].request_body_bytes
-    assert only.bytes_in_decoded == record.encoding.plain_bytes
-    assert record.encoding.form == record.attempts[0].form == "json+gzip"
-    assert record.encoding.sent_bytes < record.encoding.plain_bytes / 3
-    assert record.encoding.predicted_saving_s > 0
-    assert record.encoding.cpu_s > 0
-    assert record.encoding.refused is None
-    assert not record.encoding.probed
+    assert only.bytes_in == record.request_encoding.sent_bytes == record.attempts[0].request_body_bytes
+    assert only.bytes_in_decoded == record.request_encoding.plain_bytes
+    assert record.request_encoding.form == record.attempts[0].form == "json+gzip"
+    assert record.request_encoding.sent_bytes < record.request_encoding.plain_bytes / 3
+    assert record.request_encoding.predicted_saving_s > 0
+    assert record.request_encoding.cpu_s > 0
+    assert record.request_encoding.refused is None
+    assert not record.request_encoding.probed
 
 
 @pytest.mark.parametrize("form", ["msgpack", "msgpack+gzip"])
 def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, form: Any, takes_all: ProviderFacts) -> None:
-    _, plain = ask(negotiator, Encoding(), stream=False)
-    play = Encoding(facts=takes_all, forms=(form,), uplink_bits_per_s=1e4)
+    _, plain = ask(negotiator, RequestEncoding(), stream=False)
+    play = RequestEncoding(facts=takes_all, forms=(form,), uplink_bits_per_s=1e4)
 
     answer, record = ask(negotiator, play, stream=False)
 
@@ -146,8 +156,8 @@ def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, form: Any, ta
     assert second.content_type == "application/vnd.msgpack"
     assert second.content_encoding == ("gzip" if form.endswith("gzip") else None)
     assert second.prompt_tokens == first.prompt_tokens
-    assert record.encoding.form == form
-    assert plain.encoding.form == "json"
+    assert record.request_encoding.form == form
+    assert plain.request_encoding.form == "json"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -158,43 +168,43 @@ def test_a_probe_lets_no_call_meet_a_server_that_does_not_take_them(
     negotiator.set_faults(ROWS[row])
 
     (first, first_record), (second, second_record) = ask(
-        negotiator, Encoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
+        negotiator, RequestEncoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
     )
 
     assert is_whole(first)
     assert is_whole(second)
     assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]  # one for each call
     assert [len(record.attempts) for record in (first_record, second_record)] == [1, 1]
-    assert first_record.encoding.probed
-    assert not second_record.encoding.probed
-    assert second_record.encoding.form == "json"
-    assert second_record.encoding.reason == first_record.encoding.reason
+    assert first_record.request_encoding.probed
+    assert not second_record.request_encoding.probed
+    assert second_record.request_encoding.form == "json"
+    assert second_record.request_encoding.reason == first_record.request_encoding.reason
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_probe_finds_a_server_that_takes_them(negotiator: Emulator, ask: Any, stream: bool) -> None:
     (first, first_record), (second, second_record) = ask(
-        negotiator, Encoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
+        negotiator, RequestEncoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
     )
 
     assert is_whole(first)
     assert is_whole(second)
     assert [is_encoded(entry) for entry in billed(negotiator)] == [True, True]
-    assert (first_record.encoding.probed, second_record.encoding.probed) == (True, False)
-    assert {record.encoding.form for record in (first_record, second_record)} == {"json+gzip"}
+    assert (first_record.request_encoding.probed, second_record.request_encoding.probed) == (True, False)
+    assert {record.request_encoding.form for record in (first_record, second_record)} == {"json+gzip"}
 
 
 def test_a_probe_waits_for_no_server_that_hangs(
     negotiator: Emulator, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending_flow, "_TIMEOUTS", {"connect": 5.0, "read": 0.3, "write": 5.0, "pool": 5.0})
+    monkeypatch.setattr(session, "_TIMEOUTS", {"connect": 5.0, "read": 0.3, "write": 5.0, "pool": 5.0})
     negotiator.set_faults("hang;only=encoded")
 
-    answer, record = ask(negotiator, Encoding(probe=True, **UPLINK), stream=False, max_retries=0)
+    answer, record = ask(negotiator, RequestEncoding(probe=True, **UPLINK), stream=False, max_retries=0)
 
     assert is_whole(answer)
     assert [is_encoded(entry) for entry in billed(negotiator)] == [False]
-    assert "ReadTimeout" in record.encoding.reason
+    assert "ReadTimeout" in record.request_encoding.reason
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -205,7 +215,11 @@ def test_a_refused_body_is_sent_as_json_at_once_also_where_facts_said_otherwise(
     negotiator.set_faults(ROWS[status])
 
     (first, first_record), (second, second_record) = ask(
-        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=stream, calls=2, max_retries=0
+        negotiator,
+        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        stream=stream,
+        calls=2,
+        max_retries=0,
     )
 
     assert is_whole(first)
@@ -216,10 +230,10 @@ def test_a_refused_body_is_sent_as_json_at_once_also_where_facts_said_otherwise(
         ("first", "json+gzip", int(status)),
         ("plain", "json", 200),
     ]
-    assert (first_record.encoding.form, first_record.encoding.refused) == ("json", status)
-    assert first_record.encoding.sent_bytes == first_record.encoding.plain_bytes
+    assert (first_record.request_encoding.form, first_record.request_encoding.refused) == ("json", status)
+    assert first_record.request_encoding.sent_bytes == first_record.request_encoding.plain_bytes
     assert [each.kind for each in second_record.attempts] == ["first"]
-    assert status in second_record.encoding.reason
+    assert status in second_record.request_encoding.reason
 
 
 @pytest.mark.parametrize("row", ["500", "closes the connection"])
@@ -229,7 +243,11 @@ def test_what_breaks_on_an_encoded_body_is_retried_as_json_by_openais_own_rules(
     negotiator.set_faults(ROWS[row])
 
     (first, first_record), (second, second_record) = ask(
-        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=False, calls=2, max_retries=1
+        negotiator,
+        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        stream=False,
+        calls=2,
+        max_retries=1,
     )
 
     assert is_whole(first)
@@ -246,13 +264,17 @@ def test_what_hangs_on_an_encoded_body_is_retried_as_json_after_the_calls_own_ti
     negotiator.set_faults("hang;only=encoded")
 
     answer, record = ask(
-        negotiator, Encoding(facts=takes_all, **UPLINK), stream=False, max_retries=1, timeout=openai.Timeout(40, read=2)
+        negotiator,
+        RequestEncoding(facts=takes_all, **UPLINK),
+        stream=False,
+        max_retries=1,
+        timeout=openai.Timeout(40, read=2),
     )
 
     assert is_whole(answer)
     assert [is_encoded(entry) for entry in billed(negotiator)] == [False]
     assert [each.form for each in record.attempts] == ["json+gzip", "json"]
-    assert record.encoding.refused == "ReadTimeout"
+    assert record.request_encoding.refused == "ReadTimeout"
 
 
 def test_without_retries_an_error_reaches_the_application_as_it_would_have_and_comes_twice_at_most(
@@ -261,7 +283,11 @@ def test_without_retries_an_error_reaches_the_application_as_it_would_have_and_c
     negotiator.set_faults(ROWS["500"])
 
     outcomes = ask(
-        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=False, calls=4, max_retries=0
+        negotiator,
+        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        stream=False,
+        calls=4,
+        max_retries=0,
     )
 
     assert [type(answer).__name__ for answer, _ in outcomes] == ["InternalServerError"] * 2 + ["ChatCompletion"] * 2
@@ -273,12 +299,16 @@ def test_a_server_that_answers_and_has_lost_the_prompt_is_sent_no_further_encode
     negotiator.set_faults(ROWS["mis-parses"])
 
     _, (second, second_record) = ask(
-        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=False, calls=2, max_retries=0
+        negotiator,
+        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        stream=False,
+        calls=2,
+        max_retries=0,
     )
 
     assert is_whole(second)
     assert [is_encoded(entry) for entry in billed(negotiator)] == [True, False]  # nothing was billed twice
-    assert "tokens" in second_record.encoding.reason
+    assert "tokens" in second_record.request_encoding.reason
     assert "JSON from now on" in caplog.text
 
 
@@ -288,61 +318,65 @@ def test_a_call_that_is_wrong_in_itself_says_nothing_of_its_form(
     negotiator.set_faults("status=400;times=2")
 
     (first, _), (second, record) = ask(
-        negotiator, Encoding(facts=takes_all, **UPLINK), stream=False, calls=2, max_retries=0
+        negotiator, RequestEncoding(facts=takes_all, **UPLINK), stream=False, calls=2, max_retries=0
     )
 
     assert isinstance(first, openai.BadRequestError)
     assert is_whole(second)
-    assert record.encoding.form == "json+gzip"
+    assert record.request_encoding.form == "json+gzip"
 
 
 def test_what_is_unknown_is_left_alone(negotiator: Emulator, ask: Any) -> None:
-    answer, record = ask(negotiator, Encoding(**UPLINK), stream=False)
+    answer, record = ask(negotiator, RequestEncoding(**UPLINK), stream=False)
 
     assert is_whole(answer)
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
-    assert "probe=True" in record.encoding.reason
+    assert "probe=True" in record.request_encoding.reason
 
 
 def test_what_is_too_small_is_left_alone(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
-    _, record = ask(negotiator, Encoding(facts=takes_all, min_bytes=10**6, **UPLINK), stream=False)
+    _, record = ask(negotiator, RequestEncoding(facts=takes_all, min_bytes=10**6, **UPLINK), stream=False)
 
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
-    assert "min_bytes" in record.encoding.reason
-    assert record.encoding.predicted_saving_s == 0
+    assert "min_bytes" in record.request_encoding.reason
+    assert record.request_encoding.predicted_saving_s == 0
 
 
 def test_another_endpoint_is_found_out_about_by_itself(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    plays = [Encoding(probe=True, **UPLINK)]
+    plays = [RequestEncoding(probe=True, **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
         client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
         client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
         client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
 
-        assert [record.encoding and record.encoding.probed for record in client.calls] == [True, True, False]
-        assert [record.encoding and record.encoding.form for record in client.calls] == ["json+gzip"] * 3
+        assert probed(client) == [
+            True,
+            True,
+            False,
+        ]
+        assert forms(client) == ["json+gzip"] * 3
     assert len(billed(negotiator)) == 3
 
 
 def test_a_server_that_loses_the_prompt_is_found_out_at_every_endpoint(negotiator: Emulator) -> None:
     negotiator.set_faults(ROWS["mis-parses"])
-    plays = [Encoding(probe=True, **UPLINK)]
+    plays = [RequestEncoding(probe=True, **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
         client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
         client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
 
-        assert [record.encoding and record.encoding.form for record in client.calls] == ["json"] * 2
+        assert forms(client) == ["json"] * 2
         assert all((record.usage.input_tokens or 0) > 1_000 for record in client.calls)
     assert sum(entry.prompt_tokens > 1_000 for entry in billed(negotiator)) == 2
 
 
 def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    plays = [Encoding(facts=takes_all, **UPLINK)]
+    plays = [RequestEncoding(facts=takes_all, **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.embeddings.create(model="m", input=PROMPT)
         client.files.create(file=("a.txt", PROMPT.encode()), purpose="assistants")
 
-        assert [record.encoding for record in client.calls] == [None, None]
+        assert [record.request_encoding for record in client.calls] == [None, None]
     assert [is_encoded(entry) for entry in negotiator.log()] == [False, False]
 
 
@@ -351,7 +385,7 @@ def test_a_body_that_the_caller_speaks_for_is_the_callers(
     negotiator: Emulator, takes_all: ProviderFacts, header: str
 ) -> None:
     values = {"Content-Type": "text/json", "content-encoding": "identity"}
-    plays = [Encoding(facts=takes_all, **UPLINK)]
+    plays = [RequestEncoding(facts=takes_all, **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_headers={header: values[header]})
 
@@ -359,22 +393,18 @@ def test_a_body_that_the_caller_speaks_for_is_the_callers(
     assert only.bytes_in == only.bytes_in_decoded
 
 
-def test_the_verdict_is_shared_by_the_clients_of_a_process_and_kept_in_a_file(
-    negotiator: Emulator, ask: Any, tmp_path: Path
-) -> None:
-    play = Encoding(probe=True, remember=tmp_path / "verdicts.json", **UPLINK)
-
-    _, first = ask(negotiator, play, stream=False)
-    _, second = ask(negotiator, Encoding(**UPLINK), stream=False)
+def test_the_verdict_is_shared_by_the_clients_of_a_process(negotiator: Emulator, ask: Any) -> None:
+    _, first = ask(negotiator, RequestEncoding(probe=True, **UPLINK), stream=False)
+    _, second = ask(negotiator, RequestEncoding(**UPLINK), stream=False)
     Table.clear_all()
-    _, third = ask(negotiator, play, stream=False)
+    _, third = ask(negotiator, RequestEncoding(**UPLINK), stream=False)
 
-    assert [record.encoding.probed for record in (first, second, third)] == [True, False, False]
-    assert [record.encoding.form for record in (first, second, third)] == ["json+gzip"] * 3
+    assert [record.request_encoding.probed for record in (first, second, third)] == [True, False, False]
+    assert [record.request_encoding.form for record in (first, second, third)] == ["json+gzip", "json+gzip", "json"]
 
 
 def test_calls_at_once_probe_once(negotiator: Emulator) -> None:
-    plays = [Encoding(probe=True, **UPLINK)]
+    plays = [RequestEncoding(probe=True, **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
         threads = [threading.Thread(target=lambda: client.chat.completions.create(**CALL)) for _ in range(6)]
         for thread in threads:
@@ -382,13 +412,13 @@ def test_calls_at_once_probe_once(negotiator: Emulator) -> None:
         for thread in threads:
             thread.join()
 
-        assert [record.encoding and record.encoding.probed for record in client.calls].count(True) == 1
+        assert probed(client).count(True) == 1
         assert {record.outcome for record in client.calls} == {"completed"}
     assert len(billed(negotiator)) == 6
 
 
 def test_a_client_with_an_http_client_of_its_own_encodes_too(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    plays = [Encoding(facts=takes_all)]
+    plays = [RequestEncoding(facts=takes_all)]
     with (
         openai.DefaultHttpxClient() as http,
         fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, http_client=http) as client,
@@ -397,22 +427,22 @@ def test_a_client_with_an_http_client_of_its_own_encodes_too(negotiator: Emulato
 
         record = client.last_call
         assert record is not None
-        assert record.encoding is not None
-        assert record.encoding.form == "json+gzip"  # nothing is known of the way, so that the usual distance is assumed
-        assert record.encoding.round_trip_time_s == 0.05
+        assert record.request_encoding is not None
+        assert record.request_encoding.form == "json+gzip"  # by the usual distance
+        assert record.request_encoding.round_trip_time_s == 0.05
 
 
 def test_a_body_that_cannot_be_written_otherwise_goes_out_as_it_is(
     negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plays = [Encoding(facts=takes_all, forms=("msgpack+gzip",), **UPLINK)]
+    plays = [RequestEncoding(facts=takes_all, forms=("msgpack+gzip",), **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_body={"metadata": {"number": 2**70}})
 
         record = client.last_call
         assert record is not None
-        assert record.encoding is not None
-        assert "OverflowError" in record.encoding.reason
+        assert record.request_encoding is not None
+        assert "OverflowError" in record.request_encoding.reason
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
     assert "OverflowError" in caplog.text
     assert PROMPT[:20] not in caplog.text
@@ -423,10 +453,13 @@ def test_a_server_that_says_what_it_is_is_taken_at_its_word(monkeypatch: pytest.
     with Emulator(model=preset("instant"), accepted_encodings=("json", "gzip"), dialect=dialect) as gateway:
         for name, value in gateway.environment.items():
             monkeypatch.setenv(name, value)
-        plays = [Encoding(**UPLINK)]
+        plays = [RequestEncoding(**UPLINK)]
         with fastlane.OpenAI(api_key="k", base_url=gateway.base_url, only_plays=plays, max_retries=0) as client:
             for _ in range(2):
                 client.chat.completions.create(**CALL)
 
-            assert [record.encoding and record.encoding.form for record in client.calls] == ["json", "json+gzip"]
+            assert forms(client) == [
+                "json",
+                "json+gzip",
+            ]
         assert [is_encoded(entry) for entry in billed(gateway)] == [False, True]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastlane.knowledge.table import Table
 
-from ._verdicts import MOST_KEYS, Key
+from .verdicts import MOST_KEYS, Key
 
 # The share of its bytes that gzip leaves of a JSON body of text: 3.2 to 4 times fewer for real source code
-# (docs/plays/encoding.md). Until this process has seen what its own bodies are like.
+# (docs/plays/request_encoding.md). Until this process has seen what its own bodies are like.
 _FIRST_SHARE = 0.27
 _WEIGHT = 0.3
 # Bodies may become other ones: so many calls after one was found not worth the try, one is tried again.

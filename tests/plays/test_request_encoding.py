@@ -4,15 +4,17 @@ import dataclasses
 import re
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from fastlane.engine.call import Call
+from fastlane.engine.session import CallOutcome
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
-from fastlane.plays.request_encoding.plan import Encode
-from fastlane.plays.request_encoding.play import Encoding
+from fastlane.plays.request_encoding.bodies import Writing
+from fastlane.plays.request_encoding.play import RequestEncoding
+from fastlane.plays.request_encoding.session import RequestEncodingSession
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.records.attempts import Form
 
@@ -43,37 +45,45 @@ def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
     return Call(body=TEXT if body is None else body, **(fields | changed))
 
 
-def encode(play: Encoding, planned: Call) -> Encode:
-    found = play.plan(planned).get(Encode)
-    assert found is not None
-    return found
+class Chosen(NamedTuple):
+    """What a session has chosen for a call."""
+
+    forms: tuple[Form, ...]
+    known: bool
+    writing: Writing
+
+
+def choose(play: RequestEncoding, asked: Call) -> Chosen:
+    session = play.open(asked)
+    assert isinstance(session, RequestEncodingSession)
+    assert session.plan(asked) is asked
+    return Chosen(session._forms, session._is_known, session._writing)
 
 
 # Settings
 
 
 def test_the_repr_is_the_fingerprint() -> None:
-    assert repr(Encoding()) == (
-        "Encoding(forms=None, min_bytes=11000, gzip_level=1, probe=False, uplink_bits_per_s=None, facts=None, "
-        "remember=None)"
+    assert repr(RequestEncoding()) == (
+        "RequestEncoding(forms=None, min_bytes=11000, gzip_level=1, probe=False, uplink_bits_per_s=None, facts=None)"
     )
-    changed = Encoding(forms=("json+gzip",), gzip_level=6, uplink_bits_per_s=5e6)
+    changed = RequestEncoding(forms=("json+gzip",), gzip_level=6, uplink_bits_per_s=5e6)
     assert eval(repr(changed)) == changed
 
 
 def test_settings_are_frozen_and_named() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Encoding().min_bytes = 3  # type: ignore[misc]
+        RequestEncoding().min_bytes = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
-        Encoding(("json+gzip",))  # type: ignore[call-arg]
+        RequestEncoding(("json+gzip",))  # type: ignore[call-arg]
 
 
 def test_it_plans_last_because_it_is_about_bytes() -> None:
-    assert Encoding.stage is Stage.ENCODE
-    assert Encoding.needs_facts
+    assert RequestEncoding.stage is Stage.ENCODE
+    assert RequestEncoding.needs_facts
 
 
-FORMS = 'Encoding(forms=...) takes a tuple of "json", "json+gzip", "msgpack", "msgpack+gzip", or None for all, got '
+FORMS = "RequestEncoding(forms=...) takes a tuple of 'json', 'json+gzip', 'msgpack', 'msgpack+gzip', or None, got "
 
 
 @pytest.mark.parametrize(
@@ -83,45 +93,43 @@ FORMS = 'Encoding(forms=...) takes a tuple of "json", "json+gzip", "msgpack", "m
         ({"forms": "json+gzip"}, f"{FORMS}'json+gzip'"),
         ({"forms": ("json+gzip", "zstd")}, f"{FORMS}('json+gzip', 'zstd')"),
         ({"forms": ([],)}, f"{FORMS}([],)"),
-        ({"min_bytes": -1}, "Encoding(min_bytes=...) takes a whole number of bytes from 0, got -1"),
-        ({"min_bytes": 1.5}, "Encoding(min_bytes=...) takes a whole number of bytes from 0, got 1.5"),
-        ({"min_bytes": True}, "Encoding(min_bytes=...) takes a whole number of bytes from 0, got True"),
-        ({"gzip_level": 0}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got 0"),
-        ({"gzip_level": 10}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got 10"),
-        ({"gzip_level": True}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got True"),
-        ({"gzip_level": "6"}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got '6'"),
-        ({"probe": 1}, "Encoding(probe=...) takes True or False, got 1"),
-        ({"probe": None}, "Encoding(probe=...) takes True or False, got None"),
-        ({"uplink_bits_per_s": 20}, "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
-        ({"uplink_bits_per_s": "20e6"}, "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
+        ({"min_bytes": -1}, "RequestEncoding(min_bytes=...) takes a whole number from 0, got -1"),
+        ({"min_bytes": 1.5}, "RequestEncoding(min_bytes=...) takes a whole number from 0, got 1.5"),
+        ({"min_bytes": True}, "RequestEncoding(min_bytes=...) takes a whole number from 0, got True"),
+        ({"gzip_level": 0}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got 0"),
+        ({"gzip_level": 10}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got 10"),
+        ({"gzip_level": True}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got True"),
+        ({"gzip_level": "6"}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got '6'"),
+        ({"probe": 1}, "RequestEncoding(probe=...) takes True or False, got 1"),
+        ({"probe": None}, "RequestEncoding(probe=...) takes True or False, got None"),
+        ({"uplink_bits_per_s": 20}, "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
+        (
+            {"uplink_bits_per_s": "20e6"},
+            "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12",
+        ),
         (
             {"uplink_bits_per_s": float("nan")},
-            "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12",
+            "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12",
         ),
         (
             {"uplink_bits_per_s": True},
             (
-                "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), or "
-                "None where the uplink is not known to limit, got True"
+                "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), "
+                "or None for what is known, got True"
             ),
         ),
         (
             {"facts": {"slug": "example"}},
             (
-                "Encoding(facts=...) takes ProviderFacts, the path of a facts file, or None for what fastlane knows, "
-                "got dict"
+                "RequestEncoding(facts=...) takes ProviderFacts, the path of a facts file, or None for what fastlane "
+                "knows, got dict"
             ),
         ),
-        ({"remember": ""}, "Encoding(remember=...) takes the path of a file, or None for none, got ''"),
-        ({"remember": 3}, "Encoding(remember=...) takes the path of a file, or None for none, got 3"),
-        ({"remember": "a\0b"}, "Encoding(remember=...) takes the path of a file, or None for none, got 'a\\x00b'"),
-        ({"remember": b"a"}, "Encoding(remember=...) takes the path of a file, or None for none, got b'a'"),
-        ({"remember": "/"}, "Encoding(remember=...) takes the path of a file, got the directory /"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        Encoding(**settings)
+        RequestEncoding(**settings)
 
 
 @pytest.mark.parametrize(
@@ -136,78 +144,53 @@ def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: 
     ],
 )
 def test_a_setting_at_its_bound_works(settings: dict[str, Any]) -> None:
-    encode(Encoding(**settings), call())
+    choose(RequestEncoding(**settings), call())
 
 
 def test_a_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
     file = tmp_path / "example.toml"
     file.write_text(FILE)
 
-    play, same = Encoding(facts=file), Encoding(facts=str(file))
+    play, same = RequestEncoding(facts=file), RequestEncoding(facts=str(file))
     file.unlink()
 
-    assert encode(play, call()).forms == ("json+gzip",)
+    assert choose(play, call()).forms == ("json+gzip",)
     assert play == same
     assert repr(play) == repr(same)
     assert str(tmp_path) not in repr(play)
 
 
 def test_the_fingerprint_differs_where_the_facts_differ() -> None:
-    assert repr(Encoding(facts=facts("json"))) != repr(Encoding(facts=facts("json", "json+gzip")))
-    assert repr(Encoding(facts=facts("json"))) == repr(Encoding(facts=facts("json")))
+    assert repr(RequestEncoding(facts=facts("json"))) != repr(RequestEncoding(facts=facts("json", "json+gzip")))
+    assert repr(RequestEncoding(facts=facts("json"))) == repr(RequestEncoding(facts=facts("json")))
 
 
 def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"lost\.toml"):
-        Encoding(facts=tmp_path / "lost.toml")
+        RequestEncoding(facts=tmp_path / "lost.toml")
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(FILE.replace("json+gzip", "zstd"))
     with pytest.raises(ConfigurationError, match=r"wrong\.toml.*encodings"):
-        Encoding(facts=wrong)
+        RequestEncoding(facts=wrong)
 
 
 def test_facts_hold_with_those_that_they_extend() -> None:
     base = facts(*ALL, binary_parts=fact((PART,))).model_copy(update={"slug": "base"})
     with registered(base):
-        play = Encoding(facts=facts("json", "json+gzip", extends="base"))
+        play = RequestEncoding(facts=facts("json", "json+gzip", extends="base"))
 
-        assert encode(play, call()).forms == ("json+gzip",)
-        assert encode(play, call()).binary_parts == (PART,)
-        assert Encoding(facts=play.facts) == play
+        assert choose(play, call()).forms == ("json+gzip",)
+        assert choose(play, call()).writing.binary_parts == (PART,)
+        assert RequestEncoding(facts=play.facts) == play
     with pytest.raises(ConfigurationError, match="nobody"):
-        Encoding(facts=facts("json", extends="nobody"))
-
-
-def test_a_path_of_a_file_is_kept_as_text(tmp_path: Path) -> None:
-    play = Encoding(remember=tmp_path / "verdicts.json")
-
-    assert play.remember == str(tmp_path / "verdicts.json")
-    assert encode(play, call()).remember == play.remember
-
-
-def test_a_path_leads_to_the_same_file_wherever_the_process_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-
-    assert Encoding(remember="verdicts.json").remember == str(tmp_path / "verdicts.json")
-    assert Encoding(remember="~/verdicts.json").remember == str(tmp_path / "home" / "verdicts.json")
+        RequestEncoding(facts=facts("json", extends="nobody"))
 
 
 # Which forms
 
 
-def test_settings_reach_whoever_sends() -> None:
-    play = Encoding(min_bytes=20_000, gzip_level=6, probe=True, uplink_bits_per_s=20e6, forms=("json+gzip",))
-
-    assert encode(play, call(facts=facts(*ALL))) == Encode(
-        forms=("json+gzip",), known=True, probe=True, min_bytes=20_000, gzip_level=6, uplink_bytes_per_s=2.5e6
-    )
-
-
 def test_text_goes_as_gzipped_json_first() -> None:
-    assert encode(Encoding(), call(facts=facts(*ALL))).forms == ("json+gzip", "msgpack+gzip", "msgpack")
+    assert choose(RequestEncoding(), call(facts=facts(*ALL))).forms == ("json+gzip", "msgpack+gzip", "msgpack")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +209,7 @@ def test_text_goes_as_gzipped_json_first() -> None:
 def test_a_prompt_of_token_ids_goes_as_messagepack_first(prompt: Any, first: str) -> None:
     planned = call({"prompt": prompt}, endpoint="/completions", facts=facts(*ALL, endpoint="/completions"))
 
-    assert encode(Encoding(), planned).forms[0] == first
+    assert choose(RequestEncoding(), planned).forms[0] == first
 
 
 AUDIO = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
@@ -248,19 +231,19 @@ def test_base64_text_goes_as_messagepack_first_where_the_facts_allow_bytes(conte
     body = {"messages": [{"role": "system", "content": "Listen."}, {"role": "user", "content": content}]}
     known = facts(*ALL, binary_parts=fact((PART,)))
 
-    found = encode(Encoding(), call(body, facts=known))
+    found = choose(RequestEncoding(), call(body, facts=known))
 
     assert found.forms[0] == first
-    assert found.binary_parts == (PART,)
+    assert found.writing.binary_parts == (PART,)
 
 
 def test_base64_text_stays_text_where_no_fact_allows_bytes() -> None:
     body = {"messages": [{"role": "user", "content": [AUDIO]}]}
 
-    found = encode(Encoding(probe=True), call(body, facts=facts(*ALL)))
+    found = choose(RequestEncoding(probe=True), call(body, facts=facts(*ALL)))
 
     assert found.forms[0] == "json+gzip"
-    assert found.binary_parts == ()
+    assert found.writing.binary_parts == ()
 
 
 @pytest.mark.parametrize(
@@ -277,7 +260,7 @@ def test_base64_text_stays_text_where_no_fact_allows_bytes() -> None:
 def test_only_what_the_provider_takes_and_the_application_allows(
     taken: tuple[Form, ...], allowed: tuple[Form, ...] | None, expected: tuple[Form, ...]
 ) -> None:
-    found = encode(Encoding(forms=allowed), call(facts=facts(*taken)))
+    found = choose(RequestEncoding(forms=allowed), call(facts=facts(*taken)))
 
     assert found.forms == expected
     assert found.known
@@ -296,12 +279,10 @@ NOT_FOUND: Fact[Any] = Fact(checked=date(2026, 11, 22), evidence="not found", no
     ],
     ids=["no facts", "nothing about encodings", "another endpoint", "not found"],
 )
-@pytest.mark.parametrize("probe", [True, False])
-def test_what_nobody_knows_is_left_to_a_probe(known: ProviderFacts | None, probe: bool) -> None:
-    found = encode(Encoding(probe=probe), call(facts=known))
+def test_what_is_not_known_is_left_to_a_probe(known: ProviderFacts | None) -> None:
+    found = choose(RequestEncoding(), call(facts=known))
 
     assert not found.known
-    assert found.probe is probe
     assert found.forms == ("json+gzip", "msgpack+gzip", "msgpack")
 
 
@@ -309,26 +290,26 @@ def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> No
     own = facts("json", "json+gzip", endpoint="/completions")
     known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
 
-    found = encode(Encoding(facts=own), call(facts=known))
+    found = choose(RequestEncoding(facts=own), call(facts=known))
 
-    assert found.msgpack_type == "application/msgpack"
-    assert found.forms == encode(Encoding(), call(facts=known)).forms
-    again = encode(Encoding(facts=own), call(endpoint="/completions", facts=known))
+    assert found.writing.msgpack_type == "application/msgpack"
+    assert found.forms == choose(RequestEncoding(), call(facts=known)).forms
+    again = choose(RequestEncoding(facts=own), call(endpoint="/completions", facts=known))
     assert again.forms == ("json+gzip",)
 
 
 def test_the_plays_own_facts_take_the_place_of_what_is_known() -> None:
     own = facts("json", "json+gzip")
 
-    assert encode(Encoding(facts=own), call(facts=facts("json"))).forms == ("json+gzip",)
-    assert encode(Encoding(facts=facts("json")), call(facts=own)).forms == ()
+    assert choose(RequestEncoding(facts=own), call(facts=facts("json"))).forms == ("json+gzip",)
+    assert choose(RequestEncoding(facts=facts("json")), call(facts=own)).forms == ()
 
 
 def test_a_provider_says_what_it_calls_messagepack() -> None:
     known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
 
-    assert encode(Encoding(), call(facts=known)).msgpack_type == "application/msgpack"
-    assert encode(Encoding(), call(facts=facts(*ALL))).msgpack_type == "application/vnd.msgpack"
+    assert choose(RequestEncoding(), call(facts=known)).writing.msgpack_type == "application/msgpack"
+    assert choose(RequestEncoding(), call(facts=facts(*ALL))).writing.msgpack_type == "application/vnd.msgpack"
 
 
 # What it leaves alone
@@ -336,35 +317,22 @@ def test_a_provider_says_what_it_calls_messagepack() -> None:
 
 @pytest.mark.parametrize("endpoint", [CHAT, "/completions", "/responses"])
 def test_prompts_are_planned_for(endpoint: str) -> None:
-    assert encode(Encoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).known
+    assert choose(RequestEncoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).known
 
 
 @pytest.mark.parametrize("endpoint", ["/embeddings", "/files", "/uploads", "/audio/transcriptions", "/responses/x"])
 def test_nothing_but_prompts_is_touched(endpoint: str) -> None:
     planned = call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))
 
-    assert Encoding(probe=True).plan(planned) is planned
+    assert RequestEncoding(probe=True).open(planned) is None
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])
 def test_a_call_whose_body_another_play_describes_is_left_alone(name: str) -> None:
     planned = call(headers={name: "application/json"}, facts=facts(*ALL))
 
-    assert Encoding().plan(planned) is planned
+    session = RequestEncoding().open(planned)
 
-
-def test_what_another_play_has_decided_stays() -> None:
-    planned = call().with_data(Encode(forms=("msgpack",), known=True))
-
-    assert Encoding().plan(planned) is planned
-
-
-def test_planning_leaves_the_body_and_the_call_as_they_are() -> None:
-    planned = call(facts=facts(*ALL))
-    before = dataclasses.replace(planned)
-
-    found = Encoding().plan(planned)
-
-    assert planned == before
-    assert found.body is planned.body
-    assert found.replaced(data={}) == planned
+    assert session is not None
+    assert session.plan(planned) is planned
+    assert session.close(CallOutcome(None)) is None

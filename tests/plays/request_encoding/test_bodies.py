@@ -10,16 +10,11 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.request_encoding import _bodies
-from fastlane.plays.request_encoding._bodies import expected_cpu_s, write
-from fastlane.plays.request_encoding.plan import Encode
+from fastlane.plays.request_encoding import bodies
+from fastlane.plays.request_encoding.bodies import Writing, expected_cpu_s, write
 from fastlane.records.attempts import Form
 
 FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
-
-
-def encode(**settings: Any) -> Encode:
-    return Encode(**{"forms": FORMS, "known": True, **settings})
 
 
 def read(body: bytes, form: str) -> Any:
@@ -31,9 +26,9 @@ def read(body: bytes, form: str) -> Any:
 @pytest.fixture(params=["isal", "zlib"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "zlib":
-        monkeypatch.setattr(_bodies, "_isal", lambda: None)
+        monkeypatch.setattr(bodies, "_isal", lambda: None)
     else:
-        assert _bodies._isal() is not None
+        assert bodies._isal() is not None
     return str(request.param)
 
 
@@ -56,20 +51,20 @@ JSON = st.recursive(
 def test_every_form_says_what_the_json_says(body: dict[str, Any], form: Form) -> None:
     plain = json.dumps(body).encode()
 
-    said = read(write(plain, form, encode()).body, form)
+    said = read(write(plain, form, Writing()).body, form)
 
     assert said == json.loads(plain)
     assert json.dumps(said) == json.dumps(json.loads(plain))  # 1 and 1.0 and True are equal, and not the same
 
 
 @pytest.mark.parametrize("level", [1, 3, 6, 9])
-def test_gzip_is_read_by_anybody_and_equal_bodies_are_equal_bytes(library: str, level: int) -> None:
+def test_gzip_is_read_by_anybody_and_equalbodies_are_equal_bytes(library: str, level: int) -> None:
     plain = json.dumps({"text": "a sentence that comes again. " * 500}).encode()
 
-    written = write(plain, "json+gzip", encode(gzip_level=level)).body
+    written = write(plain, "json+gzip", Writing(gzip_level=level)).body
 
     assert zlib.decompress(written, wbits=31) == plain
-    assert written == write(plain, "json+gzip", encode(gzip_level=level)).body
+    assert written == write(plain, "json+gzip", Writing(gzip_level=level)).body
     assert written[4:8] == b"\0\0\0\0"  # no time of day
     assert len(written) < len(plain) / 10
 
@@ -77,12 +72,12 @@ def test_gzip_is_read_by_anybody_and_equal_bodies_are_equal_bytes(library: str, 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
 def test_an_integer_beyond_64_bits_is_never_sent_as_another_number(number: int) -> None:
     with pytest.raises(OverflowError):
-        write(json.dumps({"n": number}).encode(), "msgpack", encode())
+        write(json.dumps({"n": number}).encode(), "msgpack", Writing())
 
 
 def test_a_lone_surrogate_is_never_sent_as_something_else() -> None:
     with pytest.raises(ValueError, match="surrogate"):
-        write(rb'{"text": "\ud800"}', "msgpack", encode())
+        write(rb'{"text": "\ud800"}', "msgpack", Writing())
 
 
 def test_base64_becomes_bytes_only_at_the_paths_that_are_named() -> None:
@@ -102,7 +97,7 @@ def test_base64_becomes_bytes_only_at_the_paths_that_are_named() -> None:
     }
 
     written = write(
-        json.dumps(body).encode(), "msgpack", encode(binary_parts=("messages[].content[].input_audio.data",))
+        json.dumps(body).encode(), "msgpack", Writing(binary_parts=("messages[].content[].input_audio.data",))
     )
 
     said = read(written.body, "msgpack")
@@ -119,17 +114,17 @@ def test_base64_becomes_bytes_only_at_the_paths_that_are_named() -> None:
 def test_a_path_that_leads_nowhere_changes_nothing(path: str) -> None:
     body = {"messages": [{"content": ["x"]}], "n": 3, "a": {"b": []}}
 
-    written = write(json.dumps(body).encode(), "msgpack", encode(binary_parts=(path,)))
+    written = write(json.dumps(body).encode(), "msgpack", Writing(binary_parts=(path,)))
 
     assert read(written.body, "msgpack") == body
 
 
 def test_what_it_has_cost_is_what_is_expected_next(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bodies, "_costs", _bodies._Costs())
+    monkeypatch.setattr(bodies, "_costs", bodies._Costs())
     plain = json.dumps({"text": "the quick brown fox " * 5_000}).encode()
     first = expected_cpu_s("json+gzip", len(plain), 1)
 
-    costs = [write(plain, "json+gzip", encode()).cpu_s for _ in range(60)]
+    costs = [write(plain, "json+gzip", Writing()).cpu_s for _ in range(60)]
 
     expected = expected_cpu_s("json+gzip", len(plain), 1)
     assert min(costs) <= expected <= max([*costs, first])
@@ -137,18 +132,18 @@ def test_what_it_has_cost_is_what_is_expected_next(library: str, monkeypatch: py
     assert expected_cpu_s("msgpack+gzip", len(plain), 1) > expected
 
 
-def test_what_small_bodies_cost_says_nothing_of_large_ones(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bodies, "_costs", _bodies._Costs())
+def test_what_smallbodies_cost_says_nothing_of_large_ones(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_costs", bodies._Costs())
     first = expected_cpu_s("msgpack+gzip", 100_000, 1)
 
     for _ in range(20):
-        write(b'{"text": "the quick brown fox"}', "msgpack+gzip", encode())
+        write(b'{"text": "the quick brown fox"}', "msgpack+gzip", Writing())
 
     assert expected_cpu_s("msgpack+gzip", 100_000, 1) == first
 
 
 def test_a_body_that_was_held_up_makes_none_after_it_too_dear() -> None:
-    costs = _bodies._Costs()
+    costs = bodies._Costs()
     first = costs.expected_ns("msgpack", 100_000, 1)
 
     costs.learn("msgpack", 10**9, 100_000)

@@ -11,17 +11,17 @@ import httpx2
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from fastlane.plays.request_encoding._probe import Answer, Judgement, probe
-from fastlane.plays.request_encoding.plan import Encode
+from fastlane.plays.request_encoding.bodies import Writing
+from fastlane.plays.request_encoding.probe import Answer, probe
+from fastlane.plays.request_encoding.verdicts import Verdict
 from fastlane.records.attempts import Form
 
-ENCODE = Encode(forms=("json+gzip", "msgpack", "msgpack+gzip"), known=False, probe=True)
 ENDPOINTS = ("/chat/completions", "/completions", "/responses")
 
 Server = Callable[[httpx2.Request], Answer]
 
 
-def asked(server: Server, form: Form = "json+gzip", endpoint: str = "/chat/completions") -> tuple[Judgement, int]:
+def asked(server: Server, form: Form = "json+gzip", endpoint: str = "/chat/completions") -> tuple[Verdict, int]:
     """What the probe concludes, and how many requests it took."""
     request = httpx2.Request(
         "POST",
@@ -29,7 +29,7 @@ def asked(server: Server, form: Form = "json+gzip", endpoint: str = "/chat/compl
         headers={"Authorization": "Bearer key", "X-Own": "kept"},
         json={"model": "the-model", "messages": [{"role": "user", "content": "a prompt"}]},
     )
-    steps = probe(request, endpoint, "the-model", form, ENCODE)
+    steps = probe(request, endpoint, "the-model", form, Writing())
     answer: Answer | None = None
     count = 0
     while True:

@@ -7,13 +7,11 @@ import secrets
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._bodies import gzip, write
-from ._requests import in_form, with_body
+from .bodies import Writing, gzip, in_form, with_body, write
+from .verdicts import Verdict
 
 if TYPE_CHECKING:
     from fastlane.records.attempts import Form
-
-    from .plan import Encode
 
 # A refusal takes one round trip and no model.
 TIMEOUT_S = 2.0
@@ -40,14 +38,6 @@ class Answer(NamedTuple):
     body: bytes = b""
     error: str | None = None
     """Class name of what was raised instead."""
-
-
-class Judgement(NamedTuple):
-    """What a probe found out."""
-
-    outcome: str
-    """One of those of a `Verdict`."""
-    reason: str
 
 
 class _Marks(NamedTuple):
@@ -77,8 +67,8 @@ def impossible(endpoint: str, model: str, prompt: str, limit: str | int) -> dict
 
 
 def probe(
-    request: Any, endpoint: str, model: str | None, form: Form, encode: Encode
-) -> Generator[Any, Answer, Judgement]:
+    request: Any, endpoint: str, model: str | None, form: Form, writing: Writing
+) -> Generator[Any, Answer, Verdict]:
     """The requests to send one after the other, each for its `Answer`; at the end what they have shown.
 
     `request` is the one that is to be sent in this form: the same address and headers. `model` is the one that its body
@@ -94,7 +84,7 @@ def probe(
 
     def requests(model: str, limit: str | int) -> tuple[Any, Any]:
         plain = json.dumps(impossible(endpoint, model, marks.prompt, limit)).encode()
-        return in_form(request, plain, form, encode), in_form(request, plain, "json", encode)
+        return in_form(request, plain, form, writing), in_form(request, plain, "json", writing)
 
     encoded_request, plain_request = requests(marks.model, marks.limit)
     encoded = yield encoded_request
@@ -104,11 +94,11 @@ def probe(
     judgement = _of_both(encoded, (yield plain_request), marks)
     if judgement is not None:
         return judgement
-    broken = yield _broken(request, form, encode)
+    broken = yield _broken(request, form, writing)
     if broken.status is None or broken.status in _SAYS_NOTHING:
-        return Judgement("broken", "The server stopped answering while it was asked what it takes.")
+        return Verdict("broken", "The server stopped answering while it was asked what it takes.")
     if _same(encoded, broken, marks):
-        return Judgement("undecided", "The server says the same of bodies that it can and cannot read.")
+        return Verdict("undecided", "The server says the same of bodies that it can and cannot read.")
     for limit in (marks.limit, _FEWEST_TOKENS.get(endpoint, 1)) if model is not None else ():
         if _names(encoded, marks.prompt):
             break
@@ -119,44 +109,44 @@ def probe(
             judgement = _of_both(encoded, (yield plain_request), marks)
         if judgement is not None:
             return judgement
-    return Judgement("accepted", "The server said the same of an encoded body as of its JSON.")
+    return Verdict("accepted", "The server said the same of an encoded body as of its JSON.")
 
 
-def _broken(request: Any, form: Form, encode: Encode) -> Any:
+def _broken(request: Any, form: Form, writing: Writing) -> Any:
     """A request with a body in this form that is cut off."""
     body = _BROKEN_JSON
     if form.startswith("msgpack"):
-        body = write(b'{"model": ""}', "msgpack", encode).body[:-1]
-    return with_body(request, gzip(body, encode.gzip_level) if form.endswith("gzip") else body, form, encode)
+        body = write(b'{"model": ""}', "msgpack", writing).body[:-1]
+    return with_body(request, gzip(body, writing.gzip_level) if form.endswith("gzip") else body, form, writing)
 
 
-def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Judgement | None:
+def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Verdict | None:
     """What the answer to the encoded body says by itself."""
     if answer.status is None:
-        return Judgement("broken", f"An encoded body got no answer ({answer.error}).")
+        return Verdict("broken", f"An encoded body got no answer ({answer.error}).")
     if answer.status < 300:
-        return Judgement("refused", "The server answered an encoded body that nobody can answer: it had not read it.")
+        return Verdict("refused", "The server answered an encoded body that nobody can answer: it had not read it.")
     if answer.status >= 500:
-        return Judgement("broken", f"The server answered {answer.status} to an encoded body.")
+        return Verdict("broken", f"The server answered {answer.status} to an encoded body.")
     if answer.status in _SAYS_NOTHING:
-        return Judgement("broken", f"The server answered {answer.status}, which says nothing of the body.")
+        return Verdict("broken", f"The server answered {answer.status}, which says nothing of the body.")
     # MessagePack that is not compressed shows its words to whoever quotes bytes that it has not understood.
     if form != "msgpack" and _names(answer, marks.prompt):
-        return Judgement("accepted", "The server said what was wrong with the prompt in an encoded body.")
+        return Verdict("accepted", "The server said what was wrong with the prompt in an encoded body.")
     return None
 
 
-def _of_both(encoded: Answer, plain: Answer, marks: _Marks) -> Judgement | None:
+def _of_both(encoded: Answer, plain: Answer, marks: _Marks) -> Verdict | None:
     """What the answers to the encoded body and to its JSON say beside each other; None where they are the same."""
     if plain.status is None or plain.status in _SAYS_NOTHING:
-        return Judgement("broken", "The server stopped answering while it was asked what it takes.")
+        return Verdict("broken", "The server stopped answering while it was asked what it takes.")
     if plain.status >= 500:
-        return Judgement("undecided", "The server does not say what is wrong with a body, encoded or not.")
+        return Verdict("undecided", "The server does not say what is wrong with a body, encoded or not.")
     if plain.status < 300:
-        return Judgement("undecided", "The server answers whatever it is asked.")
+        return Verdict("undecided", "The server answers whatever it is asked.")
     if not _same(encoded, plain, marks):
         reason = f"The server answered {encoded.status} to an encoded body, and something else to its JSON."
-        return Judgement("refused", reason)
+        return Verdict("refused", reason)
     return None
 
 

@@ -1,24 +1,24 @@
-"""A JSON body written in another form: as MessagePack, gzipped, or both."""
+"""A JSON body written in another form, as MessagePack, gzipped, or both; and the request that carries it."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
+import re
 import zlib
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from fastlane._clock import thread_cpu_ns
-from fastlane.compat.json_body import has_float_beyond
+from fastlane.compat.requests import has_float_beyond
 
 if TYPE_CHECKING:
     from fastlane.records.attempts import Form
-
-    from .plan import Encode
 
 # An integer beyond 64 bits is a float to orjson, and so large a float may have been one: the standard library knows.
 _BEYOND_64_BITS = 2.0**63
@@ -38,6 +38,26 @@ _WEIGHT = 0.2
 
 # What a smaller body costs is mostly what any body costs, and says nothing of the bytes of a large one.
 _TELLING_BYTES = 8_192
+
+
+# Headers that say how long a body is and how it is written.
+_OF_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
+
+# Headers that were made from the bytes of the body, by a signature such as AWS's or by a digest.
+_MADE_FROM_THE_BODY = re.compile(rb"signature|digest|hmac|md5|sha-?256|sha-?512", re.IGNORECASE)
+
+# What stands before the endpoint in most addresses, and is no secret.
+_USUAL_PREFIXES = frozenset({"", "/v1", "/openai/v1", "/api/v1"})
+
+
+class Writing(NamedTuple):
+    """How bodies are written."""
+
+    gzip_level: int = 1
+    msgpack_type: str = "application/vnd.msgpack"
+    """The content type of MessagePack."""
+    binary_parts: tuple[str, ...] = ()
+    """Paths in the body whose base64 text MessagePack may carry as bytes: "messages[].content[].input_audio.data"."""
 
 
 class Written(NamedTuple):
@@ -90,19 +110,19 @@ def expected_cpu_s(form: Form, size: int, level: int) -> float:
     return _costs.expected_ns(form, size, level) / 1e9
 
 
-def write(plain: bytes, form: Form, encode: Encode) -> Written:
+def write(plain: bytes, form: Form, writing: Writing) -> Written:
     """Write a JSON body in another form. Raises where it cannot be said in MessagePack (integers beyond 64 bits)."""
     started_ns = now_ns = thread_cpu_ns()
     body = plain
     if form.startswith("msgpack"):
-        body = _messagepack(plain, encode.binary_parts)
+        body = _messagepack(plain, writing.binary_parts)
         now_ns = thread_cpu_ns()
         _costs.learn("msgpack", now_ns - started_ns, len(plain))
     if form.endswith("gzip"):
         before_ns = now_ns
-        body = gzip(body, encode.gzip_level)
+        body = gzip(body, writing.gzip_level)
         now_ns = thread_cpu_ns()
-        _costs.learn(_gzip_library(encode.gzip_level), now_ns - before_ns, len(plain), max(1, encode.gzip_level))
+        _costs.learn(_gzip_library(writing.gzip_level), now_ns - before_ns, len(plain), max(1, writing.gzip_level))
     return Written(body, (now_ns - started_ns) / 1e9)
 
 
@@ -147,3 +167,54 @@ def _to_bytes(value: Any, path: list[str]) -> None:
             value[name] = base64.b64decode(value[name], validate=True)
         except (binascii.Error, ValueError):
             pass  # something else than base64, such as the URL of an image
+
+
+def in_form(request: Any, plain: bytes, form: Form, writing: Writing) -> Any:
+    """Return a request like this one, with the JSON `plain` as its body, written in `form`."""
+    body = plain if form == "json" else write(plain, form, writing).body
+    return with_body(request, body, form, writing)
+
+
+def with_body(request: Any, body: bytes, form: Form, writing: Writing) -> Any:
+    """Return a request like this one, with a body that is written in `form`."""
+    lines = [(name, value) for name, value in request.headers.raw if name.lower() not in _OF_THE_BODY]
+    media_type = writing.msgpack_type if form.startswith("msgpack") else "application/json"
+    if not media_type.isprintable():
+        raise ValueError("a media type has no control characters")
+    lines.append((b"Content-Type", media_type.encode("ascii")))
+    if form.endswith("gzip"):
+        lines.append((b"Content-Encoding", b"gzip"))
+    return type(request)(request.method, request.url, headers=lines, content=body, extensions=dict(request.extensions))
+
+
+def json_of(request: Any) -> bytes | None:
+    """Return the body of a request that is JSON and is there as bytes; None for any other."""
+    headers = request.headers
+    if headers.get("content-encoding") is not None:
+        return None
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return None
+    try:
+        content = request.content
+    except Exception:  # noqa: BLE001 - a body that is produced on the way raises an error of its library
+        return None
+    return content if isinstance(content, bytes) else None
+
+
+def is_signed(request: Any) -> bool:
+    """Return whether a header stands for the very bytes of the body: another form would be refused as a forgery."""
+    headers = request.headers
+    if headers.get("authorization", "").startswith("AWS4-"):
+        return True
+    return _MADE_FROM_THE_BODY.search(b"\n".join([name for name, _ in headers.raw])) is not None
+
+
+def place_of(request: Any, endpoint: str) -> str:
+    """Return the endpoint of a request as verdicts name it.
+
+    One origin may lead to several servers, by what stands before the endpoint in the path. That may be a secret.
+    """
+    before = request.url.path.removesuffix(endpoint)
+    if before in _USUAL_PREFIXES:
+        return f"{before}{endpoint}"
+    return f"/#{sha256(before.encode()).hexdigest()[:16]}{endpoint}"

@@ -1,0 +1,375 @@
+"""One call's body on its way: the form in which it is sent, and what came of that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastlane._clock import now_ns
+from fastlane.compat.clients import transport_for
+from fastlane.engine.effects import Close, Compute, Flow, Next, Send
+from fastlane.engine.session import CallOutcome, SendAttempt, Session
+from fastlane.transport.protocols.upload import Path
+
+from .bodies import Writing, Written, expected_cpu_s, is_signed, json_of, place_of, with_body, write
+from .decision import Decision, decide
+from .probe import MOST_ANSWER_BYTES, TIMEOUT_S, Answer, probe
+from .section import RequestEncodingSection
+from .shares import shares
+from .verdicts import Key, Verdict, begin_probe, decide_on, end_probe, note_answer, note_failure, verdict_on
+
+if TYPE_CHECKING:
+    from fastlane.compat.retry import Attempt
+    from fastlane.engine.call import Call
+    from fastlane.providers import ProviderFacts
+    from fastlane.records.attempts import Form
+
+    from .play import RequestEncoding
+
+# What a server answers that does not take a body in this form: it has read nothing of it, and billed nothing.
+_REFUSALS = frozenset({400, 413, 415, 422})
+# What a firewall answers to what it cannot look into. A provider answers so too, for other reasons and for a fee, so
+# that nothing is sent again: two in a row count like two errors.
+_MAY_BE_REFUSALS = frozenset({403, 405, 406, 411, 417})
+# Errors before anything was sent: they say nothing of the body.
+_NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
+# A call that is given up sooner than this was not waiting for a server that hangs.
+_WAITED_NS = 10**9
+# A probe is a few round trips. The call waits for it, and not for longer.
+_MOST_PROBING_NS = round(3 * TIMEOUT_S * 1e9)
+_TIMEOUTS = {"connect": TIMEOUT_S, "read": TIMEOUT_S, "write": TIMEOUT_S, "pool": TIMEOUT_S}
+# A body that is worth encoding is a longer prompt than this. A server that reports fewer tokens has lost the prompt.
+_FEWEST_TOKENS = 50
+_LONG_BYTES = 10_000
+# Bodies from this size on are compressed in a thread: the event loop would be held up for more than a millisecond.
+_LARGE_BYTES = 262_144
+
+_OF_THE_BODY = frozenset({"content-type", "content-encoding"})
+# MessagePack makes gzipped text less than two per cent smaller, and takes a library and the provider's more rarely used
+# parser: it comes first only where a body holds what JSON writes badly.
+_FOR_TEXT: tuple[Form, ...] = ("json+gzip", "msgpack+gzip", "msgpack")
+_FOR_NUMBERS_AND_BYTES: tuple[Form, ...] = ("msgpack+gzip", "json+gzip", "msgpack")
+
+log = logging.getLogger("fastlane")
+
+
+class RequestEncodingSession(Session):
+    """Sends the body of one call in the form that pays."""
+
+    def __init__(self, play: RequestEncoding) -> None:
+        self._play = play
+        self._call: Call | None = None
+        """The call as it is sent; None where somebody else has decided on the form of its body."""
+        self._forms: tuple[Form, ...] = ()
+        """Those that may be used, the best first; without "json", which is always allowed."""
+        self._is_known = False
+        self._writing = Writing()
+        self._key: Key | None = None
+        self._form: Form = "json"
+        self._reason = "Nothing was sent."
+        self._plain_bytes = self._sent_bytes = 0
+        self._cpu_s = 0.0
+        self._path: Path | None = None
+        self._decision: Decision | None = None
+        self._is_tried = False
+        self._probed = False
+        self._refused: str | None = None
+        self._failed: str | None = None
+
+    def plan(self, call: Call) -> Call:
+        """Choose the forms in which the body may be sent; whether one of them pays is known when it is."""
+        if any(name.lower() in _OF_THE_BODY for name in call.headers):
+            return call
+        play = self._play
+        given: Any = play.facts
+        known: list[ProviderFacts] = [facts for facts in (given, call.facts) if facts is not None]
+        taken = next((forms for facts in known if (forms := facts.forms(call.endpoint)) is not None), None)
+        parts = next((each.binary_parts.value or () for each in known if each.binary_parts is not None), ())
+        types = [fact.value for each in known if (fact := each.media_types.get("msgpack")) is not None and fact.value]
+        best = _FOR_NUMBERS_AND_BYTES if _holds_numbers_or_bytes(call.body, parts) else _FOR_TEXT
+        self._forms = tuple(
+            form for form in best if (taken is None or form in taken) and (play.forms is None or form in play.forms)
+        )
+        self._is_known = taken is not None
+        self._writing = Writing(play.gzip_level, types[0] if types else Writing().msgpack_type, parts)
+        self._call = call
+        # A call that is planned anew, such as one that is asked again, is as good as the first where nothing failed.
+        self._is_tried = self._refused is not None
+        return call
+
+    def around_attempt(self, send: SendAttempt) -> SendAttempt:
+        """Send an attempt in the form that pays; the second one, after an error, as JSON."""
+
+        def send_in_form(attempt: Attempt) -> Flow:
+            if self._call is None:
+                return (yield from send(attempt))
+            if self._is_tried:
+                return (yield from self._send_again(send, attempt))
+            self._is_tried = True
+            encoded = None
+            try:
+                encoded = yield from self._encoded(attempt, self._call)
+            except Exception as error:  # noqa: BLE001 - a body that cannot be written otherwise goes out as it is
+                self._go_plain(f"The body could not be written in another form ({type(error).__name__}).")
+                log.warning("RequestEncoding sends a body as JSON, because of %s", type(error).__name__)
+            if encoded is None:
+                return (yield from send(attempt))
+            return (yield from self._send_encoded(send, attempt, encoded))
+
+        return send_in_form
+
+    def close(self, outcome: CallOutcome) -> RequestEncodingSection | None:
+        """Look whether the server has counted the tokens of the prompt."""
+        if self._call is None:
+            return None
+        usage, is_encoded = outcome.usage, self._form != "json"
+        tokens = None if usage.estimated else usage.input_tokens
+        is_long = is_encoded and self._plain_bytes >= _LONG_BYTES
+        if is_long and self._key is not None and tokens is not None and tokens < _FEWEST_TOKENS:
+            reason = f"The server reported {tokens} tokens for an encoded body of {self._plain_bytes:,} bytes as JSON."
+            for form in self._forms:  # a server that loses the one may lose the others
+                decide_on(self._key._replace(form=form), Verdict("refused", reason))
+            log.warning("%s It is sent JSON from now on: its answer may not be one to the call.", reason)
+        decision, path = self._decision, self._path
+        return RequestEncodingSection(
+            form=self._form,
+            reason=self._reason,
+            plain_bytes=self._plain_bytes,
+            sent_bytes=self._sent_bytes,
+            cpu_s=self._cpu_s,
+            plain_rounds=None if decision is None else decision.plain_rounds,
+            sent_rounds=None
+            if decision is None
+            else (decision.encoded_rounds if is_encoded else decision.plain_rounds),
+            round_trip_time_s=None if path is None else path.round_trip_time_s,
+            congestion_window=None if path is None else path.congestion_window,
+            predicted_saving_s=decision.saving_s if decision is not None and is_encoded else 0.0,
+            probed=self._probed,
+            refused=self._refused,
+        )
+
+    def _send_encoded(self, send: SendAttempt, attempt: Attempt, encoded: Any) -> Flow:
+        """Send the encoded request; if it is refused, the plain one at once."""
+        key, began_ns = self._key, now_ns()
+        assert key is not None
+        try:
+            reply = yield from send(replace(attempt, request=encoded, form=self._form))
+        except Exception as error:
+            self._refused = type(error.__cause__ or error).__name__
+            if self._refused not in _NOT_SENT:
+                self._failed = self._refused
+                note_failure(key, f"Encoded bodies met {self._failed}.")
+            raise
+        except BaseException:
+            # Most often the caller's own reasons. But where all of them end so, a time limit of the caller's ends them.
+            if now_ns() - began_ns >= _WAITED_NS:
+                note_failure(key, "Encoded bodies got no answer until they were given up.", weight=0.5)
+            raise
+        status = reply.response.status_code
+        if status in _REFUSALS:
+            self._refused = str(status)
+            self._go_plain(f"The encoded body met {status}: the attempts after it were JSON.")
+            with suppress(Exception):  # the body is to be sent again in any case
+                yield Close(reply.response)
+            reply.end("failed")
+            reply = yield from send(replace(attempt, kind="plain"))
+            if reply.response.status_code < 300:
+                reason = f"The server answered {status} to an encoded body, and took its JSON."
+                decide_on(key, Verdict("refused", reason))
+        elif status >= 500 or status in _MAY_BE_REFUSALS:
+            self._refused = self._failed = str(status)
+            note_failure(key, f"Encoded bodies met {status}.")
+        elif status < 300:
+            note_answer(key)
+        return reply
+
+    def _send_again(self, send: SendAttempt, attempt: Attempt) -> Flow:
+        """Send a further attempt as JSON, after an error that may have been the form's fault."""
+        if self._form != "json":
+            self._go_plain(f"The encoded body met {self._refused}: the attempts after it were JSON.")
+        reply = yield from send(attempt)
+        if self._failed is not None and self._key is not None and reply.response.status_code < 300:
+            note_failure(self._key, f"An encoded body met {self._failed}, and the same as JSON was answered.")
+            self._failed = None
+        return reply
+
+    def _go_plain(self, reason: str) -> None:
+        self._form, self._sent_bytes, self._reason = "json", self._plain_bytes, reason
+
+    def _encoded(self, attempt: Attempt, call: Call) -> Flow:
+        """Return the request with its body in another form, or None."""
+        request, play = attempt.request, self._play
+        plain = json_of(request)
+        if plain is None:
+            self._reason = "The body was no plain JSON: the caller had given it a form of its own."
+            return None
+        self._plain_bytes = self._sent_bytes = size = len(plain)
+        if size < play.min_bytes:
+            self._reason = f"A body of {size:,} bytes is smaller than min_bytes ({play.min_bytes:,})."
+            return None
+        if is_signed(request):
+            self._reason = "A header of the request was made from the bytes of its JSON body, such as a signature."
+            return None
+        candidate = self._candidate(call.origin, place_of(request, call.endpoint))
+        if candidate is None:
+            return None
+        key, is_known = candidate
+        form, self._key = key.form, key
+        self._path = path_of(attempt.http, request)
+        if play.uplink_bits_per_s is not None:
+            self._path = replace(self._path, uplink_bytes_per_s=play.uplink_bits_per_s / 8)
+        expected_bytes = int(size * shares.expected(key))
+        if not self._decide(expected_bytes, expected_cpu_s(form, size, play.gzip_level)):
+            shares.passed(key)
+            return None
+        if not is_known and not (yield from self._find_out(attempt, call, key)):
+            return None
+        writing = partial(write, plain, form, self._writing)
+        written: Written = (yield Compute(writing)) if size >= _LARGE_BYTES else writing()
+        self._cpu_s += written.cpu_s
+        shares.learn(key, len(written.body) / size)
+        if not self._decide(len(written.body), written.cpu_s):
+            return None
+        self._form, self._sent_bytes = form, len(written.body)
+        return with_body(request, written.body, form, self._writing)
+
+    def _decide(self, encoded_bytes: int, cpu_s: float) -> bool:
+        assert self._path is not None
+        self._decision = decide(
+            plain_bytes=self._plain_bytes,
+            encoded_bytes=encoded_bytes,
+            cpu_s=cpu_s,
+            path=self._path,
+            min_bytes=self._play.min_bytes,
+        )
+        self._reason = self._decision.reason
+        return self._decision.encode
+
+    def _candidate(self, origin: str, place: str) -> tuple[Key, bool] | None:
+        """Return the best form that the provider takes, or may take; with whether that is known."""
+        if self._is_known:
+            self._reason = "The provider takes no form of body that may be used but JSON."
+        else:
+            self._reason = "It is not known whether the provider takes other bodies than JSON: probe=True finds out."
+        for form in self._forms:
+            key = Key(origin, place, form)
+            verdict = verdict_on(key)
+            if verdict is not None and verdict.outcome != "accepted":
+                self._reason = verdict.reason
+                if verdict.outcome == "broken":
+                    return None  # it may well break on the others too
+            elif verdict is not None or self._is_known:
+                return key, True
+            elif self._play.probe and form == self._forms[0]:
+                return key, False  # a server that does not take the best is not bothered with the others
+        return None
+
+    def _find_out(self, attempt: Attempt, call: Call, key: Key) -> Flow:
+        """Return whether the provider takes this form: ask it, unless another call does so at this moment."""
+        if not begin_probe(key):
+            self._reason = "Another call is finding out whether the provider takes such bodies."
+            return False
+        try:
+            verdict = verdict_on(key)  # another call may have found out since this one looked
+            if verdict is None:
+                self._probed = True
+                verdict = decide_on(key, (yield from self._probe(attempt, call, key.form)))
+        finally:
+            end_probe(key)
+        self._reason = verdict.reason
+        return verdict.outcome == "accepted"
+
+    def _probe(self, attempt: Attempt, call: Call, form: Form) -> Flow:
+        """Send a probe's requests. Returns the Verdict."""
+        until_ns = now_ns() + _MOST_PROBING_NS
+        probing = probe(attempt.request, call.endpoint, call.model, form, self._writing)
+        answer: Answer | None = None
+        while now_ns() <= until_ns:
+            try:
+                request = next(probing) if answer is None else probing.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = yield from _ask(attempt, request, until_ns)
+        return Verdict("broken", "The server took too long to say what it takes.")
+
+
+def _ask(attempt: Attempt, request: Any, until_ns: int) -> Flow:
+    """Send a request of a probe. Returns the Answer."""
+    given = request.extensions.get("timeout") or {}
+    request.extensions["timeout"] = {
+        name: most if given.get(name) is None else min(most, given[name]) for name, most in _TIMEOUTS.items()
+    }
+    # A key that stands for one call of the caller's must not be used up by something else.
+    for name in [name for name in request.headers if "idempoten" in name.lower()]:
+        del request.headers[name]
+    arguments = {**attempt.arguments, "follow_redirects": False}
+    try:
+        response = yield Send(attempt.http, request, True, attempt.send_request, arguments, until_ns=until_ns)
+        if response.is_closed:  # an event hook has read it
+            return Answer(response.status_code, response.content)
+        body = b""
+        pieces = response.aiter_raw() if hasattr(response.stream, "__aiter__") else response.iter_raw()
+        try:
+            while len(body) <= MOST_ANSWER_BYTES and now_ns() <= until_ns:
+                piece = yield Next(pieces, until_ns)
+                if piece is None:
+                    break
+                body += piece
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield Close(response)
+            raise
+        yield Close(response)
+        # Decompressed. Raises what the library raises for a body that is cut off or broken.
+        return Answer(response.status_code, type(response)(200, headers=response.headers, content=body).content)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server has not read the body for certain
+        return Answer(None, error=type(error).__name__)
+
+
+def path_of(http: Any, request: Any) -> Path:
+    """Return what is known of the way that a request will take; assumptions where nothing is."""
+    look = getattr(transport_for(http, request.url), "outlook", None)
+    outlook = look(request) if callable(look) else None
+    known: dict[str, Any] = {"tls": request.url.scheme == "https"}
+    if outlook is not None:
+        known |= {
+            "round_trip_time_s": outlook.round_trip_time_ns / 1e9 if outlook.round_trip_time_ns is not None else None,
+            "congestion_window": outlook.congestion_window,
+            "in_flight_segments": outlook.in_flight_segments,
+            "segment_bytes": outlook.segment_bytes,
+            "receive_window_bytes": outlook.receive_window_bytes,
+            "stream_window_bytes": outlook.peer_stream_window,
+            "connection_window_bytes": outlook.peer_connection_window,
+            "uplink_bytes_per_s": outlook.delivery_rate_bytes_per_s,
+            "http2": outlook.http_version != "HTTP/1.1" if outlook.http_version is not None else None,
+        }
+    return Path(**{name: value for name, value in known.items() if value is not None})
+
+
+def _holds_numbers_or_bytes(body: Mapping[str, Any], parts: tuple[str, ...]) -> bool:
+    """Return whether a body holds a prompt as token ids, or base64 text that may go as bytes."""
+    prompt = body.get("prompt")
+    first = prompt[0] if isinstance(prompt, list | tuple) and prompt else None
+    if isinstance(first, list | tuple):  # several prompts
+        first = first[0] if first else None
+    if isinstance(first, int) and not isinstance(first, bool):
+        return True
+    return any(_has_text(body, part.split(".")) for part in parts)
+
+
+def _has_text(value: Any, path: list[str]) -> bool:
+    """Return whether there is a text at the end of a path such as "messages[].content[].input_audio.data"."""
+    if not path:
+        return isinstance(value, str)
+    name, rest = path[0], path[1:]
+    if not isinstance(value, Mapping):
+        return False
+    inner = value.get(name.removesuffix("[]"))
+    if name.endswith("[]"):
+        return isinstance(inner, list | tuple) and any(_has_text(member, rest) for member in inner)
+    return _has_text(inner, rest)

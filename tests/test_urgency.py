@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,20 +18,10 @@ import pytest
 import fastlane
 from fastlane import Connection, Urgency, urgency
 from fastlane.emulator import Emulator
+from fastlane.engine.urgency import current_urgency
 from fastlane.errors import ConfigurationError
-from fastlane.plays.urgency.levels import current_urgency
-from fastlane.plays.urgency.threads import follow_threads_no_more
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
-
-
-@pytest.fixture(autouse=True)
-def threads_as_they_were() -> Iterator[None]:
-    assert follow_threads_no_more()
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
-    yield
-    assert follow_threads_no_more()
-    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
 
 
 # The block
@@ -142,93 +133,26 @@ async def test_a_block_left_in_another_context_leaves_that_alone() -> None:
 # Threads
 
 
-def seen_in_thread(make: Any = threading.Thread) -> str | None:
-    seen: list[str | None] = []
-    thread = make(target=lambda: seen.append(current_urgency()))
-    thread.start()
-    thread.join()
-    return seen[0]
-
-
-def test_threads_go_on_with_the_level_of_whoever_starts_them() -> None:
-    assert seen_in_thread() is None
-    with urgency("background"):
-        assert seen_in_thread() == "background"
-        thread = threading.Thread(target=lambda: None)
-    assert seen_in_thread() is None
-    thread.start()
-    thread.join()
-
-
-def test_a_thread_of_an_application_keeps_its_own_run() -> None:
-    class Own(threading.Thread):
-        level: str | None = None
-
-        def run(self) -> None:
-            self.level = current_urgency()
-
-    with urgency("offline"):
-        thread = Own()
-        thread.start()
-    thread.join()
-    assert thread.level == "offline"
-    assert "run" not in thread.__dict__
-    with pytest.raises(RuntimeError, match="once"), urgency("offline"):
-        thread.start()
-
-
-def test_timers_go_on_with_the_level() -> None:
-    seen: list[str | None] = []
-    with urgency("background"):
-        timer = threading.Timer(0.001, lambda: seen.append(current_urgency()))
-        timer.start()
-    timer.join()
-    assert seen == ["background"]
-
-
-def test_a_pool_carries_the_level_of_whoever_submits_and_not_of_whoever_made_its_threads() -> None:
-    with urgency("offline"), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(current_urgency).result() == "offline"
+@pytest.mark.parametrize("carried", [urgency.carried, lambda run: partial(contextvars.copy_context().run, run)])
+def test_threads_have_the_level_if_it_is_carried(carried: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
         with urgency("background"):
-            assert pool.submit(current_urgency).result() == "background"
-            assert list(pool.map(lambda _: current_urgency(), range(2))) == ["background", "background"]
-        elsewhere = contextvars.Context().run(pool.submit, current_urgency)
-        assert elsewhere.result() is None
+            assert pool.submit(carried(current_urgency)).result() == "background"
+            assert pool.submit(current_urgency).result() is None
+        assert pool.submit(carried(current_urgency)).result() is None
 
 
-def test_what_is_submitted_keeps_its_arguments_and_its_error() -> None:
-    def fails(*, what: str) -> None:
-        raise ValueError(what)
-
-    with urgency("background"), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(divmod, 7, 2).result() == (3, 1)
-        with pytest.raises(ValueError, match="that"):
-            pool.submit(fails, what="that").result()
+def test_blocks_leave_threads_as_they_are() -> None:
+    before = threading.Thread.start, ThreadPoolExecutor.submit
+    with urgency("background"):
+        assert (threading.Thread.start, ThreadPoolExecutor.submit) == before
 
 
 @pytest.mark.asyncio
-async def test_what_a_loop_runs_in_a_thread_goes_on_with_the_level() -> None:
+async def test_what_asyncio_runs_in_a_thread_has_the_level() -> None:
     async with urgency("background"):
         assert await asyncio.to_thread(current_urgency) == "background"
-        assert await asyncio.get_running_loop().run_in_executor(None, current_urgency) == "background"
     assert await asyncio.to_thread(current_urgency) is None
-
-
-def test_a_wrapper_that_came_later_stays_and_so_do_we() -> None:
-    before = threading.Thread.start
-    with urgency("background"):
-        followed: Any = threading.Thread.start
-        assert followed is not before
-
-        def wrapper(self: threading.Thread) -> None:
-            followed(self)
-
-        threading.Thread.start = wrapper  # type: ignore[method-assign]
-        try:
-            assert not follow_threads_no_more()
-            assert seen_in_thread() == "background"
-        finally:
-            threading.Thread.start = followed  # type: ignore[method-assign]
 
 
 # Clients

@@ -339,7 +339,7 @@ def test_a_retry_waits_without_a_place(client: OpenAI, provider: Emulator) -> No
 def test_a_repair_takes_a_place_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
-    with OpenAI(**arguments, only_plays=[Connection(), BoundedOutput(repairs=1), ONE]) as client:
+    with OpenAI(**arguments, only_plays=[Connection(), BoundedOutput(reasks=1), ONE]) as client:
         with pytest.raises(InvalidOutputError):
             create(client, response_format=form, extra_headers={"x-emulator-output-text": "no JSON"})
         assert len(provider.log()) == 2

@@ -11,7 +11,7 @@ import pytest
 from fastlane import Hedging, Route, Urgency, urgency
 from fastlane.providers import facts_named, registered
 from tests.attempts.scripted import Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
-from tests.single_flight.callers import until
+from tests.races.callers import until
 from tests.tiers.tiered import KINDS, statuses
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)

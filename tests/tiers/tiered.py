@@ -23,7 +23,7 @@ class Caller:
         settings = {"base_url": url, "api_key": "sk-test", "strict": True, **options}
         self.is_async = kind == "async"
         made: Callable[..., Any] = fastlane.AsyncOpenAI if self.is_async else fastlane.OpenAI
-        self.client = made(only_plays=[Connection(), *(plays or (Urgency(),))], **settings)
+        self.client = made(only_plays=[Connection(), *(plays or (Urgency(tiers=True),))], **settings)
 
     async def call(self, *, level: Any = None, stream: bool = False, **more: Any) -> Any:
         """Make a call, and read it whole."""

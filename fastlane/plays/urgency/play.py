@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import iscoroutinefunction
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
-from fastlane.records.record import CallRecord
 from fastlane.records.urgency import LEVELS, Level
 
 from .section import UrgencySection
 
 if TYPE_CHECKING:
+    from .session import UrgencySession
     from .tiers._memory import Memory
 
 
@@ -27,13 +26,13 @@ class Urgency(Play):
 
     Its route says how urgent a call is (`Route(urgency=...)`), else the client that `with_urgency(...)` made, else
     `fastlane.urgency(...)` around it, else `default`. Calls to one origin, model and key share places and a pace in the
-    whole process, whichever client makes them: interactive calls come first. Background and offline calls ask for a
-    cheaper tier where the provider has one.
+    whole process, whichever client makes them: interactive calls come first. With `tiers`, background and offline
+    calls ask for a cheaper tier where the provider has one.
 
     Settings:
 
     - `default`: the level of calls of which nothing else is said
-    - `tiers`: by level, the service tier to ask for; None: as the provider's facts say
+    - `tiers`: whether calls ask for service tiers: True for those of the provider's facts, or tiers by level
     - `limits`: whether calls wait for a place and keep to a pace; False: tiers alone
     - `max_concurrency`: the most calls at once; None: no limit until the provider refuses calls
     - `reserved`: the share of the places that only interactive calls may take
@@ -42,9 +41,7 @@ class Urgency(Play):
     - `max_wait_s`: the most seconds that a call waits, then QueueTimeoutError; None: its own time-out
     - `pacing`: whether the provider's rate limits are kept to
     - `requests_per_minute`, `tokens_per_minute`: the application's limits; None: learned from answers
-    - `single_flight`: whether identical calls that are under way at once are sent once
     - `store`: where replicas share their pace, such as "redis://host:6379/0"; None: in this process
-    - `on_downgrade`: called with the record of every call that a slower tier served than the one it asked for
 
     Raises ConfigurationError for a setting that cannot be one.
     """
@@ -53,13 +50,14 @@ class Urgency(Play):
     section = UrgencySection
     keeps_bodies: ClassVar[bool] = True
     needs_facts: ClassVar[bool] = True
+    uses_urgency: ClassVar[bool] = True
 
     default: Level = "interactive"
     """Of calls of which nothing else is said."""
-    tiers: Mapping[str, str | None] | None = None
-    """By level: the service tier that its calls ask for, such as `{"interactive": "priority"}`; None: none. For levels
-    that are not named here, and where `tiers` is None, the provider's facts say: the cheap one for background and
-    offline calls, none for interactive ones. `{}` is the same as None."""
+    tiers: bool | Mapping[str, str | None] = False
+    """Whether calls ask for service tiers. True: as the provider's facts say, the cheap one for background and offline
+    calls, none for interactive ones. A mapping such as `{"interactive": "priority"}` says it by level, None for no
+    tier; the facts say it for levels that are not named."""
     limits: bool = True
     """Whether calls wait for a place and keep to a pace; False: tiers alone."""
     max_concurrency: int | None = None
@@ -78,12 +76,8 @@ class Urgency(Play):
     """The application's limit, where it knows it; None: learned from answers."""
     tokens_per_minute: float | None = None
     """Input and output together; None: learned from answers."""
-    single_flight: bool = False
-    """Whether identical calls that are under way at once are sent once."""
     store: str | None = None
     """Where replicas share their pace, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
-    on_downgrade: Callable[[CallRecord], Any] | None = None
-    """Called with the record of every call that was served by a slower tier than the one it asked for."""
     admission: Any = field(init=False, repr=False, compare=False)
     """The settings of its places."""
     memory: Memory = field(init=False, repr=False, compare=False)
@@ -93,20 +87,14 @@ class Urgency(Play):
         if self.default not in LEVELS:
             raise ConfigurationError(f"Urgency(default=...) takes {_LEVELS}, got {self.default!r:.80}")
         _check_tiers(self.tiers)
-        for name in ("limits", "pacing", "single_flight"):
+        for name in ("limits", "pacing"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"Urgency({name}=...) takes True or False, got {getattr(self, name)!r:.80}")
         most: Any = self.max_wait_s
         if most is not None and (type(most) not in (int, float) or not isfinite(most) or most < 0):
             raise ConfigurationError(f"Urgency(max_wait_s=...) takes seconds from 0, or None, got {most!r:.80}")
-        if self.on_downgrade is not None and (
-            not callable(self.on_downgrade) or iscoroutinefunction(self.on_downgrade)
-        ):
-            raise ConfigurationError(
-                "Urgency(on_downgrade=...) takes a plain callable of one CallRecord, which is called and not awaited, "
-                f"got {self.on_downgrade!r:.80}"
-            )
         # With the client and not with `import fastlane`.
+        from . import session  # noqa: F401
         from .admission._settings import AdmissionSettings
         from .tiers._memory import Memory
 
@@ -114,7 +102,8 @@ class Urgency(Play):
             settings = AdmissionSettings(**{name: getattr(self, name) for name in _ADMISSION})
         except ConfigurationError as error:
             raise ConfigurationError(f"Urgency: {error}") from None
-        object.__setattr__(self, "tiers", None if not self.tiers else dict(self.tiers))
+        if isinstance(self.tiers, Mapping):
+            object.__setattr__(self, "tiers", dict(self.tiers))
         object.__setattr__(self, "admission", settings if self.limits else None)
         object.__setattr__(self, "memory", Memory(self.store))
 
@@ -134,18 +123,15 @@ class Urgency(Play):
     def _given(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in _SETTINGS if getattr(self, name) != _DEFAULTS[name]]
 
-    @property
-    def needs_transport(self) -> bool:
-        """Whether identical calls are to be sent once: they have to go over the same connections."""
-        return self.single_flight
+    def open(self, call: Call) -> UrgencySession:
+        """Begin the play's part in a call."""
+        from .session import UrgencySession
 
-    def plan(self, call: Call) -> Call:
-        """Say how the call comes to its place, and which tier it asks for."""
-        return self.memory.planned(call, call.urgency or self.default, self)
+        return UrgencySession(self, call)
 
 
 _LEVELS = '"interactive", "background" or "offline"'
-_HIDDEN = ("store", "on_downgrade")
+_HIDDEN = ("store",)
 _ADMISSION = (
     "max_concurrency", "reserved", "ageing_s", "max_queued", "pacing", "requests_per_minute", "tokens_per_minute",
 )  # fmt: skip
@@ -154,12 +140,12 @@ _DEFAULTS = {name: Urgency.__dataclass_fields__[name].default for name in _SETTI
 
 
 def _check_tiers(tiers: Any) -> None:
-    if tiers is None:
+    if isinstance(tiers, bool):
         return
     if not isinstance(tiers, Mapping) or not all(
         level in LEVELS and (tier is None or (isinstance(tier, str) and tier)) for level, tier in tiers.items()
     ):
         raise ConfigurationError(
-            f'Urgency(tiers=...) takes tiers by level, {{"interactive": "priority", "background": None}}, with the '
-            f"levels {_LEVELS}, got {tiers!r:.120}"
+            "Urgency(tiers=...) takes True, False or tiers by level, "
+            f'{{"interactive": "priority", "background": None}}, with the levels {_LEVELS}, got {tiers!r:.120}'
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from fastlane.records.ledger import Figure, Ledger, sum_of_known
+from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.metrics import SHORT_SECONDS, Measure, Metric
 from fastlane.records.section import Recorded
 from fastlane.records.urgency import LEVELS, UrgencyRecord
@@ -19,8 +19,6 @@ WAIT: Final = "fastlane.admission.wait.duration"
 WAIT_REASON: Final = "fastlane.admission.wait.reason"
 AHEAD: Final = "fastlane.admission.ahead"
 CONCURRENCY: Final = "fastlane.admission.concurrency"
-SHARERS: Final = "fastlane.single_flight.sharers"
-SHARED: Final = "fastlane.single_flight.shared"
 
 WAITS: Final = Metric(
     "fastlane.client.admission.wait.duration",
@@ -44,7 +42,6 @@ class UrgencySection(UrgencyRecord):
 
     metrics = (WAITS, TIERS, FULL_TIERS)
     figures = {  # noqa: RUF012 - never changed
-        "shared_tokens": Figure("{token}", "reported", "tokens of answers that identical calls shared"),
         "tier_asked": Figure("", "measured"),
         "tier_downgraded": Figure("", "reported"),
         "queue_s": Figure("s", "measured", "time in fastlane's own queue", is_spent=True),
@@ -52,7 +49,7 @@ class UrgencySection(UrgencyRecord):
     groups = LEVELS
 
     def attributes(self) -> dict[str, Any]:
-        """The level, the tiers, the wait and the sharing."""
+        """The level, the tiers and the wait."""
         found: dict[str, Any] = {URGENCY: self.urgency}
         if self.asked_tier is not None:
             found[TIER_ASKED] = self.asked_tier
@@ -62,10 +59,6 @@ class UrgencySection(UrgencyRecord):
             found[TIER_SERVED] = self.served_tier
         if self.full_tiers:
             found[TIERS_FULL] = self.full_tiers
-        if self.shared_with is not None:
-            found[SHARED] = True
-        if self.sharers:
-            found[SHARERS] = self.sharers
         admission = self.admission
         if admission is not None:
             found[WAIT] = admission.waited_s
@@ -95,11 +88,9 @@ class UrgencySection(UrgencyRecord):
             yield Measure(TIERS, 1, labels)
 
     def savings(self, record: Recorded) -> dict[str, Any]:
-        """The wait, the tiers, and the tokens of a shared answer."""
-        usage = record.usage
+        """The wait and the tiers."""
         is_known = self.asked_tier is not None and self.served_tier is not None
         return {
-            "shared_tokens": sum_of_known((usage.input_tokens, usage.output_tokens)) if record.is_shared else None,
             "tier_asked": self.asked_tier,
             "tier": self.served_tier,
             "tier_downgraded": self.downgraded if is_known else None,

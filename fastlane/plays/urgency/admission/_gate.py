@@ -113,6 +113,14 @@ class Gate:
             # Also where nothing is given back: an interrupt may have come amid this before.
             self._send_on(now)
 
+    def settle(self, slot: Slot, tokens: int) -> None:
+        """See `Slot.settle`."""
+        if slot.spent is not None:
+            with self._lock:
+                now = self._clock()
+                self.pacer.settled(now, slot.spent, tokens)
+                self._send_on(now)
+
     def state(self) -> GateState:
         """What is going on: for reports, and for telemetry."""
         with self._lock:

@@ -96,6 +96,10 @@ class Slot:
         """The head of a response has come: it may tell of rate limits, and 429, 503 and 529 of too many at once."""
         self.gate.answered(self, status, headers)
 
+    def settle(self, tokens: int) -> None:
+        """The provider has counted so many tokens, input and output."""
+        self.gate.settle(self, tokens)
+
     def release(self, *, tokens: int | None = 0, failed: bool = True) -> None:
         """Give the slot back, or leave the queue. Calling it again does nothing.
 

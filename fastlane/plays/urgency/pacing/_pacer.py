@@ -200,14 +200,12 @@ class Pacer:
 
     def settled(self, now_ns: int, spent: Spent, tokens: int | None) -> None:
         """A call is over; `tokens` is what the provider counted, None where nobody knows."""
-        if spent.is_settled:
-            return
-        spent.is_settled = True
         now_s = now_ns / _NS
         if not spent.is_answered and spent.number == self._number and now_s < self._asked_until_s:
             self._rest_until_s = now_s  # the probe ended without a response
-        if tokens is None or tokens < 0:
+        if spent.is_settled or tokens is None or tokens < 0:
             return
+        spent.is_settled = True
         unused = spent.counted - tokens
         spent.counted = tokens
         stated = self._stated.get("tokens")

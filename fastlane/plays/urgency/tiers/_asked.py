@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import openai
 import orjson
 
-from fastlane.compat.call_options import changed_options
 from fastlane.errors import FastlaneError
-from fastlane.protocol.fields import field, safe_name
+from fastlane.protocol.fields import safe_name
 
 from ._choice import is_downgrade
 
 if TYPE_CHECKING:
+    from fastlane.engine.call import Call
+
     from ._plan import TierPlan
 
 # Not for this key: the plan that it belongs to has not got the tier.
@@ -37,7 +37,7 @@ class TierUnavailableError(FastlaneError):
 class AskedTier:
     """Asks for the tier that was planned, and for the next one where that is full: once, and at once."""
 
-    __slots__ = ("_plan", "_told", "asked", "full")
+    __slots__ = ("_plan", "_told", "asked", "full", "is_denied")
 
     def __init__(self, plan: TierPlan) -> None:
         self._plan = plan
@@ -46,36 +46,39 @@ class AskedTier:
         """What the next attempt asks for."""
         self.full: tuple[str, ...] = ()
         """Tiers that had no capacity."""
+        self.is_denied = False
+        """Whether the tier is none for this key."""
 
     @property
-    def added(self) -> str | None:
-        """The tier that was added to the call; None where it is the caller's own, or none."""
-        return self._plan.added
+    def is_left(self) -> bool:
+        """Whether the call goes on at another tier than the one that was planned."""
+        return bool(self.full) or self.is_denied
 
-    def prepared(self, client: Any, options: Any) -> Any:
-        """The options of the next attempts: at the tier that is asked for now, waiting as long as that may take."""
+    @property
+    def refusal(self) -> str:
+        """The name of the tier among the fields that were refused."""
+        return self._plan.refusal
+
+    def at_next(self, call: Call) -> Call:
+        """Return the call at the tier that follows."""
         plan = self._plan
-        changes: dict[str, Any] = {}
-        body = options.json_data
-        if self.asked != plan.asked and isinstance(body, Mapping) and body.get(plan.field) == plan.added:
-            changes["json_data"] = self._body(body)
-        elif plan.timeout_s is not None and self.asked == plan.asked:
-            given, usual = options.timeout, openai.DEFAULT_TIMEOUT
-            if isinstance(given, openai.NotGiven) and client.timeout == usual and plan.timeout_s > (usual.read or 0):
-                changes["timeout"] = openai.Timeout(plan.timeout_s, connect=usual.connect)
-        return changed_options(options, changes) if changes else options
-
-    def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        field = self._plan.field
-        changed = {name: value for name, value in body.items() if name != field}
+        said = f"asked for {self.asked!r}" if self.asked is not None else "asked for none"
+        why = "has no capacity" if self.full else "is refused to this key"
+        body = {name: value for name, value in call.body.items() if name != plan.field}
         if self.asked is not None:
-            changed[field] = self.asked
-        return changed
+            body[plan.field] = self.asked
+        changed = f"{said}, because the tier {plan.added!r} {why}"
+        return call.replaced(body=body, changes=(*call.changes, changed))
 
-    def may_be_full(self, status: int) -> bool:
+    def took_back(self, fields: tuple[str, ...]) -> None:
+        """Take note that the call went on without these fields."""
+        if self._plan.added is not None and self._plan.field in fields:
+            self.asked = None
+
+    def may_be_full(self, status: int, options: Any) -> bool:
         """Whether an answer with this status may say that the tier is full, so that its body has to be looked at."""
-        plan = self._plan
-        if plan.added is None or self.asked != plan.added:
+        plan, body = self._plan, options.json_data
+        if plan.added is None or not isinstance(body, Mapping) or body.get(plan.field) != plan.added or self.is_left:
             return False
         return (plan.falls and status == plan.full_status) or status in _DENIED
 
@@ -85,6 +88,7 @@ class AskedTier:
         if status in _DENIED:
             if not _names(response.content, plan.field, plan.added):
                 return
+            self.is_denied, self.asked = True, None
         elif plan.full_codes and not _says(response.content, plan.full_codes):
             return
         else:
@@ -92,38 +96,12 @@ class AskedTier:
             self.full, self.asked = (*self.full, self.asked), plan.following
         raise TierUnavailableError(retries_taken)
 
-    def fallen(self, client: Any, observation: Any, options: Any, unavailable: TierUnavailableError) -> Any:
-        """The options of the call at its next tier: as many retries are left as there were."""
-        observation.next_kind = "plain"
-        said = f"asked for {self.asked!r}" if self.asked is not None else "asked for none"
-        why = "has no capacity" if self.full else "is refused to this key"
-        observation.changes = (*observation.changes, f"{said}, because the tier {self._plan.added!r} {why}")
-        most = options.max_retries if isinstance(options.max_retries, int) else client.max_retries
-        changes = {"json_data": self._body(options.json_data), "max_retries": max(0, most - unavailable.retries_taken)}
-        plan = self._plan
-        if plan.timeout_s is not None and options.timeout == openai.Timeout(
-            plan.timeout_s, connect=openai.DEFAULT_TIMEOUT.connect
-        ):
-            changes["timeout"] = openai.NOT_GIVEN
-        return changed_options(options, changes)
-
     # What served
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """The head of an answer has come."""
         if self._plan.answer_header is not None and status < 300:
             self._told = safe_name(headers.get(self._plan.answer_header))
-
-    def in_answer(self, answer: Any) -> str | None:
-        """The tier that a whole answer or an event of a stream names, in the place that facts say."""
-        for name in self._plan.answer_path:
-            answer = None if answer is None else field(answer, name)
-        return answer if isinstance(answer, str) else None
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether answers name it elsewhere than in the usual field."""
-        return bool(self._plan.answer_path)
 
     def served(self, by_body: str | None) -> str | None:
         """The tier that served the call; None where nobody says."""

@@ -9,7 +9,7 @@ from fastlane.engine.call import Call
 from fastlane.providers.output_facts import for_model
 from fastlane.records.urgency import Level
 
-from ._plan import TierPlan, UrgencyPlan
+from ._plan import TierPlan
 
 if TYPE_CHECKING:
     from fastlane.providers._schema import Tiers
@@ -40,15 +40,15 @@ def tier_plan(call: Call, level: Level, wanted: Mapping[str, str | None] | None)
     return _plan(tiers, field, asked, asked)
 
 
-def asking(call: Call, plan: UrgencyPlan) -> Call:
-    """The call with its plan, and with the tier in its body that the plan adds."""
-    tier = plan.tier
-    if tier is None or tier.added is None:
-        return call.with_data(plan)
-    return call.with_data(plan).replaced(
-        body={**call.body, tier.field: tier.added},
-        changes=(*call.changes, f"Urgency asked for the tier {tier.added!r}"),
-        optional=(*call.optional, tier.field),
+def asking(call: Call, plan: TierPlan) -> Call:
+    """Return the call with the tier in its body that the plan adds, and with the time that an answer may take there."""
+    if plan.added is None:
+        return call if plan.timeout_s is None else call.replaced(timeout_s=plan.timeout_s)
+    return call.replaced(
+        body={**call.body, plan.field: plan.added},
+        changes=(*call.changes, f"Urgency asked for the tier {plan.added!r}"),
+        optional=(*call.optional, plan.refusal),
+        timeout_s=plan.timeout_s,
     )
 
 

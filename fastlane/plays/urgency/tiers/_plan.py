@@ -1,15 +1,8 @@
-"""What is planned for one call by how urgent it is: its place, its tier, and what becomes of it where that is full."""
+"""The tier that a call asks for, and where it goes when that is full."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from fastlane.records.urgency import Level
-
-if TYPE_CHECKING:
-    from ._memory import Memory
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +36,3 @@ class TierPlan:
     def refusal(self) -> str:
         """The name of the added tier among the fields that were refused."""
         return f"{self.field}={self.added}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrgencyPlan:
-    """The plan of one call."""
-
-    urgency: Level
-    admission: Any
-    """`AdmissionSettings`; None where no limit is kept to."""
-    max_wait_s: float | None
-    """Seconds that the call may wait for its place; None: as long as it may take."""
-    tier: TierPlan | None = None
-    """None where nothing is known of the provider's tiers."""
-    single_flight: bool = False
-    on_downgrade: Callable[[Any], Any] | None = field(default=None, repr=False)
-    memory: Memory | None = field(default=None, repr=False)
-    """What the play has learned of sizes, shared by its clients."""

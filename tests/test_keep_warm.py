@@ -1,4 +1,4 @@
-"""A prompt is kept in the cache as planned: through silences, not beyond what pays, and only while the block runs."""
+"""A prompt is kept in the cache through silences, as often as was allowed, and only while the block runs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,11 @@ from fastlane import user_action
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
-from fastlane.plays.prompt_cache.prefixes._keep_alive import KeepAlivePlan
 
 # Over 1,024 tokens, from where on the embedded provider remembers prompts.
 SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}
 QUESTION: Any = {"role": "user", "content": "When do we leave?"}
 HANG_S = 30.0
-
-
-def planned(*, worth: bool = True, every_s: float = 0.05, most_requests: int | None = None) -> KeepAlivePlan:
-    return KeepAlivePlan(
-        worth=worth, every_s=every_s, most_requests=most_requests, cost_per_hour=0, saves_per_hour=1, reason="."
-    )
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -64,7 +57,7 @@ def client(provider: Emulator, arguments: dict[str, Any]) -> Client:
 
 
 def test_in_a_silence_the_prompt_is_read_again_and_again(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
         wait_until(lambda: keeper.requests > 3)
 
     assert keeper.error is None
@@ -74,7 +67,7 @@ def test_in_a_silence_the_prompt_is_read_again_and_again(client: Client) -> None
 
 
 def test_after_the_block_nothing_more_is_sent(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
         wait_until(lambda: keeper.requests > 0)
     # The last one may be under way when the block ends.
     wait_until(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
@@ -84,8 +77,8 @@ def test_after_the_block_nothing_more_is_sent(client: Client) -> None:
     assert keeper.requests == sent
 
 
-def test_after_as_many_requests_as_pay_it_is_let_go_until_the_next_call(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], planned(most_requests=2), model="m") as keeper:
+def test_after_max_requests_it_waits_for_the_next_call(client: Client) -> None:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=2, model="m") as keeper:
         wait_until(lambda: keeper.requests == 2)
         client.wait_until_looked_at()
         assert keeper.requests == 2
@@ -96,7 +89,7 @@ def test_after_as_many_requests_as_pay_it_is_let_go_until_the_next_call(client: 
 
 
 def test_a_call_with_another_model_does_not_use_the_prompt(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
         wait_until(lambda: keeper.requests == 1)
         client.chat.completions.create(model="other", messages=[SYSTEM, QUESTION])
         client.wait_until_looked_at()
@@ -104,24 +97,16 @@ def test_a_call_with_another_model_does_not_use_the_prompt(client: Client) -> No
 
 
 def test_a_call_that_begins_otherwise_does_not_use_the_prompt(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
         wait_until(lambda: keeper.requests == 1 and bool(keeper._families))
         client.chat.completions.create(model="m", messages=[{"role": "system", "content": "Be brief."}, QUESTION])
         client.wait_until_looked_at()
         assert keeper.requests == 1
 
 
-def test_what_is_not_worth_it_is_not_done(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
-        assert keeper._planned is None, "a request was planned"
-
-    assert keeper.requests == 0
-    assert client.calls == ()
-
-
 def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: Client, provider: Emulator) -> None:
     provider.set_faults("status=401")
-    with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
         wait_until(lambda: keeper.error is not None)
         client.wait_until_looked_at()
         assert (keeper.requests, keeper.error) == (1, "AuthenticationError")
@@ -132,7 +117,7 @@ def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: Clien
 
 def test_a_client_that_was_closed_is_no_error_of_the_application(client: Client) -> None:
     client.close()
-    with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
+    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
         wait_until(lambda: keeper.error is not None)
 
 
@@ -141,7 +126,10 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
 
     async def kept() -> tuple[AsyncKeepWarm, list[int | None], int]:
         async with fastlane.AsyncOpenAI(**arguments) as client:
-            async with user_action("answer") as action, AsyncKeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+            async with (
+                user_action("answer") as action,
+                AsyncKeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper,
+            ):
                 await until(lambda: keeper.requests > 3)
             return keeper, [record.usage.cached_tokens for record in client.calls], action.call_count
 
@@ -155,7 +143,7 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
 def test_an_asynchronous_request_that_fails_raises_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
     async def kept() -> str | None:
         async with fastlane.AsyncOpenAI(**arguments, max_retries=0) as client:
-            async with AsyncKeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+            async with AsyncKeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
                 await until(lambda: keeper.error is not None)
             return keeper.error
 
@@ -166,21 +154,15 @@ def test_an_asynchronous_request_that_fails_raises_nothing(provider: Emulator, a
         provider.set_faults()
 
 
-def test_what_is_not_worth_it_is_not_done_by_a_task_either(arguments: dict[str, Any]) -> None:
-    async def kept() -> int:
-        async with fastlane.AsyncOpenAI(**arguments) as client:
-            async with AsyncKeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
-                assert keeper._tasks is None, "its task was started"
-            return keeper.requests
-
-    assert asyncio.run(kept()) == 0
-
-
 def test_what_cannot_work_is_said_at_once(client: Client) -> None:
-    with pytest.raises(ConfigurationError, match=r"what plan_keep_alive\(\) returns, got int"):
-        KeepWarm(client, [SYSTEM], 270, model="m")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"needs every_s=\.\.\., in seconds"):
+        KeepWarm(client, [SYSTEM], model="m")
+    with pytest.raises(ConfigurationError, match=r"every_s=\.\.\.\) takes seconds above 0, got 0"):
+        KeepWarm(client, [SYSTEM], model="m", every_s=0)
+    with pytest.raises(ConfigurationError, match=r"max_requests=\.\.\.\) takes a whole number from 1, got 0"):
+        KeepWarm(client, [SYSTEM], model="m", every_s=9, max_requests=0)
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
-        KeepWarm(client, [QUESTION], planned(), model="m")
+        KeepWarm(client, [QUESTION], every_s=0.05, model="m")
 
 
 def test_with_the_kill_switch_nothing_is_sent(
@@ -191,12 +173,12 @@ def test_with_the_kill_switch_nothing_is_sent(
 
     async def kept() -> int:
         async with fastlane.AsyncOpenAI(**arguments) as client:
-            async with client.prompt_cache.keep_warm([SYSTEM], planned(every_s=0.001), model="m") as keeper:
+            async with client.prompt_cache.keep_warm([SYSTEM], every_s=0.001, model="m") as keeper:
                 assert keeper._tasks is None, "its task was started"
             return keeper.requests
 
     with fastlane.OpenAI(**arguments) as client:
-        with client.prompt_cache.keep_warm([SYSTEM], planned(every_s=0.001), model="m") as keeper:
+        with client.prompt_cache.keep_warm([SYSTEM], every_s=0.001, model="m") as keeper:
             assert keeper._planned is None, "a request was planned"
         assert keeper.requests == 0
     assert asyncio.run(kept()) == 0
@@ -205,8 +187,6 @@ def test_with_the_kill_switch_nothing_is_sent(
 
 @pytest.mark.parametrize("kind", [KeepWarm, AsyncKeepWarm])
 def test_it_says_what_it_does_and_nothing_of_the_prompt(client: Client, kind: Any) -> None:
-    keeper = kind(client, [SYSTEM], planned(most_requests=2), model="m", user="a passenger")
+    keeper = kind(client, [SYSTEM], every_s=0.05, max_requests=2, model="m", user="a passenger")
 
-    assert repr(keeper) == (
-        f"{kind.__name__}(model='m', worth=True, every_s=0.05, most_requests=2, requests=0, error=None)"
-    )
+    assert repr(keeper) == (f"{kind.__name__}(model='m', every_s=0.05, max_requests=2, requests=0, error=None)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,6 +63,16 @@ def members_of(source: Any) -> Mapping[str, Any]:
 def string(value: Any) -> str | None:
     """Return a text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
+
+
+def strings_in(source: Any, names: Sequence[str]) -> list[str | None]:
+    """Return several fields of an object as `field` and `string` give one."""
+    found: list[str | None] = []
+    known = source.__dict__ if isinstance(source, BaseModel) else {}
+    for name in names:
+        value = known[name] if name in known else field(source, name)
+        found.append(value if isinstance(value, str) and value else None)
+    return found
 
 
 def position_of(value: Any) -> int:

@@ -8,8 +8,8 @@ from openai.types.responses import Response, ResponseCompletedEvent
 from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
 
 import fastlane
-from fastlane.plays.prompt_cache.prefixes import provider_reason
 from fastlane.plays.prompt_cache.prefixes._diagnostics import meaning
+from fastlane.protocol.cache_reasons import cache_miss_reason
 from fastlane.records.prompt import DriftKind
 
 REASONS = get_args(PromptCacheDiagnosticsCacheMiss.model_fields["reason"].annotation)
@@ -30,7 +30,7 @@ def missed(reason: str) -> dict[str, Any]:
 def test_every_reason_that_openai_knows_is_read_and_understood(reason: str) -> None:
     answer = Response.model_validate(response(missed(reason)))
 
-    assert provider_reason(answer) == reason
+    assert cache_miss_reason(answer) == reason
     said = meaning(reason)
     assert said is not None
     assert said.kind in get_args(DriftKind)
@@ -42,9 +42,9 @@ def test_a_reason_is_read_from_a_mapping_and_from_what_a_stream_ends_with() -> N
         {"type": "response.completed", "sequence_number": 3, "response": plain}
     )
 
-    assert provider_reason(plain) == "tools_changed"
-    assert provider_reason(event) == "tools_changed"
-    assert provider_reason({"type": "response.completed", "response": plain}) == "tools_changed"
+    assert cache_miss_reason(plain) == "tools_changed"
+    assert cache_miss_reason(event) == "tools_changed"
+    assert cache_miss_reason({"type": "response.completed", "response": plain}) == "tools_changed"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_reason_is_read_from_a_mapping_and_from_what_a_stream_ends_with() -> N
     ],
 )
 def test_the_other_form_of_a_reason_is_read_too(answer: Any) -> None:
-    assert provider_reason(answer) == "system_changed"
+    assert cache_miss_reason(answer) == "system_changed"
     assert meaning("system_changed") is not None
 
 
@@ -82,7 +82,7 @@ def test_the_other_form_of_a_reason_is_read_too(answer: Any) -> None:
     ],
 )
 def test_what_gives_no_reason_is_no_reason(answer: Any) -> None:
-    assert provider_reason(answer) is None
+    assert cache_miss_reason(answer) is None
 
 
 def test_an_answer_that_cannot_be_read_is_no_error() -> None:
@@ -91,11 +91,11 @@ def test_an_answer_that_cannot_be_read_is_no_error() -> None:
         def prompt_cache_diagnostics(self) -> Any:
             raise RuntimeError
 
-    assert provider_reason(Broken()) is None
+    assert cache_miss_reason(Broken()) is None
 
 
 def test_a_word_that_nobody_knows_is_passed_on_but_means_nothing() -> None:
-    assert provider_reason(response(missed("moon_phase_changed"))) == "moon_phase_changed"
+    assert cache_miss_reason(response(missed("moon_phase_changed"))) == "moon_phase_changed"
     assert meaning("moon_phase_changed") is None
     assert meaning(None) is None
 

@@ -9,14 +9,12 @@ from fastlane.plays.prompt_cache.prefixes._lines import (
     Attributes,
     Line,
     Lines,
-    Trace,
     Uses,
     attributes_of,
     chained,
     lies_elsewhere,
 )
 from fastlane.plays.prompt_cache.prefixes._outline import Outline
-from fastlane.plays.prompt_cache.prefixes._sketch import sketch
 
 HERE = Attributes("https://api.example.com:443", "/chat/completions", "large", ())
 
@@ -130,12 +128,12 @@ def test_what_is_kept_of_a_segment_lives_as_long_as_a_line_that_has_it(rows: lis
         new = line(*digests)
         if lines.ending(new.chain[-1]) is not None:
             continue
-        lines.add(new, {one: Trace(sketch("text")) for one in digests})
+        lines.add(new, dict.fromkeys(digests, b"text"))
         held = [*held, tuple(digests)][-4:]
 
     for one in range(2, 10):
         assert lines.knows(one) == any(one in digests for digests in held)
-        assert (lines.trace(one) is not None) == lines.knows(one)
+        assert (lines.text(one) is not None) == lines.knows(one)
 
 
 def test_uses_are_bounded_and_those_in_use_are_kept() -> None:

@@ -6,7 +6,7 @@ import uuid
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.prompt_cache.prefixes._volatile import find, find_glued
+from fastlane.plays.prompt_cache.volatile import find, find_glued
 
 TIMES = (
     "2025-03-03", "2025-03-03T10:04:33Z", "2025-03-03 10:04:33.123456+00:00", "Mon, 03 Mar 2025 10:04:33 GMT",

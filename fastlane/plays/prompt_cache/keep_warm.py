@@ -1,7 +1,8 @@
-"""Keep a prompt in a provider's cache through the silence between calls, as `plan_keep_alive` has planned it."""
+"""Keep a prompt in a provider's cache through the silence between calls."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,8 +13,8 @@ from fastlane._clock import now_ns
 from fastlane.engine.user_action import _current, user_action
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge import timer
+from fastlane.providers import facts_of
 
-from .prefixes._keep_alive import KeepAlivePlan
 from .prewarm import async_prewarm, is_disabled, prewarm, what_stays
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _NAME = "keep warm"
 _SECOND_NS = 1e9
+# By so much of the lifetime a request comes before its end: providers say "about", and requests take time.
+_MARGIN = 0.1
 # A client that has been closed raises RuntimeError.
 _FAILURES = (openai.OpenAIError, RuntimeError)
 
@@ -31,14 +34,36 @@ class _Keeper:
     """What the two have in common: when the next request is due, and what has come of those so far."""
 
     def __init__(
-        self, client: Any, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any
+        self,
+        client: Any,
+        prompt: Sequence[Any],
+        *,
+        model: str,
+        every_s: float | None = None,
+        max_requests: int = 12,
+        **arguments: Any,
     ) -> None:
-        if not isinstance(plan, KeepAlivePlan):
+        """Keep `prompt` with a request after each `every_s` of silence, `max_requests` times in one silence.
+
+        `every_s`: None takes nine tenths of the time that the provider is known to keep prompts for. Raises
+        ConfigurationError where that is not known, and for what cannot be kept.
+        """
+        if every_s is None:
+            lifetime = facts_of(str(client.base_url)).cache.lifetime_s
+            if lifetime is None or lifetime.value is None:
+                raise ConfigurationError(
+                    "keep_warm() needs every_s=..., in seconds: it is not known how long this provider keeps prompts"
+                )
+            every_s = lifetime.value * (1 - _MARGIN)
+        if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not 0 < every_s < math.inf:
+            raise ConfigurationError(f"keep_warm(every_s=...) takes seconds above 0, got {every_s!r:.80}")
+        if isinstance(max_requests, bool) or not isinstance(max_requests, int) or max_requests < 1:
             raise ConfigurationError(
-                f"keep_warm(plan=...) takes what plan_keep_alive() returns, got {type(plan).__name__}"
+                f"keep_warm(max_requests=...) takes a whole number from 1, got {max_requests!r:.80}"
             )
         what_stays(prompt)  # Raises here, and not where nobody sees it.
-        self.plan = plan
+        self.every_s = every_s
+        self.max_requests = max_requests
         self.requests = 0
         """Requests that were sent to keep the prompt, those that failed included."""
         self.error: str | None = None
@@ -55,17 +80,12 @@ class _Keeper:
         # Of the arguments only what cannot be text of a prompt.
         said = {
             "model": self._arguments["model"],
-            "worth": self.plan.worth,
-            "every_s": self.plan.every_s,
-            "most_requests": self.plan.most_requests,
+            "every_s": self.every_s,
+            "max_requests": self.max_requests,
             "requests": self.requests,
             "error": self.error,
         }
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in said.items())})"
-
-    def _may_send(self) -> bool:
-        """Whether there is anything to do: the plan is worth it, and FASTLANE_DISABLED does not forbid it."""
-        return self.plan.worth and not is_disabled(self._client)
 
     def _due_in_s(self) -> float | None:
         """Seconds until the next request; None while there is nothing to keep."""
@@ -75,7 +95,9 @@ class _Keeper:
             self._used_ns, self._sent, self.error = latest, 0, None
         if self.error is not None:  # What the next call finds, it finds.
             return None
-        return self.plan.next_in_s((now_ns() - self._used_ns) / _SECOND_NS, self._sent)
+        if self._sent >= self.max_requests:
+            return None
+        return max(0.0, self.every_s - (now_ns() - self._used_ns) / _SECOND_NS)
 
     def _is_use(self, record: CallRecord) -> bool:
         """Whether a call of the application's has used the prompt; one of another family has not."""
@@ -99,9 +121,8 @@ class _Keeper:
 class KeepWarm(_Keeper):
     """Keeps a prompt in the cache, from other threads, for as long as the block runs.
 
-    `with KeepWarm(client, prompt, plan, model=...):` sends what `client.prompt_cache.prewarm(prompt, ...)` sends after
-    each `plan.every_s` of silence, `plan.most_requests` times at most, and nothing where the plan is not worth it or
-    FASTLANE_DISABLED is set.
+    `with KeepWarm(client, prompt, model=...):` sends what `client.prompt_cache.prewarm(prompt, ...)` sends after each
+    `every_s` of silence, `max_requests` times in one silence, and nothing where FASTLANE_DISABLED is set.
     Calls of the client with this model that begin like the prompt end the silence. A request that fails is not repeated
     before the next call, and raises nothing: see `error`. One that is under way when the block ends is not waited for.
     """
@@ -111,7 +132,7 @@ class KeepWarm(_Keeper):
 
     def __enter__(self) -> Self:
         self._over = False
-        if self._may_send():
+        if not is_disabled(self._client):
             self._planned = timer.call_later(0.0, self._run, in_thread=True)
         return self
 
@@ -127,7 +148,7 @@ class KeepWarm(_Keeper):
         while not self._over:
             due_in_s = self._due_in_s()
             if due_in_s is None or due_in_s > 0:
-                wait_s = self.plan.every_s if due_in_s is None else due_in_s
+                wait_s = self.every_s if due_in_s is None else due_in_s
                 self._planned = timer.call_later(wait_s, self._run, in_thread=True)
                 return
             began_ns = self._begin()
@@ -146,7 +167,7 @@ class AsyncKeepWarm(_Keeper):
     _tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        if self._may_send():
+        if not is_disabled(self._client):
             import anyio
 
             self._tasks = anyio.create_task_group()
@@ -170,7 +191,7 @@ class AsyncKeepWarm(_Keeper):
         while True:
             due_in_s = self._due_in_s()
             if due_in_s is None or due_in_s > 0:
-                await anyio.sleep(self.plan.every_s if due_in_s is None else due_in_s)
+                await anyio.sleep(self.every_s if due_in_s is None else due_in_s)
                 continue
             began_ns = self._begin()
             failure: Exception | None = None

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import orjson
 
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
+from fastlane.engine.session import CallOutcome, Session
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import CHAT, GENERATING, RESPONSES
+from fastlane.records.usage import Usage
 
 from .section import PromptCacheSection
 
 if TYPE_CHECKING:
+    from fastlane.records.prompt import PromptCacheRecord
+
     from .prefixes import CacheRules
     from .prefixes._account import PromptMemory
+    from .prefixes._ledger import Sighting
     from .prefixes._outline import Outline
 
 # Endpoints whose prompts have parts. The third takes one text, and no key.
@@ -52,8 +57,10 @@ class PromptCache(Play):
     """Whether to send a cache key where the provider takes one; a text: this key, for all calls of the client."""
     order_tools: bool = False
     """Whether to write tools in the order of their names, and each with its keys in order."""
-    explain: Literal["hashes", "text"] = "hashes"
-    """"text": keep the text of prompts in memory, so that a drift can quote what it was before and after."""
+    kept_bytes: int = 8 * 1024 * 1024
+    """Bytes of sent prompts to keep in memory, so that a drift can be explained; 0: keep no text."""
+    quote: bool = False
+    """Whether the record of a drift quotes the text before and after it. The record then holds text of the prompt."""
     retention: str | None = None
     """How long the provider is asked to keep prefixes, in its own words ("30m"), where it takes that."""
     breakpoints: bool = False
@@ -68,13 +75,15 @@ class PromptCache(Play):
     def __post_init__(self) -> None:
         if not isinstance(self.key, bool | str) or self.key == "":
             raise ConfigurationError(f"PromptCache(key=...) takes True, False or a text, got {self.key!r:.80}")
-        for name in ("order_tools", "breakpoints"):
+        for name in ("order_tools", "breakpoints", "quote"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(
                     f"PromptCache({name}=...) takes True or False, got {getattr(self, name)!r:.80}"
                 )
-        if self.explain not in ("hashes", "text"):
-            raise ConfigurationError(f'PromptCache(explain=...) takes "hashes" or "text", got {self.explain!r:.80}')
+        if not isinstance(self.kept_bytes, int) or isinstance(self.kept_bytes, bool) or self.kept_bytes < 0:
+            raise ConfigurationError(
+                f"PromptCache(kept_bytes=...) takes a whole number from 0, got {self.kept_bytes!r:.80}"
+            )
         if self.retention is not None and (not isinstance(self.retention, str) or not self.retention):
             raise ConfigurationError(
                 f'PromptCache(retention=...) takes a time in the provider\'s words ("30m"), got {self.retention!r:.80}'
@@ -92,14 +101,15 @@ class PromptCache(Play):
         # With the client and not with `import fastlane`.
         from .prefixes._account import PromptMemory
 
-        memory = PromptMemory(explain_text=self.explain == "text", replicas=self.replicas)
+        memory = PromptMemory(quotes=self.quote, kept_bytes=self.kept_bytes, replicas=self.replicas)
         object.__setattr__(self, "memory", memory)
 
-    def plan(self, call: Call) -> Call:
-        """Put the prompt in order where the caller declared one, add the key, and note what is to be expected."""
-        if call.endpoint not in GENERATING:
-            return call
-        from .prefixes._account import PromptAccount
+    def open(self, call: Call) -> Session | None:
+        """Begin the play's part in a call."""
+        return _PromptCacheSession(self) if call.endpoint in GENERATING else None
+
+    def sight(self, call: Call) -> tuple[Call, Sighting, str | None]:
+        """Return the call with its prompt in order and its key, what is to be expected, and the key's field."""
         from .prefixes._outline import outline
 
         rules = _rules_of(call.facts)
@@ -123,10 +133,9 @@ class PromptCache(Play):
             volatile=0 if call.placements is None else _volatile_at_the_end(call.placements),
             outlined=outlined,
         )
-        account = PromptAccount(sighting, name)
-        call = call.replaced(body=body, changes=changes, optional=optional).with_data(account)
+        call = call.replaced(body=body, changes=changes, optional=optional)
         # Marks are no part of what the model reads: what was seen of the prompt is as it was without them.
-        return call if self.retention is None and not self.breakpoints else self._marked(call)
+        return call if self.retention is None and not self.breakpoints else self._marked(call), sighting, name
 
     def _ordered(self, call: Call) -> Call:
         """The call laid out as its caller declared."""
@@ -177,6 +186,35 @@ class PromptCache(Play):
         counted = f"{call.origin} {key}"
         shard = memory.governor.shard(counted, session, call.issued_ns, limit_per_minute=limit)
         return name, shard.key[len(call.origin) + 1 :], shard.shards
+
+
+class _PromptCacheSession(Session):
+    """One call's prompt at one upstream."""
+
+    __slots__ = ("_key_field", "_play", "_sighting")
+
+    def __init__(self, play: PromptCache) -> None:
+        self._play = play
+        self._sighting: Sighting | None = None
+        self._key_field: str | None = None
+
+    def plan(self, call: Call) -> Call:
+        call, self._sighting, self._key_field = self._play.sight(call)
+        return call
+
+    def close(self, outcome: CallOutcome) -> PromptCacheRecord | None:
+        sighting, self._sighting = self._sighting, None
+        if sighting is None:
+            return None
+        if self._key_field in outcome.refused:
+            sighting.sent_without_key()
+        status = outcome.status_code
+        return sighting.settle(
+            Usage() if outcome.usage.estimated else outcome.usage,
+            answered=status is not None and status < 300,
+            now_ns=outcome.ended_ns,
+            provider_reason=outcome.cache_reason,
+        )
 
 
 def _arranged(call: Call, name: str) -> Call:

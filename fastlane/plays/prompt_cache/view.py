@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .keep_warm import AsyncKeepWarm, KeepWarm
     from .prefixes import PromptCacheReport
     from .prefixes._account import PromptMemory
-    from .prefixes._keep_alive import KeepAlivePlan
     from .prewarm import Prewarmed
 
 
@@ -67,15 +66,22 @@ class PromptCacheView(_View):
 
         return prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
 
-    def keep_warm(self, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any) -> KeepWarm:
+    def keep_warm(
+        self,
+        prompt: Sequence[Any],
+        *,
+        model: str,
+        every_s: float | None = None,
+        max_requests: int = 12,
+        **arguments: Any,
+    ) -> KeepWarm:
         """Keep a prompt in the cache through the silence between calls, for as long as a `with` block runs.
 
-        As `plan_keep_alive` has planned it, and not at all where that is not worth its price or FASTLANE_DISABLED is
-        set: see `KeepWarm`.
+        Each request bills the prompt at the price of cached tokens: see `KeepWarm`.
         """
         from .keep_warm import KeepWarm
 
-        return KeepWarm(self._client, prompt, plan, model=model, **arguments)
+        return KeepWarm(self._client, prompt, model=model, every_s=every_s, max_requests=max_requests, **arguments)
 
 
 class AsyncPromptCacheView(_View):
@@ -89,8 +95,16 @@ class AsyncPromptCacheView(_View):
 
         return async_prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
 
-    def keep_warm(self, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any) -> AsyncKeepWarm:
+    def keep_warm(
+        self,
+        prompt: Sequence[Any],
+        *,
+        model: str,
+        every_s: float | None = None,
+        max_requests: int = 12,
+        **arguments: Any,
+    ) -> AsyncKeepWarm:
         """See `PromptCacheView.keep_warm`; for an `async with` block."""
         from .keep_warm import AsyncKeepWarm
 
-        return AsyncKeepWarm(self._client, prompt, plan, model=model, **arguments)
+        return AsyncKeepWarm(self._client, prompt, model=model, every_s=every_s, max_requests=max_requests, **arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ._diagnostics import provider_reason
 from ._judging import CacheRules
 from ._ledger import Ledger, Sighting
 from ._report import DriftCount, FamilyReport, Metric, PromptCacheReport
@@ -15,5 +14,4 @@ __all__ = [
     "Metric",
     "PromptCacheReport",
     "Sighting",
-    "provider_reason",
 ]

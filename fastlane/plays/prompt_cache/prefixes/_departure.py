@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from fastlane.records.prompt import DriftKind
 
-from ._difference import Difference, difference, similarity
-from ._lines import Attributes, Line, Trace
+from ..differences import similarity
+from ._difference import Difference, difference
+from ._lines import Attributes, Line
 from ._outline import Outline
 
 # Two segments of which this share is the same are one, edited.
@@ -31,7 +32,7 @@ _MOST_COMPARED = 5
 # Of these it is certain that a segment is otherwise the same.
 _SAME_BUT_FOR = frozenset({"reordered_keys", "reordered_tools", "whitespace"})
 # And of these it is not.
-_ANOTHER = frozenset({"changed_text", "changed_tool", "compacted"})
+_ANOTHER = frozenset({"changed", "changed_tool", "compacted"})
 
 
 class Seen(NamedTuple):
@@ -79,7 +80,7 @@ def departure(
     known: int,
     sharing: Iterable[tuple[Seen, int]],
     recent: Sequence[Seen],
-    trace: Callable[[int], Trace | None],
+    kept: Callable[[int], Any],
 ) -> Departure | None:
     """What broke the beginning of a prompt, of which the first `known` segments were sent before; None for nothing.
 
@@ -91,11 +92,11 @@ def departure(
     own = next((one for one in ranked if one.attributes.but_for_the_key() == kept_together), None)
     found = None
     if own is not None and _says_as_much(own.outline, new):
-        found = _broken(own, new, values, attributes, trace)
+        found = _broken(own, new, values, attributes, kept)
     elif known < new.leading:
         alike = [one for one in ranked if one.attributes.but_for_the_key() == kept_together][:_MOST_COMPARED]
         others = [one for one in recent if one.attributes.but_for_the_key() == kept_together]
-        found = _broken_beginning(_distinct(alike, others), new, values, attributes, trace)
+        found = _broken_beginning(_distinct(alike, others), new, values, attributes, kept)
     reach = sum(new.sizes[:known])
     if found is not None and found.before_size + found.lost_size <= reach:
         found = None
@@ -183,7 +184,7 @@ def _got_its_key(old: Attributes, new: Attributes) -> bool:
 
 
 def _broken(
-    one: Seen, new: Outline, values: Sequence[Any], attributes: Attributes, trace: Callable[[int], Trace | None]
+    one: Seen, new: Outline, values: Sequence[Any], attributes: Attributes, kept: Callable[[int], Any]
 ) -> Departure | None:
     """Where a prompt departs from an earlier one that has messages of it."""
     old = one.outline
@@ -197,25 +198,25 @@ def _broken(
     if leads:
         # Everything that was said is said again, or what differs is the same text edited.
         follows = telling and share >= _SIMILAR and (count > 1 or goes_on)
-        alike = False if follows else _similar(old, place, new, place, values, trace) >= _SIMILAR
+        alike = False if follows else _similar(old, place, new, place, values, kept) >= _SIMILAR
         if not (alike or follows or telling):
             return None
-        found = _difference(old, new, values, trace)
+        found = _difference(old, new, values, kept)
         # A short segment may be too short to have anything in common but for its digits.
         if found is None or not (alike or follows or found.kind in _SAME_BUT_FOR):
             return None
         related = alike or place < _first_message(new) or found.kind not in _ANOTHER
         if not related:
-            related = _similar(old, place, new, place, values, trace) >= _SIMILAR
+            related = _similar(old, place, new, place, values, kept) >= _SIMILAR
         return _departed(found, one, attributes, related=related)
     is_last = place == len(new.digests) - 1
     # What was said last is said again, among other things: however much went before it, it is this conversation. Where
     # it is not, the rest may be examples, or documents, of which each call has drawn others.
     recalled = old.digests[-1] in new.digests[place:]
     drifts = (recalled and (count > 1 or (telling and share >= _SHARED))) or (
-        (telling or goes_on) and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR
+        (telling or goes_on) and not is_last and _similar(old, place, new, place, values, kept) >= _SIMILAR
     )
-    found = _difference(old, new, values, trace) if drifts else None
+    found = _difference(old, new, values, kept) if drifts else None
     return None if found is None else _departed(found, one, attributes, related=True)
 
 
@@ -224,7 +225,7 @@ def _broken_beginning(
     new: Outline,
     values: Sequence[Any],
     attributes: Attributes,
-    trace: Callable[[int], Trace | None],
+    kept: Callable[[int], Any],
 ) -> Departure | None:
     """Where the leading segments depart from the most similar ones of another conversation."""
     best, most = None, 0.0
@@ -235,19 +236,19 @@ def _broken_beginning(
             if place >= new.leading:
                 return None  # they are the same
             continue
-        alike = _beginnings_alike(old, new, place, values, trace)
+        alike = _beginnings_alike(old, new, place, values, kept)
         if alike > most:
             best, most = one, alike
             if most >= _NEARLY:
                 break
     if best is None or most < _SIMILAR:
         return None
-    found = _difference(best.outline, new, values, trace)
+    found = _difference(best.outline, new, values, kept)
     return None if found is None else _departed(found, best, attributes, related=True)
 
 
 def _beginnings_alike(
-    old: Outline, new: Outline, place: int, values: Sequence[Any], trace: Callable[[int], Trace | None]
+    old: Outline, new: Outline, place: int, values: Sequence[Any], kept: Callable[[int], Any]
 ) -> float:
     """How much of two leading parts is the same: of the instructions where there are any, else of the tools."""
     start, old_start = _first_message(new), _first_message(old)
@@ -256,7 +257,7 @@ def _beginnings_alike(
         if first >= new.leading or old_first >= old.leading:
             first, old_first = start, old_start
         if new.digests[first] != old.digests[old_first]:
-            return _similar(old, old_first, new, first, values, trace)
+            return _similar(old, old_first, new, first, values, kept)
         if place >= start:
             return 1.0
     elif start < new.leading or old_start < old.leading:
@@ -264,7 +265,7 @@ def _beginnings_alike(
     others = set(old.digests[: old.leading])
     shared = sum(size for one, size in zip(new.digests, new.sizes[: new.leading], strict=False) if one in others)
     whole = max(sum(new.sizes[: new.leading]), sum(old.sizes[: old.leading]), 1)
-    return max(shared / whole, _similar(old, place, new, place, values, trace))
+    return max(shared / whole, _similar(old, place, new, place, values, kept))
 
 
 def _first_message(outline: Outline) -> int:
@@ -302,7 +303,7 @@ def _similar(
     new: Outline,
     place: int,
     values: Sequence[Any],
-    trace: Callable[[int], Trace | None],
+    kept: Callable[[int], Any],
 ) -> float:
     """How much of two segments is the same; 0 where it cannot be enough to matter, or one is forgotten."""
     if old_place >= len(old.digests) or place >= len(new.digests):
@@ -310,18 +311,12 @@ def _similar(
     before, after = old.sizes[old_place], new.sizes[place]
     if min(before, after) < _SIMILAR * max(before, after):
         return 0.0
-    kept = trace(old.digests[old_place])
-    return 0.0 if kept is None else similarity(kept.sketch, values[place])
+    earlier = kept(old.digests[old_place])
+    return 0.0 if earlier is None else similarity(earlier, values[place])
 
 
-def _difference(
-    old: Outline, new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]
-) -> Difference | None:
-    def sketch_of(one: int) -> Any:
-        kept = trace(one)
-        return None if kept is None else kept.sketch
-
-    return difference(old, new, values, sketch_of)
+def _difference(old: Outline, new: Outline, values: Sequence[Any], kept: Callable[[int], Any]) -> Difference | None:
+    return difference(old, new, values, kept)
 
 
 def _departed(found: Difference, one: Seen, attributes: Attributes, *, related: bool) -> Departure:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from fastlane.records.prompt import DriftKind
-
-# A reason is a word, as of today "previous_message_not_found" at most. What is longer is none: no text of a provider
-# gets into a record unbounded.
-_LONGEST = 64
-# These say that the provider did not compare, and so nothing of the prompt.
-_NOTHING = frozenset({"unavailable", "comparison_response_not_found", "previous_message_not_found", "cache_hit"})
-_NOT_PYDANTIC = object()
 
 
 class Reason(NamedTuple):
@@ -32,69 +25,19 @@ _REASONS: Mapping[str, Reason] = {
     "model_changed": Reason("changed_model", "model", ("model",)),
     "prompt_cache_key_changed": Reason("changed_parameter", "prompt_cache_key", ("prompt_cache_key",)),
     "tools_changed": Reason("changed_tool", "tools", ("tools",)),
-    "text_format_changed": Reason("changed_text", "text.format", ("text.format", "response_format")),
+    "text_format_changed": Reason("changed", "text.format", ("text.format", "response_format")),
     "reasoning_effort_changed": Reason("changed_parameter", "reasoning.effort", ("reasoning",)),
     "verbosity_changed": Reason("changed_parameter", "text.verbosity", ("text.verbosity", "verbosity")),
     "service_tier_changed": Reason("changed_parameter", "service_tier", ("service_tier",)),
     "context_compacted": Reason("compacted", None, ()),
     # It does not say how, and what is written before the messages is an input too.
-    "input_changed": Reason("changed_text", None, (*_MESSAGES, "tools", "text.format")),
+    "input_changed": Reason("changed", None, (*_MESSAGES, "tools", "text.format")),
     # Anthropic: `cache_miss_reason` of its Messages API, anthropic 2.10; it shares two words with the above.
-    "system_changed": Reason("changed_text", "system", ("messages", "instructions", "system", "input")),
-    "messages_changed": Reason("changed_text", "messages", _MESSAGES),
+    "system_changed": Reason("changed", "system", ("messages", "instructions", "system", "input")),
+    "messages_changed": Reason("changed", "messages", _MESSAGES),
 }
 
 
 def meaning(reason: str | None) -> Reason | None:
     """Return what a provider's word says in ours; None for no word, and for one that is not known."""
     return None if reason is None else _REASONS.get(reason)
-
-
-def provider_reason(answer: Any) -> str | None:
-    """Return a provider's own word for why a prompt was not read from its cache ("tools_changed").
-
-    `answer` is a whole answer, the response that a Responses stream ends with or the event that it comes in, as an
-    object or as a mapping. None where it gives no reason: it read the prompt, could not compare, or says nothing. Never
-    raises.
-    """
-    try:
-        return _reason(answer)
-    except Exception:  # noqa: BLE001 - answers are made of whatever a provider sent
-        return None
-
-
-def _reason(answer: Any) -> str | None:
-    for whole in (answer, _member(answer, "response")):
-        if whole is None:
-            continue
-        diagnostics = _member(whole, "prompt_cache_diagnostics")
-        if diagnostics is None:
-            of_others = _member(whole, "diagnostics")
-            diagnostics = _member(whole if of_others is None else of_others, "cache_miss_reason")
-        found = _word(diagnostics)
-        if found is not None:
-            return found
-    return None
-
-
-def _word(diagnostics: Any) -> str | None:
-    """The reason as a text, or in an object that has it as its reason, or else as its type."""
-    for _ in range(2):
-        if diagnostics is None or isinstance(diagnostics, str):
-            break
-        inner = _member(diagnostics, "reason")
-        diagnostics = _member(diagnostics, "type") if inner is None else inner
-    if not isinstance(diagnostics, str) or not 0 < len(diagnostics) <= _LONGEST or not diagnostics.isidentifier():
-        return None
-    return None if diagnostics in _NOTHING or diagnostics == "cache_miss" else diagnostics
-
-
-def _member(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(name)
-    # A pydantic object takes three microseconds to say that it has no such attribute, and every answer is asked.
-    further: Any = getattr(value, "__pydantic_extra__", _NOT_PYDANTIC)
-    if further is _NOT_PYDANTIC:
-        return getattr(value, name, None)
-    found = value.__dict__.get(name)
-    return further.get(name) if found is None and further else found

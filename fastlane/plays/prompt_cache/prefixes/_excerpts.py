@@ -1,4 +1,4 @@
-"""The texts around a difference, for `PromptCache(explain="text")` alone: elsewhere no text is kept."""
+"""The texts around a difference, for `PromptCache(quote=True)`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
+from ..differences import written
 
 if TYPE_CHECKING:
     from ._departure import Departure
-    from ._lines import Trace
     from ._outline import Outline
 
 _BEFORE = 40
@@ -18,16 +17,8 @@ _AFTER = 120
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
-def written(value: Any) -> str:
-    """A segment's text as JSON, to be shown later; "" for what is no JSON."""
-    try:
-        return orjson.dumps(value).decode()
-    except (TypeError, ValueError, RecursionError):
-        return ""
-
-
 def excerpts(
-    departed: Departure, new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]
+    departed: Departure, new: Outline, values: Sequence[Any], earlier: Callable[[int], Any]
 ) -> tuple[str | None, str | None]:
     """The text around a difference in the earlier prompt and in this one; None for what is not there."""
     place = departed.place
@@ -38,9 +29,9 @@ def excerpts(
     was, now = old.path(place), new.path(place)
     # Where a tool is new or gone, something else stands at its place in the other prompt.
     if place < len(old.digests) and departed.path.startswith(was):
-        kept = trace(old.digests[place])
-        if kept is not None and kept.text:
-            before = _around(orjson.loads(kept.text), departed.path.removeprefix(was), departed.character)
+        kept = earlier(old.digests[place])
+        if kept is not None:
+            before = _around(kept, departed.path.removeprefix(was), departed.character)
     if place < len(values) and departed.path.startswith(now):
         after = _around(values[place], departed.path.removeprefix(now), departed.character)
     return before, after

@@ -6,29 +6,28 @@ from collections.abc import Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from fastlane._fork import new_lock, starts_over
 from fastlane.knowledge.token_ratios import TokenRatios
 from fastlane.records.prompt import PromptCacheRecord
 
 from ..section import PromptCacheSection
 from ._departure import Departure, Seen, departure, seen
-from ._excerpts import excerpts, written
+from ._excerpts import excerpts
 from ._families import Families
 from ._judging import CacheRules, Prospect, Scale, judge
-from ._lines import KEY, Attributes, Line, Lines, Trace, Uses, attributes_of, chained, lies_elsewhere
+from ._lines import KEY, Attributes, Line, Lines, Uses, attributes_of, chained, lies_elsewhere
 from ._outline import Outline, outline
-from ._sketch import sketch
 
 if TYPE_CHECKING:
     from fastlane.records.usage import Usage
 
     from ._report import PromptCacheReport
 
-# All together 25 MB at the very most, where conversations of messages of 500 characters were measured; a sketch takes a
-# quarter of a text's size, or less.
 _MOST_LINES = 1_000
 _MOST_SEGMENTS = 24_000
-_MOST_CHARACTERS = 30_000_000
+_KEPT_BYTES = 8 * 1024 * 1024
 _MOST_USES = 24_000
 # Where nothing was counted yet: the rule of thumb of
 # https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them (a token is about 4 characters).
@@ -57,7 +56,7 @@ class Sighting:
         family: str,
         base: Seen | None,
         prospect: Prospect,
-        traces: dict[int, Trace],
+        traces: dict[int, bytes],
         rules: CacheRules,
         key: str | None,
         shards: int,
@@ -122,27 +121,30 @@ class Sighting:
 
 
 class Ledger:
-    """What was sent of late, by hashes alone: thread-safe, bounded, and with no clock of its own.
+    """What was sent of late: thread-safe, bounded, and with no clock of its own.
 
-    Beyond `most_lines` conversations, `most_segments` messages and tools in them, or `most_characters` of the text of
-    these, the conversations that were not used for longest are forgotten. With `explain_text` the texts themselves are
-    kept too, in memory, and a drift shows them.
+    Beyond `most_lines` conversations, `most_segments` messages and tools in them, or `kept_bytes` of JSON (8 MiB), the
+    conversations that were not used for longest are forgotten. With 0 `kept_bytes` no text is kept: of what broke a
+    prompt only the place of the message or tool is known. With `quotes` a drift shows the texts around a difference.
     """
 
     def __init__(
         self,
         *,
-        explain_text: bool = False,
+        quotes: bool = False,
+        kept_bytes: int = _KEPT_BYTES,
         most_lines: int = _MOST_LINES,
         most_segments: int = _MOST_SEGMENTS,
-        most_characters: int = _MOST_CHARACTERS,
     ) -> None:
-        self.explains_text = explain_text
-        """Whether texts are kept."""
+        self.quotes = quotes
+        """Whether a drift quotes the texts around a difference."""
+        self.kept_bytes = kept_bytes
         # Held for microseconds: digests, sketches and differences are made outside.
         self._lock = new_lock()
         starts_over(self)
-        self._lines = Lines(most_lines=most_lines, most_segments=most_segments, most_characters=most_characters)
+        self._lines = Lines(
+            most_lines=most_lines, most_segments=most_segments, most_characters=kept_bytes or _KEPT_BYTES
+        )
         self._uses = Uses(_MOST_USES)
         self._families = Families()
         # What a count can be at all: images are many tokens of few characters.
@@ -200,14 +202,14 @@ class Ledger:
             # What has expired is not lost by a difference.
             candidates = [pair for pair in candidates if not rules.outlived(pair[0].used_ns, now_ns)]
             recent = [one for one in recent if not rules.outlived(one.used_ns, now_ns)]
-            departed = departure(new, values, attributes, known, candidates, recent, self._lines.trace)
+            departed = departure(new, values, attributes, known, candidates, recent, self._kept)
             if departed is not None and departed.related:
                 family = departed.seen.family
         known_size = sum(new.sizes[:known])
         fresh_size = known_size if fresh == known else sum(new.sizes[:fresh])
         before = after = None
-        if departed is not None and self.explains_text:
-            before, after = excerpts(departed, new, values, self._lines.trace)
+        if departed is not None and self.quotes:
+            before, after = excerpts(departed, new, values, self._kept)
         return Sighting(
             ledger=self,
             attributes=attributes,
@@ -282,13 +284,20 @@ class Ledger:
                     break
         return found
 
-    def _traces(self, new: Outline, values: list[Any], start: int) -> dict[int, Trace]:
-        """What is to be kept of segments that are not known yet."""
+    def _kept(self, one: int) -> Any:
+        """The value of a segment of an earlier prompt; None where it is not kept."""
+        text = self._lines.text(one)
+        return None if text is None else orjson.loads(text)
+
+    def _traces(self, new: Outline, values: list[Any], start: int) -> dict[int, bytes]:
+        """The segments that are not known yet, as JSON."""
+        if not self.kept_bytes:
+            return {}
         lines = self._lines
         return {
-            one: Trace(sketch(value), written(value) if self.explains_text else None)
+            one: text
             for one, value in zip(new.digests[start:], values[start:], strict=True)
-            if not lines.knows(one)
+            if not lines.knows(one) and (text := _json(value)) is not None
         }
 
     def _settled(
@@ -384,6 +393,13 @@ class Ledger:
         line.used_ns = max(line.used_ns, now_ns)
         sighting._traces = {}
         return line
+
+
+def _json(value: Any) -> bytes | None:
+    try:
+        return orjson.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _without_shard(key: str | None, shards: int) -> str | None:

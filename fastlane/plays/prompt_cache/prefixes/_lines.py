@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ._outline import Outline, digest
-
-if TYPE_CHECKING:
-    from ._sketch import Sketch
 
 # A segment in the leading part belongs to every line of an application. These many of the latest are found by it; an
 # older one is found by its own messages.
@@ -126,23 +123,16 @@ class Line:
         self.used_ns = used_ns
 
 
-class Trace(NamedTuple):
-    """What is kept of one segment: a sketch, and its text as JSON where the caller asked for texts."""
-
-    sketch: Sketch
-    text: str | None = None
-
-
 class _Segment:
     """One segment that lines have, and the latest of them."""
 
-    __slots__ = ("count", "lines", "size", "trace")
+    __slots__ = ("count", "lines", "size", "text")
 
-    def __init__(self, trace: Trace | None, size: int) -> None:
+    def __init__(self, text: bytes | None, size: int) -> None:
         self.count = 0
         self.size = size
         self.lines: tuple[Line, ...] = ()
-        self.trace = trace
+        self.text = text
 
 
 class Uses:
@@ -175,7 +165,7 @@ class Uses:
 class Lines:
     """The lines in the order of their last use, bounded in every way, and found by their segments.
 
-    `most_characters` bounds the text that segments were sketched from, each counted once.
+    `most_characters` bounds the characters of their segments, each counted once.
     """
 
     def __init__(self, *, most_lines: int, most_segments: int, most_characters: int) -> None:
@@ -198,10 +188,10 @@ class Lines:
         """Whether any line has this segment."""
         return one in self._index
 
-    def trace(self, one: int) -> Trace | None:
-        """What is kept of a segment; None where it is forgotten."""
+    def text(self, one: int) -> bytes | None:
+        """A segment as JSON; None where it is not kept."""
         segment = self._index.get(one)
-        return None if segment is None else segment.trace
+        return None if segment is None else segment.text
 
     def continued(self, seed: int, digests: tuple[int, ...]) -> Line | None:
         """The line that these segments go on from, where it is found by the last of them that are known.
@@ -256,13 +246,13 @@ class Lines:
         """The line that is the same prompt."""
         return self._by_end.get(number)
 
-    def add(self, line: Line, traces: Mapping[int, Trace]) -> None:
+    def add(self, line: Line, texts: Mapping[int, bytes]) -> None:
         """Remember a new line."""
         self._by_end[line.chain[-1]] = line
-        self._enter(line, 0, traces)
+        self._enter(line, 0, texts)
         self._forget()
 
-    def extend(self, line: Line, outline: Outline, chain: tuple[int, ...], traces: Mapping[int, Trace]) -> None:
+    def extend(self, line: Line, outline: Outline, chain: tuple[int, ...], texts: Mapping[int, bytes]) -> None:
         """A line was sent once more, with more behind it."""
         before = len(line.chain)
         if self._by_end.get(line.chain[-1]) is line:
@@ -275,7 +265,7 @@ class Lines:
         line.outline = outline
         line.chain = chain
         self._by_end[chain[-1]] = line
-        self._enter(line, before, traces)
+        self._enter(line, before, texts)
         self._forget()
 
     def touch(self, line: Line) -> None:
@@ -290,7 +280,7 @@ class Lines:
         self._segments_held = 0
         self._characters_held = 0
 
-    def _enter(self, line: Line, start: int, traces: Mapping[int, Trace]) -> None:
+    def _enter(self, line: Line, start: int, texts: Mapping[int, bytes]) -> None:
         """Let a line be found by its segments from `start` on."""
         index = self._index
         digests, sizes = line.outline.digests[start:], line.outline.sizes[start:]
@@ -298,7 +288,7 @@ class Lines:
         for one, size in zip(digests, sizes, strict=True):
             segment = index.get(one)
             if segment is None:
-                segment = index[one] = _Segment(traces.get(one), size)
+                segment = index[one] = _Segment(texts.get(one), size)
                 self._characters_held += size
             segment.count += 1
             lines = segment.lines

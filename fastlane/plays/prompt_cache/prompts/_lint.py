@@ -13,7 +13,7 @@ from ._checks import format_of, messages_of, tools_of
 from ._prompt import Prompt
 
 if TYPE_CHECKING:
-    from ..prefixes._volatile import VolatileKind
+    from ..volatile import VolatileKind
 
 _CALLED: Mapping[VolatileKind, str] = {
     "timestamp": "a time or date",
@@ -88,7 +88,7 @@ def _stable(messages: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _findings(value: Any, path: str, where: str) -> Iterator[Finding]:
-    from ..prefixes._volatile import find
+    from ..volatile import find
 
     for its_path, text in _texts(value, path):
         for kind, start, end in find(text):

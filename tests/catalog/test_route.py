@@ -16,9 +16,9 @@ from fastlane.plays.routing.catalog import Route
 ASKED = st.fixed_dictionaries(
     {},
     optional={
-        "quality_bar": st.floats(allow_nan=False, allow_infinity=False),
+        "min_quality": st.floats(allow_nan=False, allow_infinity=False),
         "task": st.text(min_size=1).filter(lambda text: text.encode(errors="ignore").decode() == text),
-        "pass_rate": st.floats(0, 1),
+        "min_pass_rate": st.floats(0, 1),
         "quantile": st.floats(0.01, 0.999),
         "urgency": st.sampled_from(["interactive", "background", "offline"]),
     },
@@ -26,11 +26,11 @@ ASKED = st.fixed_dictionaries(
 
 
 def test_is_the_text_that_asks_for_it() -> None:
-    route = Route(task="triage", quality_bar=45)
+    route = Route(task="triage", min_quality=45)
 
-    assert route == "fastlane/auto?quality_bar=45&task=triage"
-    assert json.dumps({"model": route}) == '{"model": "fastlane/auto?quality_bar=45&task=triage"}'
-    assert repr(route) == "Route(quality_bar=45.0, task='triage')"
+    assert route == "fastlane/auto?min_quality=45&task=triage"
+    assert json.dumps({"model": route}) == '{"model": "fastlane/auto?min_quality=45&task=triage"}'
+    assert repr(route) == "Route(min_quality=45.0, task='triage')"
     assert Route() == "fastlane/auto"
 
 
@@ -64,13 +64,13 @@ def test_a_plain_model_asks_for_no_route(model: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fastlane/auto?quality=45", "'quality' is not known .*quality_bar, task, pass_rate, quantile and urgency"),
-        ("fastlane/auto?quality_bar", "expected .*name=value"),
-        ("fastlane/auto?quality_bar=high", "quality_bar .* must be a number, got 'high'"),
-        ("fastlane/auto?quality_bar=nan", "quality_bar must be a number in the units"),
+        ("fastlane/auto?quality=45", "'quality' is not known .*min_quality, task, min_pass_rate, quantile and urgency"),
+        ("fastlane/auto?min_quality", "expected .*name=value"),
+        ("fastlane/auto?min_quality=high", "min_quality .* must be a number, got 'high'"),
+        ("fastlane/auto?min_quality=nan", "min_quality must be a number in the units"),
         ("fastlane/auto?task=", "task must be a text that is not empty"),
         ("fastlane/auto?task=a&task=b", "'task' stands twice"),
-        ("fastlane/auto?pass_rate=2", "pass_rate must be a number from 0 to 1, got 2.0"),
+        ("fastlane/auto?min_pass_rate=2", "min_pass_rate must be a number from 0 to 1, got 2.0"),
         ("fastlane/auto?quantile=1", "quantile must be a number from 0.01 to 0.999"),
         ("fastlane/auto?urgency=now", "urgency must be one of 'interactive', 'background', 'offline', got 'now'"),
         ("fastlane/auto?task=%ff", "expected .*name=value"),
@@ -82,12 +82,12 @@ def test_a_text_that_asks_for_something_else_is_refused(text: str, said: str) ->
 
 
 def test_the_order_in_a_text_does_not_matter() -> None:
-    assert Route.parse("fastlane/auto?task=triage&quality_bar=45.0") == Route(quality_bar=45, task="triage")
+    assert Route.parse("fastlane/auto?task=triage&min_quality=45.0") == Route(min_quality=45, task="triage")
 
 
 def test_a_number_is_no_text_and_no_truth() -> None:
-    with pytest.raises(ConfigurationError, match="quality_bar must be a number"):
-        Route(quality_bar=True)
+    with pytest.raises(ConfigurationError, match="min_quality must be a number"):
+        Route(min_quality=True)
     with pytest.raises(ConfigurationError, match="task must be a text"):
         Route(task=7)  # type: ignore[arg-type]
 
@@ -100,9 +100,9 @@ def test_what_somebody_waits_for_is_to_be_seldom_late() -> None:
 
 
 def test_what_it_leaves_open_is_as_others_say() -> None:
-    defaults = Route(quality_bar=40, task="triage", quantile=0.9)
+    defaults = Route(min_quality=40, task="triage", quantile=0.9)
 
-    assert Route(quality_bar=45).over(defaults) == Route(quality_bar=45, task="triage", quantile=0.9)
+    assert Route(min_quality=45).over(defaults) == Route(min_quality=45, task="triage", quantile=0.9)
     assert Route(urgency="interactive").over(defaults).quantile == 0.95
     assert Route(urgency="background").over(Route(urgency="interactive")).quantile is None
     assert Route().over(Route(urgency="interactive")) == Route(urgency="interactive")

@@ -98,20 +98,21 @@ def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
 def test_what_clears_a_bar(
     quality: float | None, bar: float | None, rate: float | None, measured: Score, why: str | None
 ) -> None:
-    assert clears(model(quality), quality_bar=bar, pass_rate=rate, measured=measured) == why
+    assert clears(model(quality), min_quality=bar, min_pass_rate=rate, measured=measured) == why
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.8, 0.9, 0.95, 0.99, 1.0])
 def test_a_model_that_has_never_failed_never_fails(rate: float) -> None:
     reasons = {
-        clears(model(), quality_bar=45, pass_rate=rate, measured=Score(count, count)) for count in range(0, 2_000, 7)
+        clears(model(), min_quality=45, min_pass_rate=rate, measured=Score(count, count))
+        for count in range(0, 2_000, 7)
     }
 
     assert reasons == {None}
 
 
 def test_at_a_rate_of_one_a_single_failure_is_enough() -> None:
-    why = clears(model(), quality_bar=45, pass_rate=1.0, measured=Score(999, 1_000))
+    why = clears(model(), min_quality=45, min_pass_rate=1.0, measured=Score(999, 1_000))
 
     assert why == "passed 999 of 1000 (at most 1.00) is below 1"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from fastlane.plays.routing.catalog._models import CatalogModel
+from fastlane.plays.routing._abilities import demands_of
+from fastlane.plays.routing.catalog.models import CatalogModel
 from fastlane.providers import Fact, ProviderFacts
 
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
@@ -36,3 +38,7 @@ def facts(**parameters: Any) -> ProviderFacts:
 
 def body(**fields: Any) -> dict[str, Any]:
     return {"model": "fastlane/auto", "messages": MESSAGES, **fields}
+
+
+def unfit(body: Mapping[str, Any], endpoint: str, model: CatalogModel, facts: ProviderFacts | None) -> str | None:
+    return demands_of(body, endpoint).unmet_by(model, facts)

@@ -8,9 +8,9 @@ import pytest
 from openai.types import chat, responses
 
 from fastlane.plays.routing import _adapting
-from fastlane.plays.routing._abilities import _HOSTED, FIELDS, demands_of, needs_of, unfit
+from fastlane.plays.routing._abilities import _HOSTED, FIELDS, demands_of
 from fastlane.providers import ProviderFacts, facts_named
-from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
+from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model, unfit
 
 OWN = model(base_url=None)
 OTHER = model()
@@ -48,7 +48,7 @@ def part(kind: str, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_a_chat_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[str]) -> None:
-    assert needs_of(asked, CHAT) == needs
+    assert demands_of(asked, CHAT).needs == needs
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_chat_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[s
     ],
 )
 def test_a_response_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[str]) -> None:
-    assert needs_of(asked, RESPONSES) == needs
+    assert demands_of(asked, RESPONSES).needs == needs
 
 
 def test_a_call_that_asks_for_nothing_special_fits_everywhere() -> None:
@@ -228,4 +228,4 @@ def test_bodies_of_any_kind_are_read_without_an_error() -> None:
             demands = demands_of(one, endpoint)
             for slug in ("openai", "groq", "unknown"):
                 demands.unmet_by(OTHER, facts_named(slug))
-            assert demands.needs == needs_of(one, endpoint)
+            assert demands.needs == demands_of(one, endpoint).needs

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.routing._abilities import FIELDS as THOSE_THAT_MATTER, unfit
+from fastlane.plays.routing._abilities import FIELDS as THOSE_THAT_MATTER
 from fastlane.plays.routing._adapting import Adapted, adapted
 from fastlane.plays.routing._takes import _takes, takes_of
 from fastlane.providers import ProviderFacts, facts_named, names
-from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
+from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model, unfit
 
 OWN = model(base_url=None)
 OTHER = model()
@@ -65,7 +65,7 @@ def test_the_catalog_says_for_a_model_which_limit_it_takes() -> None:
 
 
 def test_a_limit_beyond_what_a_model_can_answer_is_lowered_to_that() -> None:
-    short = model(most_output_tokens=100)
+    short = model(max_output_tokens=100)
     assert adapted(body(max_tokens=500), CHAT, short, NOTHING).body["max_tokens"] == 100
     assert adapted(body(max_tokens=50), CHAT, short, NOTHING).body["max_tokens"] == 50
     response = {"model": "x", "input": "y", "max_output_tokens": 500}
@@ -76,7 +76,7 @@ def test_a_limit_beyond_what_a_model_can_answer_is_lowered_to_that() -> None:
 def test_of_what_the_catalog_and_the_facts_say_of_the_longest_answer_the_lower_one_counts() -> None:
     known = ProviderFacts.model_validate({"slug": "second", "output": {"most_tokens": {"m-*": fact(300)}}})
     for said, becomes in ((100, 100), (None, 300), (900, 300)):
-        made = adapted(body(max_tokens=500), CHAT, model(most_output_tokens=said), known)
+        made = adapted(body(max_tokens=500), CHAT, model(max_output_tokens=said), known)
         assert made.body["max_tokens"] == becomes
 
 
@@ -266,7 +266,7 @@ def test_a_strict_schema_is_worded_as_the_provider_takes_it_unless_it_would_lose
 def test_what_a_model_may_refuse_and_the_call_can_do_without_is_named() -> None:
     asked = body(temperature=0.1, seed=1, reasoning_effort="low", verbosity="low", n=2, parallel_tool_calls=True)
     for url in ("https://second.invalid/v1", None):
-        one = model(parameters={"seed": True}, abilities=("reasoning",), base_url=url)
+        one = model(parameters={"seed": True}, capabilities=("reasoning",), base_url=url)
         made = adapted(asked, CHAT, one, NOTHING)
         assert made.doubtful == ("temperature", "reasoning_effort", "verbosity", "parallel_tool_calls")
         assert made.changes == ()
@@ -319,7 +319,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "messages": st.just(MESSAGES) | st.just([{"role": "developer", "content": "x"}, *MESSAGES]),
 }
 BODIES = st.fixed_dictionaries({"model": st.just("fastlane/auto")}, optional=FIELDS)
-MODELS = st.sampled_from([OWN, OTHER, model("gpt-5"), model("gpt-4o"), model(most_output_tokens=64)])
+MODELS = st.sampled_from([OWN, OTHER, model("gpt-5"), model("gpt-4o"), model(max_output_tokens=64)])
 PROVIDERS = st.sampled_from([facts_named(name) for name in names()])
 
 
@@ -349,4 +349,4 @@ def test_what_changes_the_answer_is_kept_wherever_the_call_fits(asked: Any, one:
     if limits:
         sent = [made[name] for name in ("max_tokens", "max_completion_tokens") if made.get(name) is not None]
         assert sent
-        assert min(sent) == min(*limits, one.most_output_tokens or 10_000)
+        assert min(sent) == min(*limits, one.max_output_tokens or 10_000)

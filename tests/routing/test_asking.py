@@ -22,8 +22,8 @@ from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.routing._asking import Asking
 from fastlane.plays.routing._question import Question
-from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Task
-from fastlane.plays.routing.catalog._route import Route
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
+from fastlane.plays.routing.catalog.route import Route
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers._schema import Cache
 from fastlane.transport.pool.pool import UNKNOWN, Outlook
@@ -46,7 +46,7 @@ OWN, FIRST, SECOND, NEIGHBOUR = (
 )  # fmt: skip
 CATALOG = Catalog(
     models=(OWN, FIRST, SECOND, NEIGHBOUR),
-    tasks={"triage": Task(quality_bar=45.0, pass_rate=0.8, output_tokens=30.0)},
+    tasks={"triage": Task(min_quality=45.0, min_pass_rate=0.8, output_tokens=30.0)},
 )
 AT = {one.name: Upstream(one.model, CATALOG.origin_of(one)) for one in CATALOG.models}
 OPEN = Outlook(is_open=True, http_version="HTTP/2", round_trip_time_ns=20_000_000)
@@ -179,7 +179,7 @@ def test_a_picture_that_is_looked_at_roughly_counts_less() -> None:
 def test_a_prompt_of_token_ids_has_as_many_tokens() -> None:
     asked = ask(Asking(), call({"prompt": list(range(5_000)), "max_tokens": 7}, COMPLETIONS))
     assert asked.input_tokens == pytest.approx(5_000, rel=0.01)
-    assert asked.most_output_tokens == 7
+    assert asked.max_output_tokens == 7
 
 
 # Output
@@ -222,9 +222,9 @@ def test_an_answer_that_is_one_tools_call_is_as_long_as_its_arguments() -> None:
 
 def test_what_the_route_says_counts_before_what_its_task_says() -> None:
     asked = ask(Asking(), call(chat("Hello")), Route(task="triage"))
-    assert (asked.quality_bar, asked.pass_rate, asked.quantile) == (45.0, 0.8, 0.5)
-    asked = ask(Asking(), call(chat("Hello")), Route(task="triage", quality_bar=50, pass_rate=0.9, quantile=0.9))
-    assert (asked.quality_bar, asked.pass_rate, asked.quantile) == (50.0, 0.9, 0.9)
+    assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (45.0, 0.8, 0.5)
+    asked = ask(Asking(), call(chat("Hello")), Route(task="triage", min_quality=50, min_pass_rate=0.9, quantile=0.9))
+    assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (50.0, 0.9, 0.9)
     assert ask(Asking(), call(chat("Hello")), Route(urgency="interactive")).quantile == 0.95
 
 

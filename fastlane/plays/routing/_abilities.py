@@ -15,7 +15,7 @@ from ._takes import takes_of
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
 
-    from .catalog._models import CatalogModel
+    from .catalog.models import CatalogModel
 
 _ELSEWHERE = "what the call speaks of is kept elsewhere"
 
@@ -50,8 +50,8 @@ class Demands(NamedTuple):
     def unmet_by(self, model: CatalogModel, facts: ProviderFacts | None, *, is_checked: bool = False) -> str | None:
         """Return why a model cannot answer this call as it is meant; None where it can, as far as anybody knows.
 
-        What the catalog says of its abilities, endpoints and sizes is not looked at. `is_checked`: somebody holds the
-        answer against the schema, so that the provider need not be able to keep to all of it.
+        Capabilities, endpoints and sizes of the catalog are not looked at. `is_checked`: the answer is validated, so
+        that the provider need not keep to the whole schema.
         """
         takes = takes_of(model, facts)
         for path, value in self.fields:
@@ -133,19 +133,6 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
         wanted=wanted,
         losses={},
     )
-
-
-def needs_of(body: Mapping[str, Any], endpoint: str) -> frozenset[str]:
-    """Return the abilities, of `fastlane.plays.routing.catalog`, that a body cannot do without."""
-    return demands_of(body, endpoint).needs
-
-
-def unfit(body: Mapping[str, Any], endpoint: str, model: CatalogModel, facts: ProviderFacts | None) -> str | None:
-    """Return why a model cannot answer this call without changing what comes back; None where it can.
-
-    For several candidates, `demands_of` reads the body once.
-    """
-    return demands_of(body, endpoint).unmet_by(model, facts)
 
 
 def is_idle(path: str, body: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from ._takes import Takes, takes_of
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
 
-    from .catalog._models import CatalogModel
+    from .catalog.models import CatalogModel
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 _VERBOSITIES = ("low", "medium", "high")

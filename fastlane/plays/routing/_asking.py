@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
     from fastlane.transport.pool.pool import Outlook
 
-    from .catalog._models import Catalog, CatalogModel
-    from .catalog._route import Route
+    from .catalog.models import Catalog, CatalogModel
+    from .catalog.route import Route
 
 # What a provider that says nothing of it keeps prompts for: the shortest time of those that do say it.
 _USUAL_LIFETIME_S = 300.0
-# Smaller bodies are sent as they are, as `Encoding` has it.
+# Smaller bodies are sent as they are, as `RequestEncoding` has it.
 _LEAST_ENCODED_BYTES = 11_000
 # To look up what is known of a provider takes a microsecond, and there are several of them in every call.
 _FACTS_HOLD_NS = 1_000_000_000
@@ -123,21 +123,21 @@ class Asking:
                 ratio = encoded_share(place) if encoded_share and encodes and _takes_gzip(facts, endpoint) else None
                 tls = not place.startswith("http:")
                 ways[origin] = way_of(siblings_outlook(model), read.body_bytes, encoded_ratio=ratio, tls=tls)
-        quality_bar, pass_rate = route.quality_bar, route.pass_rate
+        min_quality, min_pass_rate = route.min_quality, route.min_pass_rate
         if task is not None and (usual := catalog.tasks.get(task)) is not None:
-            quality_bar = usual.quality_bar if quality_bar is None else quality_bar
-            pass_rate = usual.pass_rate if pass_rate is None else pass_rate
+            min_quality = usual.min_quality if min_quality is None else min_quality
+            min_pass_rate = usual.min_pass_rate if min_pass_rate is None else min_pass_rate
         return Question(
             task=task,
-            quality_bar=quality_bar,
-            pass_rate=pass_rate,
+            min_quality=min_quality,
+            min_pass_rate=min_pass_rate,
             quantile=0.5 if route.quantile is None else route.quantile,
             endpoint=endpoint,
             needs=demands.needs,
             body_bytes=read.body_bytes,
             input_tokens=input_tokens,
             output_tokens=likely_output(body, endpoint, task),
-            most_output_tokens=limit_in(body, endpoint),
+            max_output_tokens=limit_in(body, endpoint),
             cached_tokens=cached,
             ways=ways,
             unfit=unfit,

@@ -15,11 +15,11 @@ from ._breaker import Breaker
 from ._decision import Candidate, Prediction
 from ._question import Question, Way
 from ._waiting import Waiting
-from .catalog._scores import Score, clears
+from .catalog.scores import Score, clears
 
 if TYPE_CHECKING:
-    from .catalog._models import Catalog, CatalogModel
-    from .catalog._scores import Scoreboard
+    from .catalog.models import Catalog, CatalogModel
+    from .catalog.scores import Scoreboard
 
 _NEAR = Way()
 _REGIME_NS, _PASSING_NS = -1e9 * REGIME_S, -1e9 * PASSING_S
@@ -86,18 +86,18 @@ def unsuited(model: CatalogModel, question: Question, catalog: Catalog, scores: 
     """Why a model cannot answer any call of this kind, in a few words; None where it can."""
     if question.endpoint not in model.endpoints:
         return f'its endpoints in the catalog lack "{question.endpoint}"'
-    if question.needs - model.abilities:
-        lacking = ", ".join(f'"{one}"' for one in sorted(question.needs - model.abilities))
-        return f"its abilities in the catalog lack {lacking}"
+    if question.needs - model.capabilities:
+        lacking = ", ".join(f'"{one}"' for one in sorted(question.needs - model.capabilities))
+        return f"its capabilities in the catalog lack {lacking}"
     task = catalog.tasks.get(question.task) if question.task is not None else None
-    bar, rate = question.quality_bar, question.pass_rate
+    bar, rate = question.min_quality, question.min_pass_rate
     if task is not None:
-        bar = task.quality_bar if bar is None else bar
-        rate = task.pass_rate if rate is None else rate
+        bar = task.min_quality if bar is None else bar
+        rate = task.min_pass_rate if rate is None else rate
     measured = Score()
     if question.task is not None:
         measured = model.scores.get(question.task, measured).plus(scores.of(question.task, model.name))
-    return clears(model, quality_bar=bar, pass_rate=rate, measured=measured)
+    return clears(model, min_quality=bar, min_pass_rate=rate, measured=measured)
 
 
 class Field(NamedTuple):
@@ -119,7 +119,7 @@ def judged(entrants: Sequence[Entrant], question: Question, lengths: Lengths, de
     Distributions in Scatter Transmission Systems", IRE Transactions on Communications Systems 8 (1960).
     """
     ways, cached, unfit = question.ways, question.cached_tokens, question.unfit
-    size, most, form = question.input_tokens, question.most_output_tokens, question.output_tokens
+    size, most, form = question.input_tokens, question.max_output_tokens, question.output_tokens
     usual = lengths.of(question.task)
     own, shared = usual.own, usual.shared.value
     ranked: list[Ranked] = []

@@ -16,13 +16,13 @@ from fastlane.knowledge.shared_sightings import SharedSightings
 
 from ._asking import Asking
 from ._memory import Memory
-from .catalog._scores import scoreboard
+from .catalog.scores import scoreboard
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
     from fastlane.records.record import CallRecord
 
-    from .catalog._models import Catalog, CatalogModel
+    from .catalog.models import Catalog, CatalogModel
 
 
 _SCORES = Counters("fastlane:scores", 86_400)

@@ -24,7 +24,7 @@ def likely_output(body: Mapping[str, Any], endpoint: str, task: str | None) -> f
 
 def _likely(body: Mapping[str, Any], endpoint: str, task: str | None) -> float | None:
     from fastlane.protocol.request_fields import only_tool, tools_of, wanted_of
-    from fastlane.schemas.bound import bound
+    from fastlane.schemas.bound import schema_bound
 
     schema: Any = wanted_of(body, endpoint).schema
     if schema is None and (name := only_tool(body, endpoint)) is not None:
@@ -32,7 +32,7 @@ def _likely(body: Mapping[str, Any], endpoint: str, task: str | None) -> float |
         schema = tool.schema if tool is not None and isinstance(tool.schema, Mapping) else None
     if schema is None:
         return None
-    found = bound(schema)
+    found = schema_bound(schema)
     if found.unbounded and task is not None:
         return None
     return float(found.likely_tokens + _FRAME_TOKENS)

@@ -21,8 +21,8 @@ from ._exploration import Exploration
 from ._question import Question
 
 if TYPE_CHECKING:
-    from .catalog._models import Catalog, CatalogModel
-    from .catalog._scores import Scoreboard
+    from .catalog.models import Catalog, CatalogModel
+    from .catalog.scores import Scoreboard
 
 # One first token of 200 takes longer than this, where nothing has changed.
 _TIMEOUT_QUANTILE = 0.995
@@ -47,7 +47,7 @@ class Memory:
         self, catalog: Catalog, *, seed: int = 0, exploration: float = 0.02, scoreboard: Scoreboard | None = None
     ) -> None:
         """`exploration` is the greatest share of calls that go to a model which only may be the fastest, 0 to 1."""
-        from .catalog._scores import scoreboard as own
+        from .catalog.scores import scoreboard as own
 
         self._catalog = catalog
         self._scoreboard = scoreboard if scoreboard is not None else own
@@ -70,11 +70,6 @@ class Memory:
             self._by_upstream.setdefault(upstream, self._entrants[model.name])
         self._kinds: dict[Any, tuple[list[Entrant], list[Candidate]]] = {}
         self._scored = -1
-
-    def speed_of(self, upstream: Upstream) -> Speed | None:
-        """What is known of an upstream's pace; None where the catalog does not have it."""
-        entrant = self._find(upstream.model, upstream.origin)
-        return entrant.speed if entrant is not None else None
 
     def decide(self, question: Question, now_ns: int) -> Decision:
         """Rank the models that can answer a call; where all that could are left alone for now, those."""
@@ -120,7 +115,7 @@ class Memory:
         if version != self._scored or len(self._kinds) >= _MOST_KINDS:
             self._kinds = {}
             self._scored = version
-        kind = question.endpoint, question.needs, question.task, question.quality_bar, question.pass_rate
+        kind = question.endpoint, question.needs, question.task, question.min_quality, question.min_pass_rate
         known = self._kinds.get(kind)
         if known is None:
             suited: list[Entrant] = []

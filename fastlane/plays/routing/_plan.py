@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ._decision import Decision
 from ._knowledge import Knowledge
 from ._question import Question
-from .catalog._models import Catalog, CatalogModel
-from .catalog._route import Route
+from .catalog.models import Catalog, CatalogModel
+from .catalog.route import Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

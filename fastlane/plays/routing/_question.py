@@ -24,9 +24,9 @@ class Question:
     """One call, as far as the choice of its model depends on it."""
 
     task: str | None = None
-    quality_bar: float | None = None
+    min_quality: float | None = None
     """The least quality, in the units of the catalog's index."""
-    pass_rate: float | None = None
+    min_pass_rate: float | None = None
     """The least share of passed evaluations of the task, 0 to 1."""
     quantile: float = 0.5
     """Which quantile of the predicted time counts."""
@@ -39,7 +39,7 @@ class Question:
     """Tokens of the prompt, estimated alike for all models."""
     output_tokens: float | None = None
     """Tokens that the answer is likely to have, where its form says so; None: as the task's answers have had."""
-    most_output_tokens: int | None = None
+    max_output_tokens: int | None = None
     """The caller's own limit."""
     cached_tokens: Mapping[Upstream, float] = field(default_factory=dict)
     """Tokens of the prompt that an upstream is expected to have in its cache; 0 where it is not named."""

@@ -19,7 +19,7 @@ from fastlane.providers.output_facts import (
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
 
-    from .catalog._models import CatalogModel
+    from .catalog.models import CatalogModel
 
 # Facts change only where the application registers its own.
 _MOST_REMEMBERED = 1_024
@@ -60,13 +60,13 @@ class Takes:
         """What a reasoning effort may be; () for none; None where nobody knows, or anything goes."""
         self.verbosities = _allowed(own_verbosities, model_verbosities, self.rules, _VERBOSITIES)
         # What the catalog does not say, a model cannot do, unless facts know better.
-        thinks = "reasoning" in model.abilities or reasons(facts, model.model) is True
+        thinks = "reasoning" in model.capabilities or reasons(facts, model.model) is True
         self.takes_effort = thinks or self.efforts is not None or any(map(self.accepts, _EFFORTS))
         """Whether anybody has said that it takes some effort, or none at all."""
         self.takes_verbosity = thinks or self.verbosities is not None or any(map(self.accepts, _VERBOSITIES))
         self.limited = {endpoint: self._limited(endpoint, model, facts) for endpoint in model.endpoints}
         """By endpoint: the field that bounds the length of an answer; None where each is refused."""
-        bounds = (model.most_output_tokens, most_tokens(facts, model.model))
+        bounds = (model.max_output_tokens, most_tokens(facts, model.model))
         self.most_tokens = min((bound for bound in bounds if bound is not None), default=None)
 
     def heeds(self, path: str) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import CallRefusedError, ConfigurationError
-from fastlane.records.record import CallRecord
 
 from .section import RoutingSection
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from ._knowledge import Knowledge
     from ._plan import RoutePlan
-    from .catalog._models import Catalog, CatalogModel
-    from .catalog._route import Route
+    from .catalog.models import Catalog, CatalogModel
+    from .catalog.route import Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,12 @@ class Routing(Play):
     catalog: Catalog | str | Path
     """The models, or the path of a TOML file of them."""
     _: KW_ONLY
-    quality_bar: float | None = None
+    min_quality: float | None = None
     """The least quality, in the units of the catalog's index, for calls that do not say it themselves."""
     task: str | None = None
     """What the calls are for, where they do not say it: a name of the catalog's tasks; any other where a bar is given,
     or the catalog has no tasks."""
-    pass_rate: float | None = None
+    min_pass_rate: float | None = None
     """The least share of passed evaluations of the task, 0 to 1, that a model has to have by 95 % confidence."""
     quantile: float | None = None
     """Which quantile of the predicted time counts: 0.5, the median, where nobody says anything else."""
@@ -75,11 +74,10 @@ class Routing(Play):
 
     def __post_init__(self) -> None:
         # With the client and not with `import fastlane`.
-        from fastlane.engine.upstreams._headers import checked_forward
-
         from ._knowledge import Knowledge
-        from .catalog._models import Catalog
-        from .catalog._route import Route
+        from .catalog.models import Catalog
+        from .catalog.route import Route
+        from .upstreams import checked_forward
 
         if isinstance(self.catalog, str | Path):
             object.__setattr__(self, "catalog", Catalog.load(self.catalog))
@@ -102,7 +100,9 @@ class Routing(Play):
                 raise ConfigurationError(f"Routing({name}=...) takes True or False, got {getattr(self, name)!r}")
         object.__setattr__(self, "forward_headers", checked_forward(self.forward_headers))
         _known_facts(self.catalog)
-        defaults = Route(quality_bar=self.quality_bar, task=self.task, pass_rate=self.pass_rate, quantile=self.quantile)
+        defaults = Route(
+            min_quality=self.min_quality, task=self.task, min_pass_rate=self.min_pass_rate, quantile=self.quantile
+        )
         _known_task(defaults, self.catalog)
         object.__setattr__(self, "defaults", defaults)
         object.__setattr__(
@@ -126,7 +126,8 @@ class Routing(Play):
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that ask for a route."""
-        from .route_requests import asks_for_a_route
+        from fastlane.engine.route_requests import asks_for_a_route
+
         from .session import RoutingSession
 
         return RoutingSession(self) if call.model is not None and asks_for_a_route(call.model) else None
@@ -150,8 +151,8 @@ class Routing(Play):
         the catalog does not have, and nobody gives a bar.
         """
         from ._plan import RoutePlan
-        from .catalog._models import Catalog
-        from .catalog._route import Route
+        from .catalog.models import Catalog
+        from .catalog.route import Route
 
         route = Route.parse(call.model) if call.model is not None else None
         catalog, knowledge, now_ns = self.catalog, self.knowledge, call.issued_ns
@@ -192,10 +193,6 @@ class Routing(Play):
             streams=self.streams,
         )
 
-    def learn(self, record: CallRecord) -> None:
-        """Take note of how fast the model was that answered."""
-        self.knowledge.learn(record)
-
     def report(self) -> list[dict[str, Any]]:
         """What is known of each model, one row each: how fast it is, how often it was chosen, whether it fails."""
         return self.knowledge.memory.report(self.knowledge.latest_ns)
@@ -211,11 +208,11 @@ def _seconds(name: str, value: object) -> None:
 def _known_task(route: Route, catalog: Catalog) -> None:
     """A slip in a task's name would take away the bar that the catalog has for the task, and nobody would notice."""
     task, tasks = route.task, catalog.tasks
-    if task is None or not tasks or task in tasks or route.quality_bar is not None or route.pass_rate is not None:
+    if task is None or not tasks or task in tasks or route.min_quality is not None or route.min_pass_rate is not None:
         return
     raise ConfigurationError(
         f"task: expected one of the catalog's tasks ({', '.join(map(repr, tasks))}), got {task!r}, for which nothing "
-        "says how good a model has to be: add it to the catalog's tasks, or give a quality_bar or a pass_rate"
+        "says how good a model has to be: add it to the catalog's tasks, or give a min_quality or a min_pass_rate"
     )
 
 

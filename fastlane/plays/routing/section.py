@@ -13,7 +13,7 @@ from fastlane.records.section import Recorded
 REQUESTED: Final = "fastlane.route.requested_model"
 MODEL: Final = "fastlane.route.model"
 REASON: Final = "fastlane.route.reason"
-QUALITY_BAR: Final = "fastlane.route.quality_bar"
+MIN_QUALITY: Final = "fastlane.route.min_quality"
 TASK: Final = "fastlane.route.task"
 CANDIDATE_COUNT: Final = "fastlane.route.candidate_count"
 CANDIDATES: Final = "fastlane.route.candidates"
@@ -55,7 +55,7 @@ class RoutingSection(RoutingRecord):
             CANDIDATE_COUNT: len(self.candidates),
             CANDIDATES: candidates,
             TASK: self.task,
-            QUALITY_BAR: self.quality_bar,
+            MIN_QUALITY: self.min_quality,
             PREDICTED: self.predicted_s,
             PREDICTED_TTFT: self.predicted_first_token_s,
             PRICE: self.price,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import openai
 
 from fastlane._clock import now_ns
-from fastlane.compat.call_options import changed_options
+from fastlane.compat.requests import changed_options
+from fastlane.engine.caller import Caller
 from fastlane.engine.effects import Flow, Sleep
 from fastlane.engine.pipeline import log
 from fastlane.engine.refused_fields import refusals
 from fastlane.engine.session import CallOutcome, SendCall, Session
 from fastlane.engine.upstream_attempt import Kind, UpstreamAttempt
 from fastlane.engine.upstream_failures import rest_after, why_of
-from fastlane.engine.upstreams._headers import options_for
 from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.prediction._sighting import Failure, Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
@@ -23,6 +24,7 @@ from fastlane.records.route import Fallback, RoutingCandidate
 
 from ._adapting import Adapted, adapted
 from .section import RoutingSection
+from .upstreams import options_for, siblings_of
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from ._decision import Candidate
     from ._plan import RoutePlan
-    from .catalog._models import CatalogModel
+    from .catalog.models import CatalogModel
     from .play import Routing
 
 # A second attempt goes elsewhere only where that is about as fast.
@@ -121,7 +123,7 @@ class RoutingSession(Session):
 
     def _decide(self, call: Call, client: Any) -> RoutePlan:
         shell = client._fastlane
-        siblings, pipeline = shell.siblings, shell.pipeline
+        siblings, pipeline = siblings_of(shell.pipeline), shell.pipeline
         encodes = pipeline.compresses_bodies
         return self._play.decide(
             call,
@@ -133,10 +135,15 @@ class RoutingSession(Session):
         )
 
     def close(self, outcome: CallOutcome) -> RoutingSection | None:
-        """Say which model was chosen and why, and what came of it."""
+        """Say which model was chosen and why, and learn how fast the one was that answered."""
         plan, self._upstreams = self._plan, None
         if plan is None:
             return None
+        section, record = self._section(plan, outcome), outcome.record
+        self._play.knowledge.learn(replace(record, sections=(*record.sections, section)))
+        return section
+
+    def _section(self, plan: RoutePlan, outcome: CallOutcome) -> RoutingSection:
         question, decision = plan.question, plan.decision
         assert decision.reason is not None
         chosen = decision.ranked[0]
@@ -146,8 +153,8 @@ class RoutingSession(Session):
         return RoutingSection(
             asked=str(plan.route),
             task=question.task,
-            quality_bar=question.quality_bar,
-            pass_rate=question.pass_rate,
+            min_quality=question.min_quality,
+            min_pass_rate=question.min_pass_rate,
             quantile=question.quantile,
             reason=decision.reason,
             candidates=tuple([self._candidate(plan, one) for one in (*decision.ranked, *decision.rejected)]),
@@ -260,7 +267,7 @@ class _Upstreams:
 
     def _attempt(self, model: CatalogModel, kind: Kind, *, avoid: str | None = None) -> UpstreamAttempt | None:
         plan, own = self._plan, self._own.client
-        client = own._fastlane.siblings.of(own, model)
+        client = siblings_of(own._fastlane.pipeline).of(own, model)
         if client is None:
             return None  # its key has gone since the decision
         options, made = self._options_at(client, model)
@@ -289,7 +296,7 @@ class _Upstreams:
         made = adapted(call.body, call.endpoint, model, facts, extra=frozenset(options.extra_json or ()))
         options = options_for(options, own, model, own=model.base_url is None, forward=plan.forward_headers)
         origin = plan.catalog.origin_of(model) or call.origin
-        made = _without_refused(made, refusals.at(client, options, origin, model.model), model)
+        made = _without_refused(made, refusals.at(origin, model.model, Caller(client, options)), model)
         return changed_options(options, {"json_data": made.body, "extra_json": None}), made
 
     def _begins(self, upstream: UpstreamAttempt, model: CatalogModel) -> None:

@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._route import Route as Route
-from ._scores import (
+from .route import Route as Route
+from .scores import (
     Score as Score,
     Scoreboard as Scoreboard,
     clears as clears,
@@ -15,31 +15,31 @@ from ._scores import (
 )
 
 if TYPE_CHECKING:
-    from ._models import (
-        ABILITIES as ABILITIES,
+    from .models import (
+        CAPABILITIES as CAPABILITIES,
         Catalog as Catalog,
         CatalogModel as CatalogModel,
-        Price as Price,
+        ModelPrice as ModelPrice,
         Task as Task,
     )
 
 # What pydantic makes classes of is loaded when it is first asked for: a call of a plain model needs none of it.
-_LATER = frozenset({"ABILITIES", "Catalog", "CatalogModel", "Price", "Task"})
+_LATER = frozenset({"CAPABILITIES", "Catalog", "CatalogModel", "ModelPrice", "Task"})
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Load what is made with pydantic."""
         if name in _LATER:
-            return getattr(import_module("._models", __name__), name)
+            return getattr(import_module(".models", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
-    "ABILITIES",
+    "CAPABILITIES",
     "Catalog",
     "CatalogModel",
-    "Price",
+    "ModelPrice",
     "Route",
     "Score",
     "Scoreboard",

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -25,16 +26,14 @@ from pydantic import (
 
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
-from fastlane.providers._fact import Count, Endpoint, Seconds, Table, Text, frozen
-from fastlane.providers._frozen import FrozenMapping
+from fastlane.providers._fact import Count, Endpoint, FrozenMapping, Seconds, Table, Text, frozen
+from fastlane.providers._load import checked, content_of, explained, parsed
 from fastlane.providers._matching import origin_of
 
-from ._mistakes import explained
-from ._parameters import meant_by
-from ._scores import Score
+from .scores import Score
 
-Ability = Literal["tools", "vision", "json", "json_strict", "reasoning", "audio"]
-ABILITIES: tuple[Ability, ...] = get_args(Ability)
+Capability = Literal["tools", "vision", "json", "json_strict", "reasoning", "audio"]
+CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 """What a model may be able to do.
 
 - tools: call functions
@@ -56,7 +55,7 @@ def _place(value: str) -> str:
 
 
 def _variable(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or _KEY.fullmatch(value):
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         # It may be a key: it is not quoted.
         raise ValueError(
             'expected the name of an environment variable, such as "EXAMPLE_API_KEY", got something else; where it is '
@@ -86,11 +85,11 @@ def _by_size(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], .
     return tuple(sorted(value))
 
 
-def _abilities(value: Any) -> frozenset[Ability]:
-    known = ", ".join(map(repr, ABILITIES))
+def _capabilities(value: Any) -> frozenset[Capability]:
+    known = ", ".join(map(repr, CAPABILITIES))
     if not isinstance(value, list | tuple | set | frozenset):
         raise ValueError(f"expected a list of {known}")  # noqa: TRY004 - pydantic passes a TypeError on as it is
-    odd = [one for one in value if one not in ABILITIES]
+    odd = [one for one in value if one not in CAPABILITIES]
     if odd:
         raise ValueError(f"expected each to be one of {known}, got {', '.join(sorted(map(repr, odd)))}")
     return frozenset(value)
@@ -112,17 +111,9 @@ def _accepted(value: Any) -> Any:
     raise ValueError("expected true (accepted), false (refused), or a list of the texts that it may be")
 
 
-def _meant(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in value:
-        meant = meant_by(name)
-        if meant is not None:
-            raise ValueError(f"expected the name of a request's field, got {name!r}: did you mean {meant!r}?")
-    return value
-
-
+# Where people put a key by mistake: what stands there is not quoted.
+HIDDEN = frozenset({"api_key_env", "base_url", "api_key"})
 _PLACE = 'expected an address such as "https://api.example.com/v1"'
-# What keys look like, and names of variables do not: long, with small letters and digits, or without a gap.
-_KEY = re.compile(r"(?=.*[0-9])(?=.*[a-z]).{16,}|[^_]{32,}")
 
 Place = Annotated[str, AfterValidator(_place)]
 Variable = Annotated[str, AfterValidator(_variable)]
@@ -146,7 +137,7 @@ class _Part(BaseModel):
             except ValidationError as error:
                 name = data.get("name")
                 where = f"{type(self).__name__} {name!r}" if isinstance(name, str) else type(self).__name__
-                said = explained(error, type(self), data, where)
+                said = explained(error, where, HIDDEN)
             # Outside, so that pydantic's own error, which quotes what came, is nowhere on it.
             if said is not None:
                 raise ConfigurationError(said)
@@ -155,7 +146,7 @@ class _Part(BaseModel):
         __init__.__pydantic_base_init__ = True
 
 
-class Price(_Part):
+class ModelPrice(_Part):
     """What 1,000,000 tokens cost, in the catalog's currency."""
 
     input: Money
@@ -173,9 +164,9 @@ class Price(_Part):
 class Task(_Part):
     """What calls of one kind ask for, where they do not say so themselves, and how long their answers are."""
 
-    quality_bar: Number | None = None
+    min_quality: Number | None = None
     """In the units of the catalog's index."""
-    pass_rate: Rate | None = None
+    min_pass_rate: Rate | None = None
     """The least share of the task's evaluations that a model has to have passed."""
     output_tokens: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Tokens that an answer usually has: what counts until answers have been seen."""
@@ -208,18 +199,16 @@ class CatalogModel(_Part):
     """How many times the tokens of others its answers have: more where it thinks aloud."""
     context_tokens: Count | None = None
     """Of prompt and answer together."""
-    most_output_tokens: Count | None = None
-    abilities: Annotated[frozenset[Ability], PlainValidator(_abilities)] = frozenset()
-    """Of `ABILITIES`."""
+    max_output_tokens: Count | None = None
+    capabilities: Annotated[frozenset[Capability], PlainValidator(_capabilities)] = frozenset()
+    """Of `CAPABILITIES`."""
     endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(frozen), AfterValidator(_endpoints)] = (
         "/chat/completions",
     )
     """Below the base URL."""
-    parameters: Annotated[
-        Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]], AfterValidator(_meant)
-    ] = FrozenMapping({})
+    parameters: Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]] = FrozenMapping({})
     """Beyond the provider's facts: False: it refuses such a field; a list: what may stand there."""
-    price: Price | None = None
+    price: ModelPrice | None = None
     source: str = ""
     """Where all this stands."""
     checked: date | None = None
@@ -284,16 +273,13 @@ class Catalog(_Part):
     @classmethod
     def load(cls, path: str | Path) -> Catalog:
         """Read a TOML file. Raises ConfigurationError: which file, model and key, what was expected, what came."""
-        from ._load import read_file
-
-        return read_file(Path(path))
+        return checked(cls, parsed(content_of(Path(path), "a catalog"), str(path)), str(path), HIDDEN)
 
     @classmethod
     def example(cls) -> Catalog:
         """Return the one that the package brings: four models, each with its sources; see docs/catalog.md."""
-        from ._load import read_example
-
-        return read_example()
+        file = "example.toml"
+        return checked(cls, parsed(resources.files(__package__).joinpath(file).read_bytes(), file), file, HIDDEN)
 
     def named(self, name: str) -> CatalogModel:
         """Return the model of that name. Raises ConfigurationError, which names those that there are."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, Self, get_args
 from urllib.parse import parse_qsl, quote
 
+from fastlane.engine.route_requests import ALLOWED
 from fastlane.errors import ConfigurationError
 
 AUTO = "fastlane/auto"
@@ -21,14 +22,14 @@ _QUANTILES = {"interactive": 0.95}
 class Route(str):  # noqa: SLOT000 - slots could be set again
     """The name of a model that is yet to be chosen, with what it has to be good for.
 
-    It is a text ("fastlane/auto?quality_bar=45&task=triage"), and passes wherever the name of a model does.
+    It is a text ("fastlane/auto?min_quality=45&task=triage"), and passes wherever the name of a model does.
     """
 
-    quality_bar: float | None
+    min_quality: float | None
     """The least quality, in the units of the catalog's index; None: the play's, or the task's."""
     task: str | None
     """What the call is for: a name that the application gives."""
-    pass_rate: float | None
+    min_pass_rate: float | None
     """The least share of the task's evaluations that a model has to have passed, 0 to 1."""
     quantile: float | None
     """Which quantile of the predicted time counts; None: the play's, or the median."""
@@ -38,14 +39,14 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
     def __new__(
         cls,
         *,
-        quality_bar: float | None = None,
+        min_quality: float | None = None,
         task: str | None = None,
-        pass_rate: float | None = None,
+        min_pass_rate: float | None = None,
         quantile: float | None = None,
         urgency: Urgency | None = None,
     ) -> Self:
         """Raise ConfigurationError where an argument cannot be what it says."""
-        given = {"quality_bar": quality_bar, "task": task, "pass_rate": pass_rate, "quantile": quantile}
+        given = {"min_quality": min_quality, "task": task, "min_pass_rate": min_pass_rate, "quantile": quantile}
         given["urgency"] = urgency
         asked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
         query = "&".join(f"{name}={_written(value)}" for name, value in asked.items())
@@ -119,13 +120,12 @@ def _urgency(name: str, value: object) -> str:
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "quality_bar": _quality,
+    "min_quality": _quality,
     "task": _task,
-    "pass_rate": _share,
+    "min_pass_rate": _share,
     "quantile": _quantile,
     "urgency": _urgency,
 }
-ALLOWED = f"{', '.join(list(_CHECKS)[:-1])} and {list(_CHECKS)[-1]}"
 
 
 def _read(name: str, value: str) -> Any:

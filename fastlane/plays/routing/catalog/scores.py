@@ -15,7 +15,7 @@ from fastlane.errors import ConfigurationError
 from fastlane.knowledge.table import Table
 
 if TYPE_CHECKING:
-    from ._models import CatalogModel
+    from .models import CatalogModel
 
 log = logging.getLogger("fastlane")
 
@@ -63,30 +63,32 @@ def upper_bound(score: Score, confidence: float = CONFIDENCE) -> float:
     return _wilson(score, confidence, 1.0)
 
 
-def clears(model: CatalogModel, *, quality_bar: float | None, pass_rate: float | None, measured: Score) -> str | None:
+def clears(
+    model: CatalogModel, *, min_quality: float | None, min_pass_rate: float | None, measured: Score
+) -> str | None:
     """Return why a model does not clear a bar, in a few words; None where it does.
 
-    `pass_rate` is the least share of passed evaluations of the task, 0 to 1, and `measured` are those of this model: it
+    `min_pass_rate` is the least share of passed evaluations of the task, 0 to 1; `measured` are those of this model. It
     clears once the lower bound of its rate is not below that, and fails once the upper bound is. In between it fails as
     soon as there are enough of them (20, or as many as a model without a failure needs), and until then its index
-    decides: `quality_bar`, in the index's units. Without a pass rate the index decides alone. A model without an index
+    decides: `min_quality`, in the index's units. Without a pass rate the index decides alone. A model without an index
     clears no bar of it, and where no bar is set, every model clears.
     """
-    if pass_rate is not None and measured.count:
+    if min_pass_rate is not None and measured.count:
         least = lower_bound(measured)
-        if least >= pass_rate:
+        if least >= min_pass_rate:
             return None
         most = upper_bound(measured)
         passed = f"passed {measured.passed} of {measured.count}"
-        if most < pass_rate:
-            return f"{passed} (at most {most:.2f}) is below {pass_rate:g}"
-        if measured.count >= _enough(pass_rate):
-            return f"{passed} (at least {least:.2f}) is below {pass_rate:g}"
-    if quality_bar is None:
+        if most < min_pass_rate:
+            return f"{passed} (at most {most:.2f}) is below {min_pass_rate:g}"
+        if measured.count >= _enough(min_pass_rate):
+            return f"{passed} (at least {least:.2f}) is below {min_pass_rate:g}"
+    if min_quality is None:
         return None
     if model.quality is None:
-        return f"its quality is not known, and {quality_bar:g} is asked for"
-    return f"quality {model.quality:g} is below {quality_bar:g}" if model.quality < quality_bar else None
+        return f"its quality is not known, and {min_quality:g} is asked for"
+    return f"quality {model.quality:g} is below {min_quality:g}" if model.quality < min_quality else None
 
 
 class Scoreboard:
@@ -183,12 +185,12 @@ def _check(task: object, model: object, passed: object) -> None:
         raise ConfigurationError(f"passed must be True or False, got a {type(passed).__name__}")
 
 
-def _enough(pass_rate: float) -> float:
-    if pass_rate >= 1:
+def _enough(min_pass_rate: float) -> float:
+    if min_pass_rate >= 1:
         return float("inf")
     z = _deviations(CONFIDENCE)
     # With n passed of n the lower bound is n / (n + z²).
-    return max(ENOUGH, ceil(z * z * pass_rate / (1 - pass_rate)))
+    return max(ENOUGH, ceil(z * z * min_pass_rate / (1 - min_pass_rate)))
 
 
 def _wilson(score: Score, confidence: float, sign: float) -> float:

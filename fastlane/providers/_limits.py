@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from ._fact import Count, Fact, Part, Seconds, Table, Text, Texts
-from ._frozen import FrozenMapping
+from ._fact import Count, Fact, FrozenMapping, Part, Seconds, Table, Text, Texts
 
 Counts = Literal["requests", "tokens", "input_tokens", "output_tokens"]
 """What a limit counts: requests, tokens of both kinds together, or one kind alone."""

@@ -16,8 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ..errors import ConfigurationError
 from ..knowledge.table import Table as LearnedTable
-from ._fact import Address, Table, Texts, frozen
-from ._frozen import FrozenMapping
+from ._fact import Address, FrozenMapping, Table, Texts, frozen
 from ._load import checked, packaged, parsed, read_file, read_packaged, resolved
 from ._matching import Pattern, origin_of, pattern_of
 from ._schema import ProviderFacts

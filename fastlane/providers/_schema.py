@@ -19,6 +19,7 @@ from ._fact import (
     Endpoint,
     Evidence as Evidence,
     Fact as Fact,
+    FrozenMapping,
     Part,
     ProviderPhase,
     Seconds,
@@ -28,7 +29,6 @@ from ._fact import (
     Unit,
     frozen,
 )
-from ._frozen import FrozenMapping
 from ._limits import RateLimit as RateLimit, RateLimits as RateLimits
 
 
@@ -134,8 +134,6 @@ class Output(Part):
 
     most_tokens: Table[Fact[Count]] = FrozenMapping({})
     """By model, `*` for any text: the largest limit that a request may name; a larger one is refused."""
-    beyond_context: Fact[Literal["refused", "lowered"]] | None = None
-    """What becomes of a limit which, with the prompt, is more than the model's context holds."""
 
 
 class Reasoning(Part):

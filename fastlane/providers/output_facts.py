@@ -48,15 +48,6 @@ def most_tokens(facts: ProviderFacts | None, model: str | None) -> int | None:
     return None if facts is None else for_model(facts.output.most_tokens, model)
 
 
-def refuses_beyond_context(facts: ProviderFacts | None) -> bool:
-    """Whether a limit that, with the prompt, exceeds the model's context may be answered with an error.
-
-    True where nobody knows: such a limit is then no bound worth an error.
-    """
-    known = facts.output.beyond_context if facts is not None else None
-    return known is None or known.value != "lowered"
-
-
 def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
     """Whether a model thinks before it answers, by what facts say of its name; None where they say nothing."""
     if facts is None or model is None:

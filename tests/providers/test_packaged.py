@@ -1,21 +1,18 @@
-"""The facts that the package brings can be used, and each says where it stands; docs/providers.md shows them all."""
+"""The facts that the package brings can be used, and each says where it stands."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from fastlane.providers import ProviderFacts, facts_named, names
-from fastlane.providers._page import page
 from fastlane.providers._registry import UNKNOWN, places
+from scripts.stale_facts import report
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = {path.stem: path for path in (ROOT / "fastlane/providers").glob("*.toml") if path.stem != "origins"}
-WRITE = "python -m fastlane.providers > docs/providers.md"
 
 
 def said_without_source(facts: ProviderFacts) -> list[str]:
@@ -76,24 +73,13 @@ def test_a_base_url_stands_at_one_of_the_providers_own_hosts(slug: str) -> None:
     assert base_url is None or facts_of(base_url).slug == slug
 
 
-def test_the_page_is_what_the_facts_say() -> None:
-    written = (ROOT / "docs/providers.md").read_text()
+@pytest.mark.parametrize(("days", "word", "fails"), [(120, None, False), (121, "warning", False), (241, "error", True)])
+def test_old_facts_are_reported(days: int, word: str | None, fails: bool) -> None:
+    newest = max(fact.checked for slug in FILES for _, fact in facts_named(slug).all_facts())
+    oldest = min(fact.checked for _, fact in facts_named("openai").all_facts())
 
-    assert written == page(), f"docs/providers.md is not what the facts say: write it anew with `{WRITE}`"
+    lines, is_too_old = report(oldest + timedelta(days))
 
-
-def test_the_command_prints_the_page() -> None:
-    run = subprocess.run([sys.executable, "-m", "fastlane.providers"], capture_output=True, check=True)
-
-    assert run.stdout.decode() == page()
-
-
-@pytest.mark.parametrize("slug", sorted(FILES))
-def test_the_page_shows_every_fact_with_its_source(slug: str) -> None:
-    facts = facts_named(slug)
-    section = page().partition(f"{{#{slug}}}")[2].partition("\n## ")[0]
-
-    for keys, fact in facts.all_facts():
-        assert keys[-1] in section
-        assert str(fact.checked) in section
-        assert fact.source is None or fact.source.replace("(", "%28").replace(")", "%29") in section
+    assert newest - oldest < timedelta(60)
+    assert is_too_old is fails
+    assert any(f"{word}: fastlane/providers/openai.toml" in line for line in lines) is (word is not None)

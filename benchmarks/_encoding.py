@@ -13,7 +13,7 @@ from typing import Any, Literal
 import fastlane
 from benchmarks._provider import MODEL
 from fastlane.emulator import Emulator
-from fastlane.plays.request_encoding.play import Encoding
+from fastlane.plays.request_encoding.play import RequestEncoding
 from fastlane.providers import Fact, ProviderFacts
 
 Kind = Literal["talk", "source"]
@@ -91,10 +91,10 @@ _pools = itertools.count(1)
 
 
 def plays(*, encoding: bool, **settings: Any) -> list[fastlane.Play]:
-    """`Connection()` with a pool that no other client uses, and `Encoding()` beside it or not."""
+    """`Connection()` with a pool that no other client uses, and `RequestEncoding()` beside it or not."""
     # Far from what other benchmarks use: a millisecond of idle time makes pools differ.
     connection = fastlane.Connection(idle_s=250.0 + next(_pools) / 1e3)
-    return [connection, Encoding(facts=everything(), **settings)] if encoding else [connection]
+    return [connection, RequestEncoding(facts=everything(), **settings)] if encoding else [connection]
 
 
 @contextmanager

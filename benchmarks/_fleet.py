@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks._trace import RECORDED
 from fastlane.knowledge.prediction._sighting import Failure
-from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Task
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 
 Floats = NDArray[np.float64]
 

@@ -147,7 +147,7 @@ def _text(rng: random.Random, body: Body) -> Mutation:
     if changed == text:
         changed = reworded(rng, text)
     put(changed)
-    return Mutation("changed_text", f"{name} {place}", body, after, path, apart(text, changed))
+    return Mutation("changed", f"{name} {place}", body, after, path, apart(text, changed))
 
 
 def _compacted(rng: random.Random, body: Body) -> Mutation:
@@ -179,7 +179,7 @@ MUTATORS: Mapping[str, Callable[[random.Random, Body], Mutation]] = {
     "reordered_keys": reordered_keys,
     "reordered_tools": reordered_tools,
     "changed_tool": changed_tool,
-    "changed_text": _text,
+    "changed": _text,
     "compacted": _compacted,
 }
 """By the kind that ought to be named. Those of other kinds change no segment."""

@@ -11,7 +11,7 @@ from benchmarks._fleet import MODELS, Fleet, Outcome
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.plays.routing._memory import Memory, Ticket
 from fastlane.plays.routing._question import Question
-from fastlane.plays.routing.catalog._scores import Scoreboard
+from fastlane.plays.routing.catalog.scores import Scoreboard
 
 _NS = 1e9
 _LEAST_TIMEOUT_S = 3.0

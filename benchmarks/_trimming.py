@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from fastlane import Play
 from fastlane.bench.workloads import Conversation, Workload
 from fastlane.engine.call import Call
+from fastlane.engine.session import Session
 
 PART_TOKENS: Final = 1_500
 PARTS: Final = 5
@@ -45,6 +46,14 @@ def workload() -> Workload:
 class _Trimming(Play):
     parts: ClassVar[frozenset[int]] = frozenset()
 
+    def open(self, call: Call) -> Session:
+        return _LeavingOut(self.parts)
+
+
+class _LeavingOut(Session):
+    def __init__(self, parts: frozenset[int]) -> None:
+        self._parts = parts
+
     def plan(self, call: Call) -> Call:
         messages = call.body.get("messages", [])
         kept = [message for message in messages if not self._trims(message)]
@@ -53,7 +62,7 @@ class _Trimming(Play):
     def _trims(self, message: Any) -> bool:
         text = message.get("content") if isinstance(message, Mapping) else None
         # The first message has the engine's salt before its part.
-        return isinstance(text, str) and any(_mark(part) in text[:200] for part in self.parts)
+        return isinstance(text, str) and any(_mark(part) in text[:200] for part in self._parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 Two runs of the engine with arms for no play, each play alone, all but each, and all. `known_…`: three plays made for
 this leave known parts of a prompt out, for which the emulator takes 20 us a token, one part being left out by two of
-them: the truth is arithmetic, half of a shared part for each. `real_…`: `Encoding()` and `PromptCache()` on a wire of
-10 Mbit/s to a provider of eight machines that keep prompts each for themselves. Their truth is by the provider's own
-log of the same run: what becomes shorter from a request's head to the end of its body is the upload, which is what
-`Encoding()` is for, and from there to the first token the prefill, which is what `PromptCache()` is for.
-`…_error_share` is by how much an attributed part misses its truth, as a share of the whole change; `…_ms` are the parts
-themselves and the truth of each.
+them: the truth is arithmetic, half of a shared part for each. `real_…`: `RequestEncoding()` and `PromptCache()` on a
+wire of 10 Mbit/s to a provider of eight machines that keep prompts each for themselves. Their truth is by the
+provider's own log of the same run: what becomes shorter from a request's head to the end of its body is the upload,
+which is what `RequestEncoding()` is for, and from there to the first token the prefill, which is what `PromptCache()`
+is for. `…_error_share` is by how much an attributed part misses its truth, as a share of the whole change; `…_ms` are
+the parts themselves and the truth of each.
 
 Inside: the time to the first token as the caller sees it, its mean over all blocks. Outside: each arm process's first
 request and its warm-up.
@@ -22,7 +22,7 @@ from statistics import fmean
 
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._trimming import PART_TOKENS, TRIMMING, true_parts_ms, workload
-from fastlane import Encoding, PromptCache
+from fastlane import PromptCache, RequestEncoding
 from fastlane.bench import Embedded, Experiment
 from fastlane.bench._provider import Running, _environment
 from fastlane.bench.findings import Attribution, find
@@ -37,7 +37,7 @@ _RATE_BITS_PER_S = 10e6
 _LANES = 4
 _TURNS = 6
 _MACHINES = 8
-_PLAYS = (Encoding(probe=True), PromptCache())
+_PLAYS = (RequestEncoding(probe=True), PromptCache())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

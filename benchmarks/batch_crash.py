@@ -42,10 +42,10 @@ from typing import Any
 
 from benchmarks._batch_lives import Lives
 from benchmarks._report import Figure, Reach, Report, main
-from fastlane.batch._errors import StorageError
-from fastlane.batch._jobs import NewJob
-from fastlane.batch._open import open_storage
-from fastlane.batch._storage import Storage
+from fastlane.batch.errors import StorageError
+from fastlane.batch.jobs import NewJob
+from fastlane.batch.queue import open_storage
+from fastlane.batch.storage import Storage
 from fastlane.emulator import BatchSettings, Emulator, preset
 from fastlane.emulator._batch_log import prompt_digest
 

@@ -36,7 +36,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._schema_suite import Case, suite
 from fastlane._clock import cpu_ns
 from fastlane.knowledge.tokens import counter
-from fastlane.schemas.bound import Bound, bound
+from fastlane.schemas.bound import Bound, schema_bound
 
 try:
     from benchmarks._schema_values import made
@@ -123,7 +123,7 @@ def _narrowed(case: Case, value: Any) -> Any:
 
 
 def _bound(schema: Any) -> Bound:
-    return bound(schema, model=_MODEL, number_characters=None)
+    return schema_bound(schema, model=_MODEL, number_characters=None)
 
 
 def _look_at_suite(cases: Iterable[Case], others: _Seen, own: _Seen) -> None:
@@ -150,7 +150,7 @@ def _cpu_us(schemas: Iterable[dict[str, Any]]) -> float:
     taken = []
     for schema in schemas:
         started = cpu_ns()
-        bound(schema, model=_MODEL)
+        schema_bound(schema, model=_MODEL)
         taken.append((cpu_ns() - started) / 1e3)
     return median(taken)
 

@@ -65,8 +65,8 @@ def _parts() -> dict[str, fastlane.BoundedOutput]:
     return {
         "ceiling": fastlane.BoundedOutput(early_stop=False, validate=False),
         "early_stop": fastlane.BoundedOutput(validate=False),
-        "repair": fastlane.BoundedOutput(early_stop=False, repairs=_TRIES - 1),
-        "all": fastlane.BoundedOutput(repairs=_TRIES - 1),
+        "repair": fastlane.BoundedOutput(early_stop=False, reasks=_TRIES - 1),
+        "all": fastlane.BoundedOutput(reasks=_TRIES - 1),
     }
 
 

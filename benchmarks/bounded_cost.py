@@ -1,19 +1,16 @@
-"""What watching a structured answer costs: CPU for each piece that is streamed, of `BoundedOutput`'s parser of JSON.
+"""What watching a structured answer costs: CPU for each piece that is streamed, of `BoundedOutput`'s scanner of JSON.
 
-Answers for four schemas: a support ticket with enums, numbers within a range, lists and a limited note (`ticket`), one
-long text (`long_text`), a tree of small objects, which refers to itself (`nested`), and a list of events of eight
-classes, told apart by the text of one property (`classes`). Each is cut into pieces of 3 to 5 characters at random, the
-size of a usual token; a ticket also where a tokenizer cuts, at words and punctuation (`ticket_words`), and written with
-line feeds and indents (`ticket_indented`). `numbers` is nothing but a list of integers within a range, where every
-piece ends one value and begins another. `without_schema` is what tickets cost where only the syntax is known.
-`collected` and `stream` are all that the play does with one event of a chat stream: of one that it reads for an
-application that does not stream (the event's JSON, the answer put together, the parser), and of one that the
-application is given. Compared with: parsing all there is of an answer anew with every piece by
-`pydantic_core.from_json`, which tells whether it is whole and not whether it is valid (`parsing_anew`).
+Answers for four schemas: a support ticket (`ticket`), one long text (`long_text`), a tree of small objects (`nested`),
+and a list of events of eight classes (`classes`). Each is cut into pieces of 3 to 5 characters at random, the size of a
+usual token; a ticket also where a tokenizer cuts, at words and punctuation (`ticket_words`), and written with line
+feeds and indents (`ticket_indented`). `numbers` is nothing but a list of integers. `collected` and `stream` are all
+that the play does with one event of a chat stream: of one that it reads for an application that does not stream (the
+event's JSON, the answer put together, the scanner), and of one that the application is given. Compared with: parsing
+all there is of an answer anew with every piece by `pydantic_core.from_json` (`parsing_anew`).
 
-Inside: all CPU time of the process from the first piece to the last, the parser's construction too; each figure is the
-median of its rounds. Outside: compiling the schema, which happens once (`compile_us`, and `compile_again_us` when the
-same schema comes again), receiving events, and garbage collection.
+Inside: all CPU time of the process from the first piece to the last, the scanner's construction too; each figure is the
+median of its rounds. `check_us`: saying of a whole ticket whether it is valid. Outside: receiving events, and garbage
+collection.
 """
 
 from __future__ import annotations
@@ -32,20 +29,19 @@ from openai.types.chat import ChatCompletionChunk
 
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
+from fastlane import BoundedOutput
 from fastlane._clock import cpu_ns
-from fastlane.plays.bounded_output.outputs._guard import Guard
-from fastlane.plays.bounded_output.outputs._plan import OutputPlan
-from fastlane.plays.bounded_output.outputs._stream_watch import StreamWatch
-from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
-from fastlane.plays.bounded_output.progress._nodes import Node, compile_schema
-from fastlane.records.output import BoundedOutputRecord
+from fastlane.plays.bounded_output.guard import OutputGuard
+from fastlane.plays.bounded_output.planning import OutputPlan
+from fastlane.plays.bounded_output.scanner import JsonScanner
+from fastlane.plays.bounded_output.section import BoundedOutputSection
+from fastlane.plays.bounded_output.validation import problem_in
 
 _ANSWERS = 40
 _ROUNDS = 40
 _QUICK_ROUNDS = 10
 _CATEGORIES = ("billing", "bug", "feature_request", "account_access", "shipping", "other")
 _TEAMS = ("payments", "platform", "customer_success", "logistics")
-_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 1_000}}
 _SENTENCE = (
     "the customer was charged twice for one order and asks that the second payment is sent back as soon as possible, "
     "which the shop's own page says takes three days; there was no answer to an earlier message"
@@ -75,41 +71,6 @@ _TICKET: dict[str, Any] = {
             "required": ["team", "action"],
             "additionalProperties": False,
         },
-    },
-}
-_LONG_TEXT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"text": {"type": "string", "maxLength": 20_000}},
-    "required": ["text"],
-    "additionalProperties": False,
-}
-_NESTED: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 20},
-        "weight": {"type": "integer", "minimum": 0, "maximum": 100},
-        "children": {"type": "array", "items": {"$ref": "#"}},
-    },
-    "required": ["name", "weight", "children"],
-    "additionalProperties": False,
-}
-_CLASSES: dict[str, Any] = {
-    "type": "array",
-    "items": {
-        "anyOf": [
-            {
-                "type": "object",
-                "properties": {
-                    "kind": {"const": f"{team}_{state}"},
-                    "severity": {"enum": ["low", "medium", "high"]},
-                    f"{team}_note": {"type": "string", "maxLength": 100},
-                },
-                "required": ["kind", "severity", f"{team}_note"],
-                "additionalProperties": False,
-            }
-            for team in _TEAMS
-            for state in ("opened", "closed")
-        ]
     },
 }
 
@@ -168,9 +129,9 @@ def _words(text: str, _random: Random) -> list[str]:
     return re.findall(r" ?[A-Za-z]+|[0-9]{1,3}|[^A-Za-z0-9]{1,4}?(?= ?[A-Za-z0-9]|$)|[^A-Za-z0-9]", text)
 
 
-def _watch(node: Node, answers: Sequence[Sequence[str]]) -> None:
+def _watch(answers: Sequence[Sequence[str]]) -> None:
     for answer in answers:
-        feed = JsonProgress(node).feed
+        feed = JsonScanner().feed
         for piece in answer:
             said = feed(piece)
         assert said == "complete"
@@ -195,20 +156,20 @@ def _chunk(text: str) -> dict[str, Any]:
 def _plan(schema: Any) -> OutputPlan:
     return OutputPlan(
         endpoint="/chat/completions",
+        play=BoundedOutput(),
         origin="https://example.com:443",
         model="model",
         body={"model": "model", "messages": []},
-        record=BoundedOutputRecord(),
+        record=BoundedOutputSection(),
         is_json=True,
         schema=schema,
-        watched_schema=schema,
         early_stop=True,
     )
 
 
 def _collect(plan: OutputPlan, answers: Sequence[Sequence[bytes]]) -> None:
     for answer in answers:
-        guard = Guard(plan, _went_wrong, parses=False)
+        guard = OutputGuard(plan, _went_wrong, is_parsed=False)
         for event in answer:
             guard.take(orjson.loads(event))
         assert guard.has_all
@@ -216,8 +177,8 @@ def _collect(plan: OutputPlan, answers: Sequence[Sequence[bytes]]) -> None:
 
 def _see(plan: OutputPlan, answers: Sequence[Sequence[ChatCompletionChunk]]) -> None:
     for answer in answers:
-        guard = Guard(plan, _went_wrong, parses=False)
-        see = StreamWatch(guard).see
+        guard = OutputGuard(plan, _went_wrong, is_parsed=False)
+        see = guard.see
         for event in answer:
             see(event)
         assert guard.has_all
@@ -246,13 +207,13 @@ def _per_piece_us(
     return median(taken).value
 
 
-def _compile_us(rounds: int, *, again: bool) -> float:
+def _check_us(rounds: int, answers: Sequence[str]) -> float:
     taken: list[float] = []
-    for number in range(10 * rounds):
-        schema = _TICKET if again else {**_TICKET, "description": str(number)}
-        started = cpu_ns()
-        compile_schema(schema)
-        taken.append((cpu_ns() - started) / 1e3)
+    for _ in range(rounds):
+        for answer in answers:
+            started = cpu_ns()
+            assert problem_in(answer, _TICKET) is None
+            taken.append((cpu_ns() - started) / 1e3)
     return median(taken).value
 
 
@@ -262,35 +223,33 @@ def measure(quick: bool) -> Report:
     random = Random(7)
     tickets = [_ticket(random) for _ in range(_ANSWERS)]
     texts = {
-        "ticket": (_TICKET, [json.dumps(ticket, separators=(",", ":")) for ticket in tickets], _pieces),
-        "ticket_words": (_TICKET, [json.dumps(ticket, separators=(",", ":")) for ticket in tickets], _words),
-        "ticket_indented": (_TICKET, [json.dumps(ticket, indent=2) for ticket in tickets], _pieces),
-        "long_text": (_LONG_TEXT, [json.dumps(_long_text(random)) for _ in range(_ANSWERS)], _pieces),
-        "nested": (_NESTED, [json.dumps(_nested(random)) for _ in range(_ANSWERS)], _pieces),
-        "classes": (_CLASSES, [json.dumps(_events(random)) for _ in range(_ANSWERS)], _pieces),
+        "ticket": ([json.dumps(ticket, separators=(",", ":")) for ticket in tickets], _pieces),
+        "ticket_words": ([json.dumps(ticket, separators=(",", ":")) for ticket in tickets], _words),
+        "ticket_indented": ([json.dumps(ticket, indent=2) for ticket in tickets], _pieces),
+        "long_text": ([json.dumps(_long_text(random)) for _ in range(_ANSWERS)], _pieces),
+        "nested": ([json.dumps(_nested(random)) for _ in range(_ANSWERS)], _pieces),
+        "classes": ([json.dumps(_events(random)) for _ in range(_ANSWERS)], _pieces),
         "numbers": (
-            _NUMBERS,
             [json.dumps(random.choices(range(1_000), k=200), separators=(",", ":")) for _ in range(_ANSWERS)],
             _pieces,
         ),
-        "without_schema": (None, [json.dumps(ticket) for ticket in tickets], _pieces),
     }
     figures: dict[str, Figure] = {}
     sizes: list[float] = []
-    for name, (schema, answers, cut) in texts.items():
+    for name, (answers, cut) in texts.items():
         cuts = [cut(answer, random) for answer in answers]
         assert all("".join(pieces) == answer for pieces, answer in zip(cuts, answers, strict=True))
-        figures[f"{name}_us"] = _per_piece_us(cuts, rounds, partial(_watch, compile_schema(schema)))
+        figures[f"{name}_us"] = _per_piece_us(cuts, rounds, _watch)
         if name in ("ticket", "long_text"):
             figures[f"{name}_parsing_anew_us"] = _per_piece_us(cuts, 2, _parse_anew)
         sizes += [len(piece) for pieces in cuts for piece in pieces]
     plan = _plan(_TICKET)
-    cuts = [_pieces(answer, random) for answer in texts["ticket"][1]]
+    cuts = [_pieces(answer, random) for answer in texts["ticket"][0]]
     events = [[json.dumps(_chunk(piece)).encode() for piece in pieces] for pieces in cuts]
     typed = [[ChatCompletionChunk.model_validate_json(event) for event in answer] for answer in events]
     figures["collected_event_us"] = _per_piece_us(events, rounds, partial(_collect, plan))
     figures["stream_event_us"] = _per_piece_us(typed, rounds, partial(_see, plan))
-    figures |= {"compile_us": _compile_us(rounds, again=False), "compile_again_us": _compile_us(rounds, again=True)}
+    figures["check_us"] = _check_us(rounds, texts["ticket"][0])
     return Report(
         figures=figures,
         reach=tuple([Reach(figure=f"{name}_us", op="<=", target=3.0) for name in texts]),

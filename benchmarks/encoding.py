@@ -1,4 +1,4 @@
-"""What the `Encoding` play is worth for prompts of 4 to 123 kB: time to first token beside `Connection()` alone.
+"""What the `RequestEncoding` play is worth for prompts of 4 to 123 kB: time to first token beside `Connection()` alone.
 
 Real source code over 40 ms to a provider that takes every form of body, each call on a connection that was idle: the
 window has fallen back to its beginning, as it does while a model thinks. And 123 kB once more right behind that, over
@@ -68,7 +68,7 @@ async def _lane(emulator: Emulator, start_s: float, rounds: int) -> dict[str, li
 
 
 def _was_encoded(client: fastlane.AsyncOpenAI) -> bool:
-    record = client.last_call.encoding if client.last_call is not None else None
+    record = client.last_call.request_encoding if client.last_call is not None else None
     return record is not None and record.form != "json"
 
 

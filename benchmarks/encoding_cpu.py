@@ -22,9 +22,8 @@ from openai._utils._json import openapi_dumps
 from benchmarks._encoding import BODY_BYTES, body, prompt
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._report import Figure, Reach, Report, main
-from fastlane.compat.json_body import stock_bytes
-from fastlane.plays.request_encoding import _bodies
-from fastlane.plays.request_encoding.plan import Encode
+from fastlane.compat.requests import stock_bytes
+from fastlane.plays.request_encoding import bodies
 from fastlane.records.attempts import Form
 
 _BODY = body(prompt("source"))
@@ -37,12 +36,12 @@ def _stock() -> bytes:
 
 
 def _ours(form: Form, *, level: int = 1) -> Callable[[], bytes]:
-    encode = Encode(forms=(form,), known=True, gzip_level=level)
+    writing = bodies.Writing(gzip_level=level)
 
     def write() -> bytes:
         plain = stock_bytes(_BODY)
         assert plain is not None
-        return _bodies.write(plain, form, encode).body
+        return bodies.write(plain, form, writing).body
 
     return write
 
@@ -69,7 +68,7 @@ def _block(name: str, write: Callable[[], bytes]) -> Callable[[], None]:
 
 def _library(name: str) -> AbstractContextManager[object]:
     """Have gzip done by isal for the arms that are named after it, and by zlib for the others."""
-    return nullcontext() if "isal" in name else patch.object(_bodies, "_isal", lambda: None)
+    return nullcontext() if "isal" in name else patch.object(bodies, "_isal", lambda: None)
 
 
 def measure(quick: bool) -> Report:
@@ -83,7 +82,7 @@ def measure(quick: bool) -> Report:
         "msgpack": ("msgpack", _ours("msgpack")),
         "msgpack_gzip_1": ("msgpack+gzip", _ours("msgpack+gzip")),
     }
-    with_isal = _bodies._isal() is not None
+    with_isal = bodies._isal() is not None
     if with_isal:
         arms["isal_1"] = "json+gzip", _ours("json+gzip")
         arms["msgpack_isal_1"] = "msgpack+gzip", _ours("msgpack+gzip")

@@ -1,12 +1,12 @@
-"""Round trips that a prompt takes to the provider: those that `Encoding` predicts against those that were seen.
+"""Round trips that a prompt takes to the provider: those that `RequestEncoding` predicts against those that were seen.
 
-Bodies of real source code, of 1 to 130 kB as JSON, each sent over an idle connection by a client without `Encoding`,
-and by one with it, to a provider that takes every form; then at once by the latter once more, over windows that are
-still open. What is predicted stands in the record of the call. Inside, of what is seen: from the first byte of the
-request handed to the socket, as the client stamps it, to its last byte read, as the provider's own log has it. Half a
-round trip is the way of the last byte, and every further round trip one round more. Outside: opening the connection,
-and the pauses, each long enough for the window to fall back to its beginning. Asynchronous, several lanes with a
-provider each.
+Bodies of real source code, of 1 to 130 kB as JSON, each sent over an idle connection by a client without
+`RequestEncoding`, and by one with it, to a provider that takes every form; then at once by the latter once more, over
+windows that are still open. What is predicted stands in the record of the call. Inside, of what is seen: from the first
+byte of the request handed to the socket, as the client stamps it, to its last byte read, as the provider's own log has
+it. Half a round trip is the way of the last byte, and every further round trip one round more. Outside: opening the
+connection, and the pauses, each long enough for the window to fall back to its beginning. Asynchronous, several lanes
+with a provider each.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def _lane(emulator: Emulator, sizes: Sequence[int]) -> list[_Seen]:
             for case in ("encoded", "again"):
                 observed = await _ask(encoding, emulator, size)
                 assert encoding.last_call is not None
-                record = encoding.last_call.encoding
+                record = encoding.last_call.request_encoding
                 if record is None or record.sent_rounds is None or record.plain_rounds is None:
                     raise RuntimeError("the record does not say what was predicted")
                 if case == "encoded":

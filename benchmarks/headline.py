@@ -1,4 +1,4 @@
-"""A long prompt now and then: `openai.OpenAI()` as it comes against fastlane with `Connection()` and `Encoding()`.
+"""A long prompt now and then: `openai.OpenAI()` as it comes against fastlane with `RequestEncoding()`.
 
 Prompts of 123 kB, six seconds apart, over 40 ms to a provider that takes every form of body: one kind repeats its code,
 as the talk's must have, one is real source code. The stock client has closed its connection by then, opens another one

@@ -30,8 +30,8 @@ from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.routing._memory import Memory
 from fastlane.plays.routing._question import Question, Way
-from fastlane.plays.routing.catalog._models import Catalog, CatalogModel
-from fastlane.plays.routing.catalog._scores import Scoreboard
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
+from fastlane.plays.routing.catalog.scores import Scoreboard
 from fastlane.providers import facts_named
 from fastlane.transport.pool.pool import Outlook
 
@@ -90,7 +90,7 @@ def _questions(*, full: bool) -> list[Question]:
     return [
         Question(
             task=f"task-{number % 3}",
-            quality_bar=10.0,
+            min_quality=10.0,
             input_tokens=random.uniform(600, 50_000),
             ways=ways if full else {},
             cached_tokens=cached if full else {},

@@ -91,7 +91,7 @@ def _call(client: fastlane.OpenAI, model: str, asked: dict[str, str]) -> None:
 
 
 def _turn(tag: str, model: str, places: dict[str, str], logs: dict[str, Emulator], calls: int, scale: float) -> _Turn:
-    play = fastlane.Routing(_catalog(places, scale), quality_bar=_QUALITY_BAR, forward_headers=ASKED)
+    play = fastlane.Routing(_catalog(places, scale), min_quality=_QUALITY_BAR, forward_headers=ASKED)
     wanted = _FAST if model == _AUTO else _SLOW
     asked = wishes(tag=tag, output_tokens=_TOKENS_OUT)
     taken: list[float] = []

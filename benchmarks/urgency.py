@@ -31,7 +31,7 @@ _SETTINGS: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_key"
 _CALLS = 20
 _ARMS: dict[str, tuple[Play, ...]] = {
     "without": (Connection(),),
-    "tiers": (Connection(), Urgency(limits=False)),
+    "tiers": (Connection(), Urgency(limits=False, tiers=True)),
     "urgency": (Connection(), Urgency()),
     "again": (Connection(),),
 }

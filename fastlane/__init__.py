@@ -20,6 +20,8 @@ from .client.install import install as install, uninstall as uninstall
 from .compat.openai_modules import OPENAI_MODULES, OpenAIModules
 from .engine.call import Call as Call
 from .engine.observation import record_of as record_of
+from .engine.play import Play as Play, Stage as Stage
+from .engine.urgency import urgency as urgency
 from .engine.user_action import user_action as user_action
 from .errors import (
     CallRefusedError as CallRefusedError,
@@ -32,25 +34,11 @@ from .errors import (
     QueueFullError as QueueFullError,
     QueueTimeoutError as QueueTimeoutError,
 )
-from .plays import (
-    BoundedOutput as BoundedOutput,
-    Connection as Connection,
-    Curation as Curation,
-    Encoding as Encoding,
-    Hedging as Hedging,
-    Play as Play,
-    PromptCache as PromptCache,
-    Routing as Routing,
-    Stage as Stage,
-    Urgency as Urgency,
-    Watcher as Watcher,
-)
-from .plays.urgency.levels import urgency as urgency
 from .records.attempts import Attempt as Attempt
-from .records.encoding import EncodingRecord as EncodingRecord
+from .records.encoding import RequestEncodingRecord as RequestEncodingRecord
 from .records.output import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
 from .records.prompt import (
-    CurationRecord as CurationRecord,
+    ContextTrimmingRecord as ContextTrimmingRecord,
     Cut as Cut,
     Drift as Drift,
     PromptCacheRecord as PromptCacheRecord,
@@ -115,12 +103,17 @@ if TYPE_CHECKING:
         types as types,
     )
     from .experiments import Experiment as Experiment, Guard as Guard
-    from .plays.context_trimming._curate import Curated as Curated, curate as curate
-    from .plays.prompt_cache.prefixes._keep_alive import (
-        KeepAlivePlan as KeepAlivePlan,
-        Prices as Prices,
-        plan_keep_alive as plan_keep_alive,
+    from .plays import (
+        BoundedOutput as BoundedOutput,
+        Connection as Connection,
+        ContextTrimming as ContextTrimming,
+        Hedging as Hedging,
+        PromptCache as PromptCache,
+        RequestEncoding as RequestEncoding,
+        Routing as Routing,
+        Urgency as Urgency,
     )
+    from .plays.context_trimming.trimming import TrimmedContext as TrimmedContext, trim_context as trim_context
     from .plays.prompt_cache.prompts import (
         Prompt as Prompt,
         lint as lint,
@@ -128,18 +121,17 @@ if TYPE_CHECKING:
         stable as stable,
         volatile as volatile,
     )
-    from .plays.routing.catalog._models import (
+    from .plays.routing.catalog.models import (
         Catalog as Catalog,
         CatalogModel as CatalogModel,
-        Price as Price,
+        ModelPrice as ModelPrice,
         Task as Task,
     )
-    from .plays.routing.catalog._route import Route as Route
-    from .plays.routing.catalog._scores import Score as Score, score as score
+    from .plays.routing.catalog.route import Route as Route
+    from .plays.routing.catalog.scores import Score as Score, score as score
     from .records.savings import Savings as Savings
     from .reports import Report as Report
-    from .schemas.asked_bound import bound as bound
-    from .schemas.bound import Bound as Bound, Gap as Gap
+    from .schemas.bound import Bound as Bound, Gap as Gap, bound as bound
 
 sys.meta_path.insert(0, OpenAIModules)
 
@@ -151,28 +143,33 @@ AsyncClient = AsyncOpenAI
 _LATER = {
     "Bound": "schemas.bound",
     "Gap": "schemas.bound",
-    "bound": "schemas.asked_bound",
-    "Catalog": "plays.routing.catalog._models",
-    "CatalogModel": "plays.routing.catalog._models",
-    "Price": "plays.routing.catalog._models",
-    "Route": "plays.routing.catalog._route",
-    "Score": "plays.routing.catalog._scores",
-    "Task": "plays.routing.catalog._models",
-    "score": "plays.routing.catalog._scores",
-    "Curated": "plays.context_trimming._curate",
+    "bound": "schemas.bound",
+    "Catalog": "plays.routing.catalog.models",
+    "CatalogModel": "plays.routing.catalog.models",
+    "ModelPrice": "plays.routing.catalog.models",
+    "Route": "plays.routing.catalog.route",
+    "Score": "plays.routing.catalog.scores",
+    "Task": "plays.routing.catalog.models",
+    "score": "plays.routing.catalog.scores",
+    "TrimmedContext": "plays.context_trimming.trimming",
     "Experiment": "experiments",
     "Guard": "experiments",
-    "curate": "plays.context_trimming._curate",
-    "KeepAlivePlan": "plays.prompt_cache.prefixes._keep_alive",
-    "Prices": "plays.prompt_cache.prefixes._keep_alive",
+    "trim_context": "plays.context_trimming.trimming",
     "Prompt": "plays.prompt_cache.prompts",
     "Report": "reports",
     "Savings": "records.savings",
     "lint": "plays.prompt_cache.prompts",
-    "plan_keep_alive": "plays.prompt_cache.prefixes._keep_alive",
     "session": "plays.prompt_cache.prompts",
     "stable": "plays.prompt_cache.prompts",
     "volatile": "plays.prompt_cache.prompts",
+    "BoundedOutput": "plays",
+    "Connection": "plays",
+    "ContextTrimming": "plays",
+    "Hedging": "plays",
+    "PromptCache": "plays",
+    "RequestEncoding": "plays",
+    "Routing": "plays",
+    "Urgency": "plays",
 }
 
 if not TYPE_CHECKING:
@@ -215,13 +212,10 @@ __all__ = [
     "Client",
     "ConfigurationError",
     "Connection",
-    "Curated",
-    "Curation",
-    "CurationRecord",
+    "ContextTrimming",
+    "ContextTrimmingRecord",
     "Cut",
     "Drift",
-    "Encoding",
-    "EncodingRecord",
     "Experiment",
     "Fallback",
     "FastlaneError",
@@ -230,14 +224,12 @@ __all__ = [
     "Hedging",
     "HedgingRecord",
     "InvalidOutputError",
-    "KeepAlivePlan",
     "MissingExtraError",
+    "ModelPrice",
     "OpenAI",
     "OutputAttempt",
     "Play",
     "PlayError",
-    "Price",
-    "Prices",
     "Prompt",
     "PromptCache",
     "PromptCacheRecord",
@@ -247,6 +239,8 @@ __all__ = [
     "RecordSection",
     "RejectedAnswer",
     "Report",
+    "RequestEncoding",
+    "RequestEncodingRecord",
     "Route",
     "Routing",
     "RoutingCandidate",
@@ -256,22 +250,21 @@ __all__ = [
     "Stage",
     "Task",
     "Timeline",
+    "TrimmedContext",
     "Urgency",
     "UrgencyRecord",
     "Usage",
-    "Watcher",
     "WireStamps",
     "batch",
     "bound",
-    "curate",
     "install",
     "lint",
-    "plan_keep_alive",
     "record_of",
     "score",
     "session",
     "stable",
     "telemetry",
+    "trim_context",
     "uninstall",
     "urgency",
     "user_action",

@@ -64,7 +64,7 @@ def _version(app: typer.Typer) -> None:
 
 
 def _batch(app: typer.Typer) -> None:
-    from .batch._command import batch
+    from .batch.command import batch
 
     app.add_typer(batch)
 

@@ -102,10 +102,10 @@ class OutputAttempt:
 
 
 class InvalidOutputError(FastlaneError, ValueError):
-    """No answer to a call was valid, those to its repairs included.
+    """No answer to a call was valid, however often it was asked again.
 
     The message says what was wrong by place and rule, and holds no text of the answers: `attempts` does. Where an error
-    of pydantic's or jsonschema's said so, it is the `__cause__`, and quotes the answer.
+    of pydantic's or jsonschema_rs' said so, it is the `__cause__`, and quotes the answer.
     """
 
     attempts: tuple[OutputAttempt, ...]

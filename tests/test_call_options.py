@@ -9,7 +9,7 @@ import pytest
 from openai._models import FinalRequestOptions
 from openai._types import NotGiven
 
-from fastlane.compat.call_options import post_options
+from fastlane.compat.requests import post_options
 
 
 def stock_options(path: str, body: Any, given: dict[str, Any]) -> Any:

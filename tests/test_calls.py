@@ -17,7 +17,7 @@ import pytest
 from openai import _base_client
 
 import fastlane
-from fastlane import Call, Connection, Play, Stage
+from fastlane import Call, Connection, Stage
 from tests.call_peer import (
     JSON,
     Asked,
@@ -31,6 +31,7 @@ from tests.call_peer import (
     outcome,
     stock,
 )
+from tests.session_play import SessionPlay
 
 
 @pytest.fixture
@@ -484,7 +485,7 @@ async def test_nor_does_an_asynchronous_one_stay() -> None:
 
 
 @dataclass(frozen=True)
-class Redacts(Play):
+class Redacts(SessionPlay):
     """Changes in place what it should have copied."""
 
     stage = Stage.SHAPE

@@ -17,7 +17,7 @@ from openai import NOT_GIVEN, omit
 from openai._utils._json import openapi_dumps
 from pydantic import BaseModel
 
-from fastlane.compat.json_body import is_plain, longer_bytes, stock_bytes
+from fastlane.compat.requests import is_plain, longer_bytes, stock_bytes
 
 
 class Colour(enum.Enum):

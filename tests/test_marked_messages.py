@@ -15,11 +15,11 @@ from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Play
 from fastlane.engine.call import Call
 from fastlane.plays.prompt_cache.play import PromptCache
 from fastlane.plays.prompt_cache.prompts import Prompt, volatile
 from tests.call_peer import ANSWER, Asked, CallPeer, Reply
+from tests.session_play import SessionPlay
 
 NOW: dict[str, Any] = {"type": "text", "text": "It is 10:04."}
 QUESTION: dict[str, Any] = {"role": "user", "content": "Is water wet?"}
@@ -31,7 +31,7 @@ class Ticket(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Play):
+class Keep(SessionPlay):
     """Keeps what plays are given."""
 
     calls: Any

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from openai.types.chat import ChatCompletionChunk
 
-from fastlane import CallRecord, Play, Usage
+from fastlane import CallRecord, Connection, Play, Usage
 from fastlane.engine.observation import Observation
 from fastlane.engine.pipeline import Pipeline
 from fastlane.protocol.fields import from_json
@@ -522,7 +522,7 @@ def test_a_watcher_stops_a_stream() -> None:
 
     watcher = StopAtThird()
     observation = Told().begin()
-    observation.watchers = (watcher,)
+    observation.watchers = ((Connection(), watcher.see),)
     asked = [observation.shown(from_json(json.dumps(chunk(text)))) for text in "abc"]
     observation.finish()
 

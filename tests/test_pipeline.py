@@ -6,16 +6,19 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
-from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Stage, Timeline, Watcher
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Stage, Timeline
 from fastlane.engine.pipeline import REMEMBERED_CALLS, Pipeline
+from fastlane.engine.session import NO_SESSIONS, STOP, Session, Stop
+from tests.session_play import SessionPlay
 
 
 @dataclass(frozen=True, slots=True)
-class Notes(Play):
+class Notes(SessionPlay):
     """A play that notes its turn on the call."""
 
     stage: ClassVar[Stage] = Stage.SHAPE
@@ -41,44 +44,40 @@ class Encodes(Notes):
 
 
 @dataclass(frozen=True)
-class Breaks(Play):
-    """A play that raises in whatever it is asked to do, quoting what no log may hold."""
+class Breaks(SessionPlay):
+    """A play that raises in every hook, quoting what no log may hold."""
 
     def plan(self, call: Call) -> Call:
         raise ValueError("the secret prompt")
 
-    def watch(self, call: Call) -> Watcher | None:
-        raise ValueError("the secret prompt")
-
-    def learn(self, record: CallRecord) -> None:
+    def close(self, outcome: Any) -> None:
         raise ValueError("the secret prompt")
 
 
 @dataclass(frozen=True)
-class ReturnsNothing(Play):
+class ReturnsNothing(SessionPlay):
     def plan(self, call: Call) -> Call:
         return None  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
-class Learns(Play):
-    learned: list[CallRecord] = field(default_factory=list, repr=False)
+class Closes(SessionPlay):
+    """Keeps how calls have ended."""
 
-    def learn(self, record: CallRecord) -> None:
-        self.learned.append(record)
+    endings: list[str] = field(default_factory=list, repr=False)
 
-
-class BreakingWatcher:
-    def see(self, event: Any) -> bool:
-        raise ValueError("the secret prompt")
+    def close(self, outcome: Any) -> None:
+        self.endings.append(outcome.ending)
 
 
 @dataclass(frozen=True)
-class Watches(Play):
-    watcher: Watcher | None = None
+class RefusesToOpen(Play):
+    def open(self, call: Call) -> Session | None:
+        raise ValueError("the secret prompt")
 
-    def watch(self, call: Call) -> Watcher | None:
-        return self.watcher
+
+def breaking_hook(_: CallRecord) -> None:
+    raise ValueError("the secret prompt")
 
 
 def call() -> Call:
@@ -115,67 +114,69 @@ def pipeline(*plays: Play, hooks: Any = (), strict: bool = False) -> Pipeline:
     return Pipeline(plays, hooks, strict=strict)
 
 
+def planned_by(pipeline: Pipeline) -> Call:
+    return pipeline.plan(call(), pipeline.open_upstream(call(), NO_SESSIONS))
+
+
+def close(pipeline: Pipeline) -> None:
+    ended = SimpleNamespace(outcome="completed")
+    pipeline.open_upstream(call(), NO_SESSIONS).close(ended, quietly=False)
+
+
 def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -> None:
-    planned = pipeline(Encodes(), ShapesToo(), Shapes(), Routes()).plan(call())
+    planned = planned_by(pipeline(Encodes(), ShapesToo(), Shapes(), Routes()))
 
     assert planned.changes == ("Routes", "ShapesToo", "Shapes", "Encodes")
 
 
 def test_the_fingerprint_is_the_repr_of_every_play_in_the_order_given() -> None:
-    assert pipeline(Learns(), Connection(idle_s=7)).fingerprint == (
-        "Learns()",
-        "Connection(http2='prefer', idle_s=7, max_connections=1000, preconnect=False, ping_s=45.0)",
+    assert pipeline(Closes(), Connection(idle_s=7)).fingerprint == (
+        "Closes()",
+        "Connection(http2='prefer', idle_s=7.0, max_connections=1000, preconnect=False, ping_s=45.0)",
     )
 
 
 @pytest.mark.parametrize(
     ("plays", "shapes"),
-    [((), False), ((Connection(),), False), ((Learns(),), False), ((Watches(),), True), ((Routes(),), True)],
+    [((), False), ((Connection(),), False), ((Closes(),), True), ((Routes(),), True)],
 )
-def test_a_call_is_shaped_only_where_a_play_plans_or_watches(plays: tuple[Play, ...], shapes: bool) -> None:
+def test_a_call_is_shaped_only_where_a_play_opens_sessions(plays: tuple[Play, ...], shapes: bool) -> None:
     assert pipeline(*plays).shapes_calls is shapes
 
 
-@pytest.mark.parametrize("play", [Breaks(), ReturnsNothing()])
+@pytest.mark.parametrize("play", [Breaks(), ReturnsNothing(), RefusesToOpen()])
 def test_a_play_that_raises_in_plan_is_skipped_and_the_others_go_on(play: Play) -> None:
-    planned = pipeline(Routes(), play, Encodes()).plan(call())
+    planned = planned_by(pipeline(Routes(), play, Encodes()))
 
     assert planned.changes == ("Routes", "Encodes")
     assert planned.body == {"model": "m"}
 
 
 def test_a_play_that_raises_is_logged_once_without_what_it_said(caplog: pytest.LogCaptureFixture) -> None:
-    told = pipeline(Breaks(), hooks=[BreakingWatcher().see])
+    told = pipeline(Breaks(), RefusesToOpen(), hooks=[breaking_hook])
     with caplog.at_level(logging.WARNING, logger="fastlane"):
         for _ in range(3):
-            told.plan(call())
-            told.watchers(call())
-            told.see(BreakingWatcher(), object())
+            planned_by(told)
+            close(told)
             told.report(Over())
 
     messages = [entry.getMessage() for entry in caplog.records]
     assert [message.partition(" and is skipped")[0] for message in messages] == [
+        "RefusesToOpen raised ValueError in open",
         "Breaks raised ValueError in plan",
-        "Breaks raised ValueError in watch",
-        "BreakingWatcher raised ValueError in see",
-        "Breaks raised ValueError in learn",
-        "BreakingWatcher.see raised ValueError in hook",
+        "Breaks raised ValueError in close",
+        "breaking_hook raised ValueError in hook",
     ]
     assert "secret" not in caplog.text
 
 
-DOINGS: dict[str, Callable[[Pipeline], object]] = {
-    "plan": lambda told: told.plan(call()),
-    "watch": lambda told: told.watchers(call()),
-    "see": lambda told: told.see(BreakingWatcher(), object()),
-    "learn": lambda told: told.report(Over()),
-}
-
-
-@pytest.mark.parametrize("doing", DOINGS)
-def test_strict_raises_what_went_wrong(doing: str) -> None:
-    with pytest.raises(PlayError, match=rf"raised ValueError in {doing}") as raised:
-        DOINGS[doing](pipeline(Breaks(), strict=True))
+@pytest.mark.parametrize(
+    ("play", "doing", "act"),
+    [(RefusesToOpen(), "open", planned_by), (Breaks(), "plan", planned_by), (Breaks(), "close", close)],
+)
+def test_strict_raises_what_went_wrong(play: Play, doing: str, act: Callable[[Pipeline], object]) -> None:
+    with pytest.raises(PlayError, match=rf"{type(play).__name__} raised ValueError in {doing}") as raised:
+        act(pipeline(play, strict=True))
 
     assert isinstance(raised.value.__cause__, ValueError)
     assert "secret" not in str(raised.value)
@@ -195,36 +196,31 @@ def test_a_hook_that_raises_keeps_the_record_from_no_other() -> None:
     def broken(_: CallRecord) -> None:
         raise KeyError("x")
 
-    learns = Learns()
-    told = pipeline(Breaks(), learns, hooks=[broken, seen.append])
+    told = pipeline(hooks=[broken, seen.append])
     over = Over()
     told.report(over)
 
-    assert seen == learns.learned == [over.record()]
+    assert seen == [over.record()]
 
 
-def test_only_what_plays_override_is_called() -> None:
-    watchers = pipeline(Connection(), Watches(None), Watching()).watchers(call())
+def test_a_session_that_raises_in_close_keeps_no_other_open() -> None:
+    closes = Closes()
+    close(pipeline(Breaks(), closes))
 
-    assert [type(watcher).__name__ for watcher in watchers] == ["Stops"]
+    assert closes.endings == ["completed"]
 
 
-class Stops:
-    def see(self, event: Any) -> bool:
-        return True
+def test_only_hooks_that_sessions_define_are_called() -> None:
+    told = pipeline(Connection(), Closes(), Stops())
+    watchers = told.watchers(told.open_upstream(call(), NO_SESSIONS))
+
+    assert [type(play).__name__ for play, _ in watchers] == ["Stops"]
 
 
 @dataclass(frozen=True)
-class Watching(Play):
-    def watch(self, call: Call) -> Watcher | None:
-        return Stops()
-
-
-def test_a_watcher_that_raises_does_not_stop_the_stream() -> None:
-    told = pipeline()
-
-    assert told.see(Stops(), object()) is True
-    assert told.see(BreakingWatcher(), object()) is False
+class Stops(SessionPlay):
+    def on_event(self, event: Any) -> Stop:
+        return STOP
 
 
 def test_a_record_nobody_asks_for_is_never_made() -> None:
@@ -269,7 +265,7 @@ def test_calls_waits_for_reports_that_finalizers_have_left() -> None:
     seen: list[CallRecord] = []
     for number in range(50):
         over = Over(f"a-{number}")
-        told = pipeline(Learns(), hooks=[seen.append])
+        told = pipeline(hooks=[seen.append])
         told.report_later(partial(told.report, over, quietly=True))
 
         assert told.calls == (over.record(),)

@@ -25,9 +25,10 @@ from typing_extensions import TypedDict, get_type_hints, is_typeddict
 
 import fastlane
 from fastlane import Call, Play
-from fastlane.compat.quick_build import quick
+from fastlane.compat.resources import quick
 from fastlane.decode import probes as _seams
 from tests.passing import Passing
+from tests.session_play import SessionPlay
 
 MESSAGES: Any = [{"role": "user", "content": [{"type": "text", "text": "Is water wet?"}]}]
 RESOURCES = (Completions, AsyncCompletions, Responses, AsyncResponses)
@@ -212,7 +213,7 @@ def test_one_unusual_message_does_not_have_the_others_walked_through(
 
 def keeping(bodies: list[Any]) -> Play:
     @dataclass(frozen=True, slots=True)
-    class Keep(Play):
+    class Keep(SessionPlay):
         def plan(self, call: Call) -> Call:
             bodies.append(call.body)
             return call

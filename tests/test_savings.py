@@ -11,12 +11,12 @@ import pytest
 import fastlane
 from fastlane import (
     BoundedOutputRecord,
-    CurationRecord,
+    ContextTrimmingRecord,
     Cut,
-    EncodingRecord,
     HedgingRecord,
     PromptCacheRecord,
     RejectedAnswer,
+    RequestEncodingRecord,
     RoutingRecord,
     Savings,
     Usage,
@@ -32,9 +32,9 @@ def basis_of(savings: Savings, name: str) -> str:
     return next(entry.basis for entry in savings.entries if entry.name == name)
 
 
-def encoded(**more: Any) -> EncodingRecord:
+def encoded(**more: Any) -> RequestEncodingRecord:
     given: dict[str, Any] = {"form": "json+gzip", "reason": "smaller", "plain_bytes": 9_000, "sent_bytes": 2_000}
-    return EncodingRecord(**{**given, "cpu_s": 0.001, "predicted_saving_s": 0.03, **more})
+    return RequestEncodingRecord(**{**given, "cpu_s": 0.001, "predicted_saving_s": 0.03, **more})
 
 
 def hedged(**more: Any) -> HedgingRecord:
@@ -43,7 +43,7 @@ def hedged(**more: Any) -> HedgingRecord:
 
 def routed(**more: Any) -> RoutingRecord:
     given: dict[str, Any] = {
-        "asked": "fastlane/auto", "task": None, "quality_bar": None, "pass_rate": None, "quantile": 0.5,
+        "asked": "fastlane/auto", "task": None, "min_quality": None, "min_pass_rate": None, "quantile": 0.5,
         "reason": "fastest", "candidates": (), "chosen": "near", "model": "near", "provider": "p", "predicted_s": 1.0,
         "predicted_first_token_s": 0.2, "actual_s": 0.9,
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_the_bytes_of_all_attempts_count_and_the_answering_one_says_whether_it_f
 
 
 def test_an_encoded_body_says_what_it_saved_and_its_seconds_are_a_prediction() -> None:
-    savings = record(encoding=encoded()).savings
+    savings = record(request_encoding=encoded()).savings
 
     assert (savings.encoding_bytes, savings.encoding_s, savings.encoding_cpu_s) == (7_000, 0.03, 0.001)
     assert basis_of(savings, "encoding_bytes") == "measured"
@@ -82,11 +82,11 @@ def test_an_encoded_body_says_what_it_saved_and_its_seconds_are_a_prediction() -
 
 
 def test_a_body_that_grew_says_so() -> None:
-    assert record(encoding=encoded(plain_bytes=100, sent_bytes=120)).savings.encoding_bytes == -20
+    assert record(request_encoding=encoded(plain_bytes=100, sent_bytes=120)).savings.encoding_bytes == -20
 
 
 def test_a_body_that_went_out_as_json_saved_nothing_and_may_have_cost_something() -> None:
-    savings = record(encoding=encoded(form="json", predicted_saving_s=0.0)).savings
+    savings = record(request_encoding=encoded(form="json", predicted_saving_s=0.0)).savings
 
     assert (savings.encoding_bytes, savings.encoding_s, savings.encoding_cpu_s) == (None, None, 0.001)
 
@@ -139,18 +139,20 @@ def test_answers_that_were_asked_for_again_are_spent_and_estimated_where_one_of_
 
 
 def test_what_was_cut_and_what_was_not_generated_is_said() -> None:
-    output = BoundedOutputRecord(tokens_not_generated=70, compact_saved_tokens=12, ceiling_tokens=90)
+    output = BoundedOutputRecord(tokens_not_generated=70, ceiling_tokens=90)
     cut = Cut(kind="turn", path="messages[1]", tokens=5_000)
-    curation = CurationRecord(tokens_before=9_000, tokens_after=4_000, cuts=(cut,))
-    savings = record(output=output, curation=curation, service_tier="flex").savings
+    trimming = ContextTrimmingRecord(tokens_before=9_000, tokens_after=4_000, cuts=(cut,))
+    savings = record(output=output, context_trimming=trimming, service_tier="flex").savings
 
-    assert (savings.tokens_not_generated, savings.short_names_tokens, savings.curation_tokens) == (70, 12, 5_000)
+    assert (savings.tokens_not_generated, savings.trimmed_tokens) == (70, 5_000)
     assert savings.tier == "flex"
-    assert record(curation=CurationRecord(tokens_before=9, tokens_after=9)).savings.curation_tokens is None
+    assert (
+        record(context_trimming=ContextTrimmingRecord(tokens_before=9, tokens_after=9)).savings.trimmed_tokens is None
+    )
 
 
 def test_it_is_frozen_and_part_of_the_records_json() -> None:
-    seen = record(encoding=encoded(), hedging=hedged())
+    seen = record(request_encoding=encoded(), hedging=hedged())
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         seen.savings.hedge = "lost"  # type: ignore[misc]

@@ -15,8 +15,9 @@ from openai._streaming import SSEDecoder
 from openai.types.chat import ChatCompletionChunk
 
 import fastlane
-from fastlane import Connection, Play, Stage, Watcher
+from fastlane import Connection, Play, Stage
 from fastlane.compat.streams import async_read_events, read_events
+from fastlane.engine.session import STOP, Session, Stop
 from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 
@@ -228,24 +229,24 @@ async def test_a_cancelled_wait_closes_the_answer(make_async: Callable[..., fast
             await anext(stream)
 
 
-class StopsAt:
+class StopsAt(Session):
     def __init__(self, events: int) -> None:
         self.left = events
 
-    def see(self, event: Any) -> bool:
+    def on_event(self, event: Any) -> Stop | None:
         self.left -= 1
-        return self.left == 0
+        return STOP if self.left == 0 else None
 
 
 @dataclass(frozen=True)
 class Stopping(Play):
     stage = Stage.SHAPE
 
-    def watch(self, call: Any) -> Watcher:
+    def open(self, call: Any) -> Session:
         return StopsAt(3)
 
 
-def test_a_watcher_stops_the_stream(client: fastlane.OpenAI) -> None:
+def test_on_event_stops_the_stream(client: fastlane.OpenAI) -> None:
     watched = client.with_options(only_plays=[Stopping(), *client._fastlane.pipeline.plays])  # type: ignore[union-attr]
     stream = opened(watched)
     assert is_fast(stream)

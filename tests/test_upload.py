@@ -172,7 +172,7 @@ def test_what_the_windows_take_at_once_takes_one_round(body: int, path: Path) ->
 
 
 def test_the_table_in_the_documentation_says_the_same() -> None:
-    page = pathlib.Path(__file__).parent.parent / "docs/plays/encoding.md"
+    page = pathlib.Path(__file__).parent.parent / "docs/plays/request_encoding.md"
     rows = re.findall(
         r"^\| to (\d+) kB \| (\d) \| (\d) \| (\d) \| (?:nothing|(\d+) ms) \|$", page.read_text(), re.MULTILINE
     )

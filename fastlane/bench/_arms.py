@@ -15,7 +15,7 @@ from typing import Any, Final
 import openai
 
 from ..errors import ConfigurationError
-from ..plays import Connection, Encoding, Hedging, Play, PromptCache
+from ..plays import Connection, Hedging, Play, PromptCache, RequestEncoding
 
 BASELINE: Final = "baseline"
 DEFAULT_ARMS: Final = (BASELINE, "fastlane", "baseline-async", "fastlane-async")
@@ -158,7 +158,7 @@ def stock_aiohttp(base_url: str, api_key: str) -> openai.AsyncOpenAI:
 _STOCK: Final = (stock, stock_async, stock_aiohttp)
 
 # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
-_ENCODING: Final = Encoding(probe=True)
+_ENCODING: Final = RequestEncoding(probe=True)
 _ALL: Final = (Connection(), _ENCODING, PromptCache())
 ATTRIBUTABLE: Final[Mapping[str, Play]] = {
     "connection": Connection(),

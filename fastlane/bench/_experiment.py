@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 from ..plays import Play
-from ..plays.routing.catalog import Price
+from ..plays.routing.catalog import ModelPrice
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
 from ._price import price_of
 from ._progress import Progress
@@ -183,7 +183,7 @@ class Experiment:
         return cells_of(self.workloads, self.load, seed=self.seed, turns=self.turns)
 
     @property
-    def price(self) -> Price | None:
+    def price(self) -> ModelPrice | None:
         """What the provider's model costs by the catalog; None where it does not say."""
         return price_of(self.provider.model, self.catalog)
 

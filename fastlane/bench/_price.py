@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..plays.routing.catalog import Catalog, Price
+from ..plays.routing.catalog import Catalog, ModelPrice
 
 _CURRENCY = "USD"
 
 
-def price_of(model: str, catalog: Path | None) -> Price | None:
+def price_of(model: str, catalog: Path | None) -> ModelPrice | None:
     """Return a model's price in US dollars; None where the catalog does not hold it, or is in another currency.
 
     Raises ConfigurationError for a file that is no catalog.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..compat.call_options import post_options
-from ..compat.own_methods import OwnMethods
+from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS
+from ..compat.requests import post_options
 from ..compat.resources import OWN_POSTS
 from ..compat.streams import observing
-from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
+from ..decode.probes import OwnMethods
 from ..engine.drivers import async_run, run
 from ..engine.flow import CallState, run_call, wrapped_request
-from ..plays.routing.route_requests import refuse_route
+from ..engine.route_requests import refuse_route
 
 if TYPE_CHECKING:
     from ..engine.shell import Shell

@@ -292,8 +292,8 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         # Those who wait are called off last: what was to go to another upstream is to find that closed as well.
         try:
             super().close()
-            if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
-                self._fastlane.pipeline.siblings.close()
+            if self._fastlane is not None and self._fastlane.pipeline.other_clients is not None:
+                self._fastlane.pipeline.other_clients.close()
         finally:
             was_closed(http_client_of(self))
         if self._fastlane is not None:
@@ -351,8 +351,8 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         try:
             await super().close()
-            if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
-                await self._fastlane.pipeline.siblings.aclose()
+            if self._fastlane is not None and self._fastlane.pipeline.other_clients is not None:
+                await self._fastlane.pipeline.other_clients.aclose()
         finally:
             was_closed(http_client_of(self))
         if self._fastlane is not None:

@@ -10,19 +10,13 @@ import openai
 
 from ..compat.clients import http_client_of, pool_settings_of, stock_http_client_class, transport_of
 from ..decode.probes import unexpected_seams
-from ..plays import Curation, Encoding, Play
+from ..plays import Play
 from .configuration import OWN_HTTP_CLIENT, Obstacle
 
 Transport = Literal["fastlane", "stock", "caller"]
 
 _HTTP2 = {"prefer": "HTTP/2 if the server speaks it, else HTTP/1.1", "require": "HTTP/2 only", "never": "HTTP/1.1 only"}
 _CARRIERS = {"stock": "openai's own HTTP client", "caller": "the http_client that the client was made with"}
-
-# What a play does less well where an optional package is not installed: the package, its extra, and the effect.
-_EXTRAS: tuple[tuple[type[Play], str, str, str], ...] = (
-    (Encoding, "isal", "speed", "gzip takes several times the CPU time"),
-    (Curation, "tiktoken", "tokens", "token counts are estimates"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +115,7 @@ def _of_transport(client: Any) -> list[Limitation]:
 
 
 def _of_short_path(client: Any) -> list[Limitation]:
-    single = " and single flight is off" if any(getattr(play, "single_flight", False) for play in client.plays) else ""
-    slower = f"Nothing to do: results are the same, calls take more CPU time{single}"
+    slower = "Nothing to do: results are the same, calls take more CPU time"
     upgrade = "Install the newest fastlane: results are the same until then, and calls take more CPU time"
     return [
         *(Limitation("building requests", why, slower) for why in client._fastlane.requests.why_not(client)),
@@ -134,12 +127,19 @@ def _of_short_path(client: Any) -> list[Limitation]:
 
 
 def _of_extras(plays: tuple[Play, ...]) -> list[Limitation]:
+    from ..plays import ContextTrimming, RequestEncoding  # when somebody asks, not with the client
+
+    # What a play does less well where an optional package is not installed: the package, its extra, and the effect.
+    extras = (
+        (RequestEncoding, "isal", "speed", "gzip takes several times the CPU time"),
+        (ContextTrimming, "tiktoken", "tokens", "token counts are estimates"),
+    )
     return [
         Limitation(
             kind.__name__,
             f"{package} is not installed, so {effect}",
             f"Install it with pip install 'fastlane-llm[{extra}]'",
         )
-        for kind, package, extra, effect in _EXTRAS
+        for kind, package, extra, effect in extras
         if any(isinstance(play, kind) for play in plays) and find_spec(package) is None
     ]

@@ -12,7 +12,7 @@ import httpx2
 from openai import NotGiven, Timeout
 from openai.auth import WorkloadIdentity, X509WorkloadIdentity
 
-from ..compat.types import DataResidency, Provider
+from ..compat.clients import DataResidency, Provider
 
 
 class _CommonOptions(TypedDict, total=False):

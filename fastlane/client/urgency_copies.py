@@ -6,8 +6,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ..engine.shell import Shell
+from ..engine.urgency import checked_level
 from ..plays import Urgency
-from ..plays.urgency.levels import checked_level
 from ..records.urgency import Level
 from .configuration import arms_of_client
 

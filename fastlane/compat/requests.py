@@ -1,18 +1,213 @@
-"""Build requests whose URL, headers and time-outs were worked out before, for a call that differs only in its body."""
+"""Options, JSON bodies and requests, as openai's client makes them, past what it works out anew for each call."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from gc import get_referents
+from itertools import islice
+from types import NoneType
+from typing import Any, ClassVar, NamedTuple
 
 import openai
+import orjson
+from openai._models import FinalRequestOptions
+from openai._types import NotGiven
+from openai._utils import strip_not_given
 
+from ..decode.probes import OwnMethods, holds, is_own, nobody_is_between
 from ..transport.drivers.requests import ROUTE, route_of
 from ..transport.protocols.exchange import TransportError
-from .json_body import stock_bytes
-from .own_methods import OwnMethods, is_own, nobody_is_between
+from .context import issued
+
+# JSON bodies
+#
+# openai writes them with the standard library's encoder. orjson differs from it on values that the encoder refuses
+# (NaN, enumerations, UUIDs, whole dataclasses), and in how it writes the exponents of floats. So its output stands only
+# where nothing but plain JSON is inside and every float reads the same; all else is left to openai's function.
+
+PLAIN_TYPES = frozenset({dict, list, tuple, str, int, float, bool, NoneType})
+
+# What orjson itself refuses to nest any deeper.
+_MAX_DEPTH = 255
+
+# What contains itself twice grows without end, level by level: beyond this it is not looked at any further.
+_MAX_MEMBERS = 1_000_000
+
+# Refused rather than written in a way of orjson's own. Keys that are no strings, surrogates and integers beyond 64 bits
+# are refused without being asked.
+_STRICTLY = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+def is_plain(value: object, types: Collection[type] = PLAIN_TYPES) -> bool:
+    """Whether there is nothing but exact `types` inside, keys included; False for what contains itself.
+
+    About 30 ns for each member: strings are not read.
+    """
+    try:
+        return _floats(value, frozenset(types), _MAX_MEMBERS) is not None
+    except Exception:  # noqa: BLE001 - what cannot be looked at is left to openai
+        return False
+
+
+def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes | None:
+    """Exactly the bytes that `openai._utils._json.openapi_dumps` writes; None where it has to do it, or to raise.
+
+    None as well where there is anything inside but exact `types`.
+    """
+    try:
+        # First, because it goes down before it goes on: what contains itself, or is nested too deeply, ends here.
+        text = orjson.dumps(value, option=_STRICTLY)
+        # A member takes a byte at least, and so does a key.
+        floats = _floats(value, frozenset(types), len(text))
+        if floats is None:
+            return None
+        # NaN and infinity have a text of their own in both.
+        return text if not floats or all(orjson.dumps(one) == repr(one).encode() for one in floats) else None
+    except Exception:  # noqa: BLE001 - whatever orjson or a value's own code raises, openai's function says it better
+        return None
+
+
+def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, object]) -> bytes | None:
+    """The bytes of `longer`, which begins with the very members of `body`, whose bytes were written; None elsewhere."""
+    count = len(body)
+    if not body or len(longer) < count:
+        return None
+    members = iter(longer.items())
+    # Identity: an equal member may be written otherwise (1 and 1.0), and what was changed is another object.
+    if not all(
+        name == own and value is given for (own, given), (name, value) in zip(body.items(), members, strict=False)
+    ):
+        return None
+    added = dict(islice(longer.items(), count, None))
+    if not added:
+        return written
+    more = stock_bytes(added)
+    return None if more is None else b"".join((memoryview(written)[:-1], b",", memoryview(more)[1:]))
+
+
+def has_float_beyond(value: object, bound: float) -> bool:
+    """Whether a float of at least this size is inside a value of plain JSON types; True where there are other types."""
+    floats = _floats(value, PLAIN_TYPES, _MAX_MEMBERS)
+    return floats is None or any(abs(one) >= bound for one in floats)
+
+
+def _floats(value: object, types: frozenset[type], max_members: int) -> list[float] | None:
+    """All floats inside a value; None if there is any type but `types`.
+
+    Level by level, and each level by C code alone: nothing here runs once per string. The containers of the standard
+    types name their members and keys as referents, and strings and numbers have none. An instance of any other type is
+    found before its referents are asked for, which would lead to its class and from there to everything.
+    """
+    level: list[object] = [value]
+    floats: list[float] = []
+    for _ in range(_MAX_DEPTH + 2):
+        found = set(map(type, level))
+        if not found <= types:
+            return None
+        if float in found:
+            floats += [member for member in level if type(member) is float]
+        level = get_referents(*level)
+        if not level:
+            return floats
+        if len(level) > max_members:
+            return None
+    return None
+
+
+# Options
+
+_set = object.__setattr__
+
+# What openai's resources say of a call beside its body.
+_GIVEN = frozenset({
+    "extra_json", "follow_redirects", "headers", "idempotency_key", "max_retries", "params", "post_parser", "security",
+    "stream_mode", "synthesize_event_and_data", "timeout",
+})  # fmt: skip
+
+
+def post_options(path: str, body: Any, given: dict[str, Any]) -> Any:
+    """What `FinalRequestOptions.construct()` gives for a POST of a JSON body, without files."""
+    if not _is_known() or not given.keys() <= _GIVEN:
+        return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
+    return _post_options(path, body, given)
+
+
+def _post_options(path: str, body: Any, given: dict[str, Any]) -> Any:
+    values = dict(_Defaults.values)
+    values["params"] = {}
+    security = values.get("security")
+    if security is not None:
+        values["security"] = dict(security)
+    values["method"] = "post"
+    values["url"] = path
+    call = issued.get()
+    # A body that was written already has nothing in it that is to be taken out.
+    values["json_data"] = body if call is not None and call.body is body else strip_not_given(body)
+    fields_set = {"method", "url", "json_data", "content", "files"}
+    for name, value in given.items():
+        values[name] = strip_not_given(value)
+        fields_set.add(name)
+    options = FinalRequestOptions.__new__(FinalRequestOptions)
+    _set(options, "__dict__", values)
+    _set(options, "__pydantic_fields_set__", fields_set)
+    _set(options, "__pydantic_extra__", None)
+    _set(options, "__pydantic_private__", None)
+    return options
+
+
+def changed_options(options: FinalRequestOptions, changes: dict[str, Any]) -> FinalRequestOptions:
+    """What `options.model_copy(update=changes)` gives: the options of a call with other values of some fields."""
+    if (
+        type(options) is not FinalRequestOptions
+        or options.__pydantic_extra__ is not None
+        or options.__pydantic_private__ is not None
+    ):
+        return options.model_copy(update=changes)
+    copied = FinalRequestOptions.__new__(FinalRequestOptions)
+    _set(copied, "__dict__", {**options.__dict__, **changes})
+    _set(copied, "__pydantic_fields_set__", options.__pydantic_fields_set__ | changes.keys())
+    _set(copied, "__pydantic_extra__", None)
+    _set(copied, "__pydantic_private__", None)
+    return copied
+
+
+class _Defaults:
+    values: ClassVar[dict[str, Any]] = {}
+
+
+@cache
+def _is_known() -> bool:
+    return holds("openai.FinalRequestOptions", _is_as_expected)
+
+
+def _is_as_expected() -> bool:
+    """Whether options made here are those of the stock client."""
+    given: dict[str, Any] = {"headers": {"a": "b"}, "timeout": 3.0}
+    arguments: dict[str, Any] = {"method": "post", "url": "/x", "json_data": {"c": "d"}, "content": None, "files": None}
+    stock = FinalRequestOptions.construct(**arguments)
+    _Defaults.values = dict(stock.__dict__)
+    if _Defaults.values["params"] != {} or not isinstance(_Defaults.values.get("security", {}), dict):
+        return False
+    for extra in ({}, given):
+        stock = FinalRequestOptions.construct(**arguments, **extra)
+        ours = _post_options("/x", {"c": "d"}, extra)
+        names = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+        if any(getattr(stock, name) != getattr(ours, name) for name in names):
+            return False
+        if _described(stock) != _described(ours):
+            return False
+    return True
+
+
+def _described(options: Any) -> list[tuple[str, Any]]:
+    # Each "not given" is an object of its own.
+    return [(name, "not given" if type(value) is NotGiven else value) for name, value in options.__dict__.items()]
+
+
+# Requests whose URL, headers and timeouts were worked out before, for a call that differs only in its body
 
 # What decides about a request, apart from its body. Where an application's class has its own, that builds the request.
 _BUILDING = (
@@ -52,10 +247,11 @@ _BASES = (openai._base_client.SyncAPIClient, openai._base_client.AsyncAPIClient)
 _STOCK_CLASSES = ((openai.OpenAI, _BASES[0]), (openai.AsyncOpenAI, _BASES[1]))
 
 # Instrumentations put their own in the place of these, before or after they are first looked at.
-_AROUND = ("request", "_send_request", "_send_with_auth_retry", "_process_response", "_build_request")
+_SENDING = frozenset({"_send_request", "_process_response"})
+_AROUND = ("request", "_send_with_auth_retry", "_build_request", *sorted(_SENDING))
 
 # How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
-_NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = 0, 1, 2
+_UNKNOWN, _NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = range(4)
 
 # A client's calls differ in few ways besides their bodies and the names of their own headers.
 _MOST_TEMPLATES = 64
@@ -90,29 +286,30 @@ class _Template:
         self.verified: dict[tuple[bytes, ...], int] = {}
         """By the names of a call's own headers: in which form a request put together here was the stock client's."""
 
-    def filled(self, wanted: _Wanted, body: bytes, cookies: Any) -> Any:
-        """The request of one attempt; None where it has not been shown to be the stock client's."""
-        form = self.verified.get(wanted.names)
-        if not form or self.state != wanted.state:
-            return None
-        return self.fill(wanted.own if form == _AS_GIVEN else _in_small_letters(wanted.own), body, cookies)
-
     def verify(self, wanted: _Wanted, body: bytes, cookies: Any, request: Any) -> bool:
         """Whether a request put together here is the one that the stock client has made."""
         form = _NEVER
         lower = [line[1] for line in wanted.own]
         if len(set(lower)) == len(lower) and self.names.isdisjoint(lower):
-            if _same(self.fill(wanted.own, body, cookies), request):
+            if _same(self.fill(wanted, body, cookies, _AS_GIVEN), request):
                 form = _AS_GIVEN
-            elif _same(self.fill(_in_small_letters(wanted.own), body, cookies), request):
+            elif _same(self.fill(wanted, body, cookies, _IN_SMALL_LETTERS), request):
                 form = _IN_SMALL_LETTERS
         if len(self.verified) >= _MOST_SETS_OF_NAMES:
             self.verified.clear()
         self.verified[wanted.names] = form
         return form != _NEVER
 
-    def fill(self, own: list[_Line], body: bytes, cookies: Any) -> Any:
-        """The request of one attempt, with the cookies of its HTTP client."""
+    def fill(self, wanted: _Wanted, body: bytes, cookies: Any, form: int = _UNKNOWN) -> Any:
+        """The request of one attempt, with the cookies of its HTTP client.
+
+        None where it has not been shown to be the stock client's, unless a `form` is to be tried.
+        """
+        if form == _UNKNOWN:
+            form = self.verified.get(wanted.names, _NEVER)
+            if form == _NEVER or self.state != wanted.state:
+                return None
+        own = wanted.own if form == _AS_GIVEN else [(lower, lower, value) for _, lower, value in wanted.own]
         headers = self._headers_class.__new__(self._headers_class)
         headers._list = [*self._before, *own, *self._after]
         headers._encoding = None
@@ -146,22 +343,15 @@ class Requests:
         self._methods = OwnMethods(sorted(_METHODS), client, _BASES[issubclass(client, openai.AsyncOpenAI)])
         # Azure's writes the model into the path, and its key is its HTTP client's concern too.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
-        self._sending = OwnMethods(("_send_request", "_process_response"), client)
-        self._around = OwnMethods(_AROUND, *_STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)])
+        self._around = OwnMethods(_AROUND, client, *_STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)])
         self.pass_nobody_by = nobody_is_between(client, _PASSED_BY)
         """No class of an application's has a method that openai's own way would call and ours would not."""
 
     def are_stock(self, client: Any) -> bool:
         """Whether openai's methods around a request are its own, so that those that do nothing need not be called."""
-        return (
-            self.pass_nobody_by
-            and self._around.are_own
-            and self._sending.are_own
-            and "_send_request" not in client.__dict__
-            and "_process_response" not in client.__dict__
-        )
+        return self.pass_nobody_by and self._around.are_own and _SENDING.isdisjoint(client.__dict__)
 
-    def are_wanted(self, client: Any) -> bool:
+    def can_build(self, client: Any) -> bool:
         """Whether they can be built here at all: nothing but openai's own code has a say in them."""
         return (
             self.pass_nobody_by
@@ -185,14 +375,27 @@ class Requests:
 
     def first(self, client: Any, options: Any, observation: Any) -> Any:
         """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
-        if not self.are_wanted(client) or not _asks_for_nothing(client, options):
+        retries = options.max_retries
+        if isinstance(retries, openai.NotGiven):
+            retries = 0
+        if (
+            not self.can_build(client)
+            or type(retries) is not int
+            or retries < 0
+            or type(client.max_retries) is not int
+            or client.max_retries < 0
+            or options.follow_redirects is not None
+            or client._idempotency_header is not None
+            or getattr(client, "_api_key_provider", self) is not None
+            or (client._platform is None and client._asynchronous)
+        ):
             return None
         body = observation.body(options)
         wanted = None if body is None else _wanted(client, options, 0)
         if body is None or wanted is None:
             return None
         template = self._templates.get(wanted.key)
-        return None if template is None else template.filled(wanted, body, client._client._cookies)
+        return None if template is None else template.fill(wanted, body, client._client._cookies)
 
     def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[Any], Any]) -> Any:
         """The request of any attempt with the JSON `body`; `stock` is the stock client's own way to it."""
@@ -200,7 +403,7 @@ class Requests:
         if wanted is None:
             return stock(client)
         template = self._templates.get(wanted.key)
-        request = None if template is None else template.filled(wanted, body, client._client._cookies)
+        request = None if template is None else template.fill(wanted, body, client._client._cookies)
         if request is not None:
             return request
         # Another thread may give the client another key meanwhile: what is learned here must be of one piece.
@@ -239,7 +442,7 @@ def build_request(client: Any, options: Any, observation: Any, retries_taken: in
     """Build the request of an attempt, with the body that was written once for all attempts where that is possible."""
     requests = client._fastlane.requests
     body = None
-    if requests.are_stock(client) and requests.are_wanted(client) and not may_be_a_form(client, options):
+    if requests.are_stock(client) and requests.can_build(client) and not has_content_type(client, options):
         body = observation.body(options)
     if body is None:
         return client._build_request(options, retries_taken=retries_taken)
@@ -255,11 +458,43 @@ def build_request(client: Any, options: Any, observation: Any, retries_taken: in
 def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
     """What a request is to be; None where it is one for the stock client's own code."""
     try:
-        own = _lines(options.headers)
+        http, query, headers = client._client, client._custom_query, client._custom_headers
+        if (
+            options.params
+            or http._params
+            or client._idempotency_header is not None
+            or getattr(client, "_provider_runtime", None) is not None
+            # Only strings say by being equal that they are sent alike.
+            or (query and not all(type(value) is str for value in query.values()))
+        ):
+            return None
+        if client._asynchronous:
+            asyncio.get_running_loop()  # a header names the library that runs the call: in others openai's code does it
+        own = _lines(options.headers) if options.headers else []
         if own is None:
             return None
-        key = (options.url, retries_taken, _timeout_of(client, options))
-        return _Wanted(key, _state_of(client, options), own, tuple([line[0] for line in own]))
+        timeout = client.timeout if isinstance(options.timeout, openai.NotGiven) else options.timeout
+        parts = (
+            timeout
+            if timeout is None or type(timeout) in (int, float)
+            else (timeout.connect, timeout.read, timeout.write, timeout.pool)
+        )
+        # What it depends on beside its own arguments: where that has changed, a template is made anew.
+        state = (
+            client._base_url,
+            client.api_key,
+            getattr(client, "admin_api_key", None),
+            getattr(options, "security", None),
+            client.organization,
+            client.project,
+            tuple(headers.items()) if headers else (),
+            tuple(query.items()) if query else (),
+            client._platform,
+            http._headers._list,
+        )
+        # A header says 5 or 5.0.
+        key = (options.url, retries_taken, parts, repr(parts))
+        return _Wanted(key, state, own, tuple([line[0] for line in own]) if own else ())
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
 
@@ -289,71 +524,12 @@ def _replaced_methods(client: Any) -> list[str]:
     return sorted(found)
 
 
-def may_be_a_form(client: Any, options: Any) -> bool:
+def has_content_type(client: Any, options: Any) -> bool:
     """Whether openai may send the body in another form than JSON: a header says so."""
     for headers in (options.headers, client._custom_headers):
         if headers and isinstance(headers, Mapping) and any(name.lower() == "content-type" for name in headers):
             return True
     return False
-
-
-def _asks_for_nothing(client: Any, options: Any) -> bool:
-    """Whether the steps of openai's loop that ask before and after an attempt have nothing to do for this call."""
-    retries = options.max_retries
-    if type(retries) is not int and not isinstance(retries, openai.NotGiven):
-        return False
-    try:
-        return (
-            client._api_key_provider is None
-            and client._idempotency_header is None
-            and options.follow_redirects is None
-            and (client._platform is not None or not client._asynchronous)
-            and type(client.max_retries) is int
-            and client.max_retries >= 0 <= (retries if type(retries) is int else 0)
-        )
-    except AttributeError:
-        return False
-
-
-def _timeout_of(client: Any, options: Any) -> Any:
-    timeout = options.timeout
-    if isinstance(timeout, openai.NotGiven):
-        timeout = client.timeout
-    kind = type(timeout)
-    if timeout is None or kind in (int, float):
-        return timeout, kind  # a header says 5 or 5.0
-    given = (timeout.connect, timeout.read, timeout.write, timeout.pool)
-    return (*given, *map(type, given))
-
-
-def _state_of(client: Any, options: Any) -> tuple[Any, ...]:
-    """What a request depends on beside its own arguments: where it has changed, a template is made anew."""
-    http = client._client
-    query = client._custom_query
-    if client._asynchronous:
-        asyncio.get_running_loop()  # a header names the library that runs the call: elsewhere openai's code writes it
-    if (
-        options.params
-        or http._params
-        or client._idempotency_header is not None
-        or getattr(client, "_provider_runtime", None) is not None
-        # Only strings say by being equal that they are sent alike.
-        or (query and not all(type(value) is str for value in query.values()))
-    ):
-        raise ValueError
-    headers = client._custom_headers
-    return (
-        client._base_url,
-        client.api_key,
-        getattr(client, "admin_api_key", None),
-        getattr(options, "security", None),
-        client.organization,
-        client.project,
-        tuple(headers.items()) if headers else (),
-        tuple(query.items()) if query else (),
-        client._platform,
-        http._headers._list,
-    )
 
 
 def _kept(state: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -363,8 +539,6 @@ def _kept(state: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _lines(given: Any) -> list[_Line] | None:
     """The headers of a call as lines; None where they are more than lines."""
-    if not given:
-        return []
     if type(given) is not dict:
         return None
     lines = []
@@ -377,10 +551,6 @@ def _lines(given: Any) -> list[_Line] | None:
             return None
         lines.append((raw, lower, value.encode()))
     return lines
-
-
-def _in_small_letters(lines: list[_Line]) -> list[_Line]:
-    return [(lower, lower, value) for _, lower, value in lines]
 
 
 def _same(ours: Any, stock: Any) -> bool:

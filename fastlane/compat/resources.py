@@ -10,21 +10,348 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache, cached_property
+from inspect import CO_COROUTINE
 from threading import RLock
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import CellType, CoroutineType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from openai import NotGiven, Omit
+from pydantic import BaseModel
 
 from .._clock import now_ns
+from ..decode.probes import holds
 from ..records import listeners
 from .context import Issued, issued, restore
-from .quick_build import Quick, quick
+from .requests import PLAIN_TYPES, is_plain, stock_bytes
 
 if TYPE_CHECKING:
     from openai.resources.chat import AsyncChat, Chat
     from openai.resources.responses import AsyncResponses, Responses
+
+
+# Copies of openai's own methods
+#
+# The stock methods hand what they were called with to `maybe_transform`, which compares every member of every message
+# with openai's types, at about 0.1 ms per message. For these endpoints that changes nothing in plain JSON: none of
+# their types asks for another name or format. So a method is copied with one difference: in the copy, `maybe_transform`
+# means the function below, which hands on what is plain, and everything else to openai's. openai's modules stay as they
+# are.
+
+_TRANSFORMS = ("maybe_transform", "async_maybe_transform")
+
+# Where the check of required arguments is defined.
+_CHECKING = "openai._utils._utils"
+
+# Where the types of these endpoints' arguments are defined.
+_TYPES = ("openai.types.chat.", "openai.types.responses.", "openai.types.shared_params.")
+
+# openai's function makes lists of some tuples and not of others, and plays see the body before it is written.
+_WITHOUT_TUPLES = PLAIN_TYPES - {tuple}
+
+# Arguments with many members that do not depend on each other, of which a few may need openai's function: messages that
+# are a model's own answers, tools that are made of pydantic models.
+_LISTS = ("messages", "input", "tools")
+
+
+class Quick(NamedTuple):
+    """A copy of one of openai's methods."""
+
+    whole: FunctionType
+    """The method with openai's check of required arguments around it, if it has one."""
+    needed: frozenset[str]
+    """Keyword arguments with which that check finds nothing to say."""
+    inner: FunctionType
+    """The method without the check."""
+
+
+def quick(resource: type[Any], name: str) -> Quick | None:
+    """A copy of a method of one of openai's resources; None where it is not, or not as, openai wrote it.
+
+    The copy sees the globals of the method's module as they are at each call, with this one difference.
+    """
+    method = vars(resource).get(name)
+    function = _unchecked(method)
+    # Whatever another library put into the place of a method is called as it is.
+    if function is None or function.__globals__ is not getattr(sys.modules.get(resource.__module__), "__dict__", None):
+        return None
+    made: list[Quick] = []
+
+    def as_expected() -> bool:
+        copied = _copy(method)
+        if copied is not None and _seems_right(method, copied):
+            made.append(copied)
+        return bool(made)
+
+    seam = f"openai's {resource.__name__}.{name}()"
+    if not holds(seam, as_expected):
+        return None
+    return made[0] if made else _copy(method)
+
+
+def _unchecked(method: Any) -> FunctionType | None:
+    """The function inside openai's check of required arguments, or the function itself."""
+    if type(method) is not FunctionType:
+        return None
+    if method.__globals__.get("__name__") != _CHECKING:
+        return method
+    inner = _closed_over(method, "func")
+    return inner if type(inner) is FunctionType else None
+
+
+def _closed_over(function: FunctionType, name: str) -> Any:
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return cells[name].cell_contents
+
+
+def _copy(method: Any) -> Quick | None:
+    function = _unchecked(method)
+    if function is None:
+        return None
+    inner = _rebound(function)
+    if inner is None:
+        return None
+    if inner.__code__ is method.__code__:
+        return Quick(inner, frozenset(), inner)
+    variants = _closed_over(method, "variants")
+    cells = tuple(
+        CellType(inner) if name == "func" else cell
+        for name, cell in zip(method.__code__.co_freevars, method.__closure__, strict=True)
+    )
+    whole = _with(method, method.__globals__, cells)
+    return Quick(whole, frozenset(variants[0]), inner)
+
+
+def _with(function: FunctionType, its_globals: dict[str, Any], cells: tuple[CellType, ...] | None) -> FunctionType:
+    copied = FunctionType(function.__code__, its_globals, function.__name__, function.__defaults__, cells)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__qualname__ = function.__qualname__
+    copied.__module__ = function.__module__
+    return copied
+
+
+def _transforms(value: Any) -> bool:
+    return type(value) is FunctionType and not set(_TRANSFORMS).isdisjoint(value.__code__.co_names)
+
+
+def _rebound(function: FunctionType) -> FunctionType | None:
+    """A copy for which `maybe_transform` is ours; None where the function does not call it.
+
+    It may do so through another function of openai's, which is copied in the same way.
+    """
+    theirs = function.__globals__
+    ours: dict[str, Any] = {}
+    for name in function.__code__.co_names:
+        value: Any = theirs.get(name)
+        if name in _TRANSFORMS:
+            ours[name] = (_async_building if name.startswith("async_") else _building)(value)
+        elif _transforms(value) and value.__module__.startswith("openai.lib."):
+            ours[name] = _rebound(value)
+    return _with(function, _overlaid(theirs, ours), function.__closure__) if ours else None
+
+
+def _overlaid(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Globals that are ours where we have some, and otherwise whatever the module has at that moment."""
+    # The interpreter asks a dictionary's subclass for what it lacks. What it, warnings and tracebacks read past that
+    # question has to be inside.
+    inside = {name: value for name, value in theirs.items() if name.startswith("__") and name.endswith("__")}
+    overlaid: dict[str, Any] = type("Globals", (dict,), {"__missing__": theirs.__getitem__})(inside | ours)
+    return overlaid
+
+
+def _building(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def maybe_transform(data: Any, expected_type: Any) -> Any:
+        built = _plain_body(data, stock)
+        if built is None:
+            return stock(data, expected_type)
+        body, odd = built
+        return _completed(body, odd, stock(_members(odd), expected_type)) if odd else body
+
+    return maybe_transform
+
+
+def _async_building(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def at_once(data: Any, expected_type: Any) -> Any:
+        return _outcome(stock(data, expected_type))
+
+    async def async_maybe_transform(data: Any, expected_type: Any) -> Any:
+        built = _plain_body(data, at_once)
+        if built is None:
+            return await stock(data, expected_type)
+        body, odd = built
+        return _completed(body, odd, await stock(_members(odd), expected_type)) if odd else body
+
+    return async_maybe_transform
+
+
+def _outcome(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    """What a coroutine returns that has nothing to wait for. Raises RuntimeError if it has."""
+    try:
+        coroutine.send(None)
+    except StopIteration as returned:
+        return returned.value
+    coroutine.close()
+    raise RuntimeError("openai's function waits for something")
+
+
+_Odd = dict[str, dict[int, Any]]
+
+
+def _members(odd: _Odd) -> dict[str, list[Any]]:
+    return {name: list(members.values()) for name, members in odd.items()}
+
+
+def _completed(body: dict[str, Any], odd: _Odd, transformed: dict[str, list[Any]]) -> dict[str, Any]:
+    for name, members in odd.items():
+        for position, member in zip(members, transformed[name], strict=True):
+            body[name][position] = member
+    return body
+
+
+def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _Odd] | None:
+    """The body of a call, and the members of its lists that openai's function has to look at; None if it has to do all.
+
+    As after openai's function, the body does not change when the caller appends to a list or changes a message of it
+    while the call is on its way. What lies deeper inside is the caller's own.
+    """
+    if type(data) is not dict:
+        return None
+    body = {name: value for name, value in data.items() if type(value) is not Omit and type(value) is not NotGiven}
+    for name in ("messages", "tools"):
+        if type(body.get(name)) is tuple:
+            body[name] = list(body[name])
+    odd: _Odd = {}
+    call = issued.get()
+    written = stock_bytes(body, _WITHOUT_TUPLES)
+    # What a call cannot be written with are marks on messages, among others, and only then are they looked for.
+    if written is None and (placements := _unmark(body)) is not None:
+        if call is not None:
+            call.placements = placements
+        written = stock_bytes(body, _WITHOUT_TUPLES)
+    if written is None and not is_plain(body, _WITHOUT_TUPLES):
+        lists = {name: body[name] for name in _LISTS if type(body.get(name)) is list}
+        if not is_plain({name: value for name, value in body.items() if name not in lists}, _WITHOUT_TUPLES):
+            return None
+        for name, members in lists.items():
+            body[name] = [_simplified(member, stock) for member in members]
+        if not is_plain(body, _WITHOUT_TUPLES):
+            odd = {name: found for name in lists if (found := _odd_members(body[name]))}
+    for name, value in body.items():
+        if type(value) is list:
+            body[name] = _copied(value)
+    if call is not None and call.is_direct and written is not None:
+        call.body, call.written = body, written
+    return body, odd
+
+
+def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Put plain dictionaries into the place of marked messages; what was declared of each, None where nothing was."""
+    for name in ("messages", "input"):
+        messages = body.get(name)
+        if isinstance(messages, list | tuple):
+            from ..protocol.prompt_marks import unmarked
+
+            plain, placements = unmarked(messages)
+            if placements is not None:
+                body[name] = plain
+                return placements
+            if isinstance(messages, list):  # which may be a kind of its own
+                body[name] = plain
+    return None
+
+
+def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
+    """What openai's function makes of a message that is an answer's own, or of a tool that is made of a model."""
+    if type(member) is dict:
+        function: Any = member.get("function")
+        return {**member, "function": dict(function)} if _is_tool_of_a_model(function) else member
+    if _is_tool_of_a_model(member):
+        return dict(member)
+    if isinstance(member, BaseModel):
+        try:
+            # Of a type that says nothing, it does what it does for each of the types that a message may have.
+            return stock(member, object)
+        except Exception:  # noqa: BLE001 - it will fail again, as it does without us
+            return member
+    return member
+
+
+def _is_tool_of_a_model(value: Any) -> bool:
+    """Whether this is one of openai's own dictionaries that know the model they were made of."""
+    kind = type(value)
+    return issubclass(kind, dict) and kind.__module__ == "openai.lib._tools"
+
+
+def _odd_members(members: list[Any]) -> dict[int, Any]:
+    return {
+        position: member
+        for position, member in enumerate(members)
+        if type(member) is not dict or not is_plain(member, _WITHOUT_TUPLES)
+    }
+
+
+def _copied(members: list[Any]) -> list[Any]:
+    try:
+        return list(map(dict.copy, members))
+    except TypeError:
+        return [member.copy() if type(member) is dict else member for member in members]
+
+
+class _Asked:
+    """Takes the place of a resource, and keeps what a method asks the client for."""
+
+    def __init__(self, *, asynchronous: bool) -> None:
+        self._post = self._keep_later if asynchronous else self._keep
+        self.path = ""
+        self.arguments: dict[str, Any] = {}
+
+    def _keep(self, path: str, **arguments: Any) -> None:
+        self.path, self.arguments = path, arguments
+
+    async def _keep_later(self, path: str, **arguments: Any) -> None:
+        self._keep(path, **arguments)
+
+    def of(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """The path, the body in its order, and the rest; a function for the answer is another one each time."""
+        calling = method(self, **arguments)
+        if isinstance(calling, CoroutineType):
+            _outcome(calling)
+        rest = dict(self.arguments)
+        options = {name: value for name, value in rest.pop("options").items() if name != "post_parser"}
+        return self.path, list(rest.pop("body").items()), options, rest
+
+
+def _seems_right(method: Any, copied: Quick) -> bool:
+    """Whether the copy asks for the same as the method, having passed openai's walk by, and no type needs that walk."""
+    if any(_renames(name, module) for name, module in list(sys.modules.items()) if name.startswith(_TYPES)):
+        return False
+    code = copied.inner.__code__
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    conversation = "messages" if "messages" in named else "input"
+    parts = [{"type": "text", "text": "?"}]
+    arguments = {"model": "m", conversation: [{"role": "user", "content": parts}]}
+    asynchronous = bool(code.co_flags & CO_COROUTINE)
+    stock, ours = _Asked(asynchronous=asynchronous), _Asked(asynchronous=asynchronous)
+    if stock.of(method, arguments) != ours.of(copied.whole, arguments) or ours.of(copied.inner, arguments) != ours.of(
+        copied.whole, arguments
+    ):
+        return False
+    # openai's function makes lists of its own.
+    return ours.arguments["body"][conversation][0]["content"] is parts
+
+
+def _renames(name: str, module: Any) -> bool:
+    """Whether a module asks openai's function for other names or formats, and defines types of arguments."""
+    members = vars(module)
+    # What openai's typed dictionaries have in common, whichever library they come from.
+    kinds = [member for member in members.values() if isinstance(member, type) and member.__module__ == name]
+    return "PropertyInfo" in members and any(hasattr(kind, "__total__") for kind in kinds)
+
+
+# The resources of our clients
 
 _Made = TypeVar("_Made")
 
@@ -128,7 +455,7 @@ class _Method:
             self.is_replaced = copied is None
         if copied is None:
             return getattr(self._resource, self._name)  # type: ignore[no-any-return]
-        return _fitting(copied, args, kwargs)
+        return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
 
     def beneath(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """The same, as if the official instrumentation were not there; None where somebody else's code is as well."""
@@ -141,20 +468,9 @@ class _Method:
                 place = {"__module__": self._resource.__module__, self._name: stock}
                 copied = quick(type(self._resource.__name__, (), place), self._name)
             self._beneath = (found, stock, copied)
-        return stock if copied is None else _fitting(copied, args, kwargs)
-
-
-def _fitting(copied: Quick, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-    return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
-
-
-def _posts_directly(resource: Any) -> bool:
-    """Whether a resource hands what it has built to our client's own `post()`.
-
-    An application's class may have another one, and so may the resource: what was built is theirs to change then.
-    """
-    post = resource._post
-    return type(post) is MethodType and post.__func__ in OWN_POSTS
+        if copied is None:
+            return stock
+        return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
 
 
 def _among_others(
@@ -180,7 +496,8 @@ def _stamped(resource: type[Any], name: str) -> Any:
 
     @functools.wraps(getattr(resource, name))
     def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = Issued(now_ns(), is_direct=_posts_directly(self))
+        post = self._post  # an application's own may change the body, and so may the one of its resource
+        call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
             run = method.now(args, kwargs)
@@ -200,7 +517,8 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
 
     @functools.wraps(getattr(resource, name))
     async def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = Issued(now_ns(), is_direct=_posts_directly(self))
+        post = self._post  # an application's own may change the body, and so may the one of its resource
+        call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
             run = method.now(args, kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from operator import itemgetter
 from typing import Any
 
 from openai._constants import RAW_RESPONSE_HEADER
@@ -12,9 +13,11 @@ from openai._streaming import AsyncStream, Stream, extract_stream_chunk_type
 from openai._types import NotGiven
 
 from ..decode import answer_decoder, probes as _seams
-from .own_methods import OwnMethods
+from ..decode.probes import OwnMethods
 
+# By this header a call asks for the answer undecoded.
 _RAW = RAW_RESPONSE_HEADER.lower().encode()
+_NAME = itemgetter(1)
 
 UNDECODED = object()
 """The answer is one for openai's own way."""
@@ -24,13 +27,15 @@ def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
     """The typed object that the stock client makes of a whole answer, or `UNDECODED`."""
     kind: Any = type(client)
     decoding = _decoding(kind)
-    if not decoding.are_own or client._strict_response_validation or _is_raw(response):
+    if not decoding.are_own or client._strict_response_validation:
         return UNDECODED
     decoder = answer_decoder(cast_to)
     if decoder is None or "_process_response_data" in client.__dict__:
         return UNDECODED
     content_type = request_id = None
     try:
+        if _RAW in map(_NAME, response.request.headers._list):
+            return UNDECODED
         for _, name, value in response.headers._list:
             if name == b"content-type":
                 if content_type is not None:
@@ -56,7 +61,12 @@ def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
 
 def open_stream(cast_to: Any, client: Any, stream_cls: Any, options: Any, response: Any) -> Any:
     """The stream that the stock client makes of an answer, or `UNDECODED`."""
-    if stream_cls is None or not isinstance(options.post_parser, NotGiven) or _is_raw(response):
+    if stream_cls is None or not isinstance(options.post_parser, NotGiven):
+        return UNDECODED
+    try:
+        if _RAW in map(_NAME, response.request.headers._list):
+            return UNDECODED
+    except AttributeError:
         return UNDECODED
     # Who asks for the HTTP library's answer gets that.
     if not getattr(cast_to, "__module__", "").startswith(("openai.", "typing", "builtins")):
@@ -74,17 +84,6 @@ def _streams_are_as_expected() -> bool:
 @functools.lru_cache(maxsize=256)
 def _event_type(stream_cls: Any) -> Any:
     return extract_stream_chunk_type(stream_cls)
-
-
-def _is_raw(response: Any) -> bool:
-    """Whether the call asks for the answer undecoded: a header of its request says so."""
-    try:
-        for line in response.request.headers._list:
-            if line[1] == _RAW:
-                return True
-    except AttributeError:
-        return True
-    return False
 
 
 @functools.lru_cache(maxsize=64)  # an application's classes come and go

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -18,6 +19,7 @@ from openai import _base_client as _openai_base_client, _httpx2
 from openai._compat import model_copy
 
 from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
+from ..records.attempts import AttemptKind, Form
 from .requests import build_request
 
 _base_client: Any = _openai_base_client
@@ -38,7 +40,7 @@ _timeout_exceptions: Any = _httpx2.timeout_exceptions
 _legacy_auth: Any = getattr(_httpx2, "normalize_legacy_httpx_auth", lambda auth: auth)
 _method_for_logging: Any = getattr(_base_client, "get_http_method_for_logging", str.upper)
 
-_SLEEP: Any = _base_client.time.sleep
+_SLEEP: Any = (_base_client.time.sleep, _base_client.anyio.sleep)
 
 # What the log says before a pause differs between versions of openai.
 _RETRYING: str = next(
@@ -67,8 +69,12 @@ class Attempt:
     """Whether the body of the response is to be left unread."""
     is_stock: bool = False
     """Whether nobody has put their own in the place of openai's methods around a request: see `Requests.are_stock`."""
-    connection_error: openai.APIConnectionError | None = None
-    """The error of the connection, to which openai's rules apply: its client may retry the attempt."""
+    form: Form = "json"
+    """How the body is written."""
+    kind: AttemptKind | None = None
+    """Why it is made; None: as the flow knows it."""
+    connection_errors: list[openai.APIConnectionError] = field(default_factory=list)
+    """Errors of the connection, to which openai's rules apply: its client may retry the attempt. Copies share it."""
 
 
 class Reply:
@@ -97,17 +103,22 @@ class Reply:
             function("completed")
             return
         if not self._ends:
-            self.observation.on_end(self.end)
+            # Not `self.end`: a stream in a cycle with its observation would tell nobody that it was dropped.
+            self.observation.on_end(partial(_end, self._ends))
         self._ends.append(function)
 
     def end(self, outcome: str) -> None:
         """Call what waits for the end of the body."""
-        while self._ends:
-            self._ends.pop()(outcome)
+        _end(self._ends, outcome)
+
+
+def _end(functions: list[Callable[[str], None]], outcome: str) -> None:
+    while functions:
+        functions.pop()(outcome)
 
 
 SendAttempt = Callable[[Attempt], Flow]
-"""Returns a Reply of any status. Raises `Attempt.connection_error`, to which openai's rules apply, and any other."""
+"""Returns a Reply of any status. openai's rules apply to the errors that are in `Attempt.connection_errors`."""
 
 Pause = Callable[[Any, float, Flow], Flow]
 """Wraps the pause before a retry: of the failed response or None, the seconds, and the flow that pauses."""
@@ -168,7 +179,8 @@ def attempt_with_retries(
         try:
             reply: Reply = yield from send(attempt)
         except openai.APIConnectionError as error:
-            is_connection_error, attempt.connection_error = error is attempt.connection_error, None
+            is_connection_error = error in attempt.connection_errors
+            attempt.connection_errors.clear()
             if not is_connection_error:
                 raise
             is_timeout = isinstance(error, openai.APITimeoutError)
@@ -274,7 +286,7 @@ def _paused(client: Any, options: Any, retries_taken: int, max_retries: int, res
 def _stock_pause(client: Any, seconds: float) -> Flow:
     # Tests of applications put theirs in the place of these.
     sleep: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
-    yield Sleep(client._client, seconds, None if sleep is _SLEEP else sleep)
+    yield Sleep(client._client, seconds, None if sleep in _SLEEP else sleep)
 
 
 def _overridden_pause(client: Any, retries_taken: int, max_retries: int, options: Any, response: Any) -> Flow:

@@ -10,13 +10,15 @@ from operator import attrgetter, is_
 from typing import Any
 
 from .._clock import now_ns
+from ..transport import PoolSettings
 from ..transport.drivers.requests import is_own
-from .clients import pool_settings_of
 
 _METHODS = (
     "send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_build_request_auth",
     "_build_redirect_request", "_transport_for_url", "_set_timeout",
 )  # fmt: skip
+
+_read_methods: Any = attrgetter(*_METHODS)
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SET_COOKIE = (b"set-cookie", b"set-cookie2")
@@ -26,21 +28,14 @@ class _Layers:
     """One class of HTTP clients: which of its methods stand between a caller and the transport."""
 
     def __init__(self, client: type[Any]) -> None:
-        self._class = client
         library: Any = next(base for base in client.__mro__ if base.__module__.partition(".")[0] in ("httpx", "httpx2"))
-        self._read: Any = attrgetter(*_METHODS)
-        self._methods = self._read(client)
-        self._is_stock = all(_is_own_method(client, name) for name in _METHODS)
+        self.methods = _read_methods(client)
+        self.are_own = all(_is_own_method(client, name) for name in _METHODS)
         module = library.send.__globals__
         self._bound: Any = module["BoundAsyncStream" if library.__name__.startswith("Async") else "BoundSyncStream"]
         self._wants_response = "response" in inspect.signature(self._bound).parameters
         self.log: logging.Logger = module["logger"]
         self.closed, self.opened = module["ClientState"].CLOSED, module["ClientState"].OPENED
-
-    @property
-    def are_stock(self) -> bool:
-        """Whether they are the library's own: an instrumentation or a mock may have replaced one at any time."""
-        return self._is_stock and all(map(is_, self._read(self._class), self._methods))
 
     def bind(self, response: Any, started_s: float) -> None:
         """Have the answer's body say how long the exchange took, as the library does."""
@@ -71,9 +66,12 @@ def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]
         return None
     kind: Any = type(http)
     layers = _layers(kind)
-    if layers is None or pool_settings_of(http) is None or not layers.are_stock:
+    # An instrumentation or a mock may have replaced a method at any time.
+    if layers is None or not layers.are_own or not all(map(is_, _read_methods(kind), layers.methods)):
         return None
     try:
+        if not isinstance(http._transport.settings, PoolSettings):
+            return None
         hooks = http._event_hooks
         plain = not (hooks["request"] or hooks["response"] or http._mounts or http._auth) and http.follow_redirects
         if (
@@ -90,8 +88,12 @@ def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]
     return layers
 
 
-def _received(layers: _Layers, http: Any, request: Any, response: Any) -> bool:
-    """What the library does with the head of an answer; whether its body needs no decoding."""
+_WHOLE = object()
+"""The body is to be read now, and needs no decoding."""
+
+
+def _received(layers: _Layers, http: Any, request: Any, response: Any, started_s: float, *, stream: bool) -> Any:
+    """Do what the library does with a head. Returns the request that a redirect leads to, or `_WHOLE`, or None."""
     response.request = request
     plain, cookies = True, False
     for _, name, _ in response.headers._list:
@@ -111,11 +113,11 @@ def _received(layers: _Layers, http: Any, request: Any, response: Any) -> bool:
             response.status_code,
             response.reason_phrase,
         )
-    return plain
-
-
-def _is_redirect(response: Any) -> bool:
-    return response.status_code in _REDIRECTS and bool(response.has_redirect_location)
+    is_redirect = response.status_code in _REDIRECTS and response.has_redirect_location
+    if plain and not stream and not is_redirect:
+        return _WHOLE
+    layers.bind(response, started_s)
+    return http._build_redirect_request(request, response) if is_redirect else None
 
 
 def _take(response: Any, pieces: list[bytes], started_s: float) -> None:
@@ -131,20 +133,16 @@ def send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
     started_s = now_ns() / 1e9
     response = http._transport.handle_request(request)
     try:
-        plain = _received(layers, http, request, response)
-        if _is_redirect(response):
-            layers.bind(response, started_s)
-            following = http._build_redirect_request(request, response)
-            response.read()
-            response = http._send_handling_redirects(following, follow_redirects=True, history=[response])
-            plain = False
-        elif stream or not plain:
-            layers.bind(response, started_s)
-        if plain and not stream:
+        following = _received(layers, http, request, response, started_s, stream=stream)
+        if following is _WHOLE:
             pieces = list(response.stream)
             response.stream.close()
             _take(response, pieces, started_s)
-        elif not stream:
+            return response
+        if following is not None:
+            response.read()
+            response = http._send_handling_redirects(following, follow_redirects=True, history=[response])
+        if not stream:
             response.read()
     except BaseException:
         response.close()
@@ -153,24 +151,20 @@ def send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
 
 
 async def async_send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
-    """Send a request; its answer, with the whole body unless it is to be streamed. Raises the library's errors."""
+    """See `send`."""
     started_s = now_ns() / 1e9
     response = await http._transport.handle_async_request(request)
     try:
-        plain = _received(layers, http, request, response)
-        if _is_redirect(response):
-            layers.bind(response, started_s)
-            following = http._build_redirect_request(request, response)
-            await response.aread()
-            response = await http._send_handling_redirects(following, follow_redirects=True, history=[response])
-            plain = False
-        elif stream or not plain:
-            layers.bind(response, started_s)
-        if plain and not stream:
+        following = _received(layers, http, request, response, started_s, stream=stream)
+        if following is _WHOLE:
             pieces = [piece async for piece in response.stream]
             await response.stream.aclose()
             _take(response, pieces, started_s)
-        elif not stream:
+            return response
+        if following is not None:
+            await response.aread()
+            response = await http._send_handling_redirects(following, follow_redirects=True, history=[response])
+        if not stream:
             await response.aread()
     except BaseException:
         await response.aclose()

@@ -47,7 +47,7 @@ def doctor(
     ] = 20.0,
     timeout_s: Annotated[float, typer.Option(help="The longest wait for an answer of the model, in seconds.")] = 60.0,
     facts_out: Annotated[
-        Path | None, typer.Option(help="Write what was measured here, as a facts file for Encoding(facts=…).")
+        Path | None, typer.Option(help="Write what was measured here, as a facts file for RequestEncoding(facts=…).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of text.")] = False,
 ) -> None:

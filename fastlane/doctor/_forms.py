@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import httpx2
 
-from fastlane.plays.request_encoding.plan import Encode
-
-from ..plays.request_encoding._probe import MOST_ANSWER_BYTES, Answer, probe
-from ..plays.request_encoding._requests import in_form
+from ..plays.request_encoding.bodies import Writing, in_form
+from ..plays.request_encoding.probe import MOST_ANSWER_BYTES, Answer, probe
 from ..records.attempts import Form
 from ._answers import at_path, count_paths
 from ._findings import Finding, Group, Seen
@@ -63,26 +61,26 @@ class Outcomes:
         return bool(self.forms) and all(outcome == "broken" for outcome, _ in self.forms.values())
 
 
-def encode_for(known: ProviderFacts | None) -> Encode:
+def writing_for(known: ProviderFacts | None) -> Writing:
     """How bodies are written for this provider."""
     media_type = known.media_types.get("msgpack") if known is not None else None
     value = media_type.value if media_type is not None else None
-    return Encode(forms=FORMS, known=False, probe=True, msgpack_type=value or _MESSAGEPACK)
+    return Writing(msgpack_type=value or _MESSAGEPACK)
 
 
 def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
     """Send bodies that nobody can answer, in each form, and see whether the server has read them."""
     assert session.http is not None
-    encode = encode_for(session.known)
+    writing = writing_for(session.known)
     request = httpx2.Request(
         "POST", f"{session.target.base_url}{endpoint}", headers={**session.settings.headers, "Accept": "*/*"}
     )
     outcomes: dict[Form, tuple[Outcome, str]] = {}
     # A model that does not exist is a 404 too: what names none tells whether the endpoint exists.
-    is_there = _send(session, in_form(request, b"{}", "json", encode)).status not in _NOT_THERE
+    is_there = _send(session, in_form(request, b"{}", "json", writing)).status not in _NOT_THERE
     for form in FORMS if is_there else ():
         # Without a model that exists, so that nobody can be billed, whatever the server makes of the rest.
-        asked = probe(request, endpoint, None, form, encode)
+        asked = probe(request, endpoint, None, form, writing)
         answer = _send(session, next(asked))
         try:
             while True:
@@ -92,27 +90,27 @@ def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
             outcomes[form] = ("undecided" if answer.status in _SAYS_NOTHING else outcome, reason)
     found = Outcomes(endpoint=endpoint, forms=outcomes, is_there=is_there)
     session.free_forms[endpoint] = found
-    yield judge(found, encode, tokens=False)
+    yield judge(found, writing, tokens=False)
 
 
 def look_with_tokens(session: Session) -> Iterator[Finding]:
     """Send a real call in each form, and compare the tokens that the server counted with those of the plain one."""
-    encode = encode_for(session.known)
+    writing = writing_for(session.known)
     for endpoint in session.free_forms or (CHAT,):
         free = session.free_forms.get(endpoint)
         if free is not None and (not free.is_there or free.is_broken):
             continue
-        yield _calls_at(session, endpoint, free, encode)
+        yield _calls_at(session, endpoint, free, writing)
 
 
-def _calls_at(session: Session, endpoint: str, free: Outcomes | None, encode: Encode) -> Finding:
+def _calls_at(session: Session, endpoint: str, free: Outcomes | None, writing: Writing) -> Finding:
     plain = json.dumps(real(session, endpoint)).encode()
     request = httpx2.Request(
         "POST",
         f"{session.target.base_url}{endpoint}",
         headers={**session.settings.headers, "Accept": "application/json"},
     )
-    expected, status = _tokens(session, in_form(request, plain, "json", encode), endpoint)
+    expected, status = _tokens(session, in_form(request, plain, "json", writing), endpoint)
     if status != 200:
         said = status if isinstance(status, str) else of_status(status)
         return Finding(
@@ -129,9 +127,9 @@ def _calls_at(session: Session, endpoint: str, free: Outcomes | None, encode: En
         if known is not None and known[0] == "broken":
             outcomes[form] = known
         else:
-            counted, status = _tokens(session, in_form(request, plain, form, encode), endpoint)
+            counted, status = _tokens(session, in_form(request, plain, form, writing), endpoint)
             outcomes[form] = compare(expected, counted, status)
-    return judge(Outcomes(endpoint=endpoint, forms=outcomes), encode, tokens=True, before=free)
+    return judge(Outcomes(endpoint=endpoint, forms=outcomes), writing, tokens=True, before=free)
 
 
 def real(session: Session, endpoint: str) -> dict[str, Any]:
@@ -161,7 +159,7 @@ def compare(expected: int | None, counted: int | None, status: int | str) -> tup
     return "accepted", f"read as sent: {counted} tokens"
 
 
-def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes | None = None) -> Finding:
+def judge(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcomes | None = None) -> Finding:
     """What was found out of an endpoint, in words and as facts. `before` is what was found out without tokens."""
     looked_at = f"{outcomes.endpoint}{', with tokens' if tokens else ''}"
     value = {form: {"outcome": outcome, "reason": reason} for form, (outcome, reason) in outcomes.forms.items()}
@@ -171,7 +169,7 @@ def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes 
     if not tokens and any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
         advice = "Calls of the model tell more: with a key, --model and --yes." if outcomes.endpoint == CHAT else ""
     elif taken:
-        advice = "Encoding() can send these."
+        advice = "RequestEncoding() can send these."
     else:
         advice = ""
     return Finding(
@@ -180,11 +178,11 @@ def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes 
         seen="; ".join(_in_words(outcomes)),
         advice=advice,
         value=value,
-        facts=_facts(outcomes, encode, tokens=tokens, before=before),
+        facts=_facts(outcomes, writing, tokens=tokens, before=before),
     )
 
 
-def _facts(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes | None) -> tuple[Seen, ...]:
+def _facts(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcomes | None) -> tuple[Seen, ...]:
     free: Mapping[Form, tuple[Outcome, str]] = before.forms if before is not None else {}
     # A call that says nothing of a form, such as one too many, leaves standing what was found out before.
     lasting = {
@@ -202,7 +200,7 @@ def _facts(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes
         note += f"; not to be told: {', '.join(open_ones)}"
     facts = [Seen(path=path, value=["json", *taken], note=note, is_whole=not open_ones)]
     if any(form.startswith("msgpack") for form in taken):
-        facts.append(Seen(path=("media_types", "msgpack"), value=encode.msgpack_type))
+        facts.append(Seen(path=("media_types", "msgpack"), value=writing.msgpack_type))
     return tuple(facts)
 
 

@@ -32,7 +32,7 @@ def compare(known: ProviderFacts | None, findings: Iterable[Finding]) -> Finding
         looked_at="what is written",
         seen="; ".join(other) if other else f"agrees with all {len(both)} facts that were measured",
         state="notable" if other else "seen",
-        advice="Give the measured facts to the plays that need them: Encoding(facts=…)." if other else "",
+        advice="Give the measured facts to the plays that need them: RequestEncoding(facts=…)." if other else "",
         value={
             "provider": known.slug,
             "compared": len(both),

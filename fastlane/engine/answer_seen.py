@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._clock import now_ns
+from ..protocol.cache_reasons import cache_miss_reason
 from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
-from ..protocol.fields import field, from_json, safe_id, safe_name, string
+from ..protocol.fields import field, from_json, safe_id, safe_name, string, strings_in
 from ..records.timeline import TokenKind
 
 
@@ -30,11 +31,10 @@ class AnswerSeen:
         "frozen",
         "is_response",
         "model",
-        "reason_of",
         "request_id",
         "response_id",
         "service_tier",
-        "tier_in",
+        "tier_path",
         "times",
         "times_in",
         "token_ns",
@@ -63,11 +63,10 @@ class AnswerSeen:
         self.service_tier: str | None = None
         self.request_id: str | None = None
         self.response_id: str | None = None
-        self.reason_of: Callable[[Any], str | None] | None = None
-        """Reads out of an answer why the provider says that its cache was missed; None if nobody wants to know."""
         self.cache_reason: str | None = None
-        self.tier_in: Callable[[Any], str | None] | None = None
-        """Reads out of an answer or an event which tier serves; None where that is in the usual field."""
+        """The provider's own word for why its cache was missed."""
+        self.tier_path: tuple[str, ...] = ()
+        """The fields that lead to the tier that serves, where that is not in the usual one."""
         self.times_in: Callable[[Any], dict[str, float] | None] | None = None
         """Reads out of an answer or an event the provider's own times; None if the provider says none there."""
         self.times: dict[str, float] | None = None
@@ -148,8 +147,8 @@ class AnswerSeen:
         if usage is not None:
             self.usage = usage
         tier = string(field(event, "service_tier"))
-        if self.tier_in is not None:
-            tier = self.tier_in(event) or tier
+        if self.tier_path:
+            tier = self._tier_in(event) or tier
         if tier is not None:
             self.service_tier = tier
         if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
@@ -193,17 +192,21 @@ class AnswerSeen:
         if usage is not None:
             self.usage = usage
         self.finish_reason = finish_reason_of(answer)
-        self.model = string(field(answer, "model"))
-        self.response_id = string(field(answer, "id"))
-        self.service_tier = string(field(answer, "service_tier"))
-        if self.tier_in is not None:
-            self.service_tier = self.tier_in(answer) or self.service_tier
-        if self.reason_of is not None:
-            self.cache_reason = self.reason_of(answer)
+        self.model, self.response_id, self.service_tier = strings_in(answer, ("model", "id", "service_tier"))
+        if self.tier_path:
+            self.service_tier = self._tier_in(answer) or self.service_tier
+        # Pydantic takes microseconds for an attribute that is not there, and few providers say a reason.
+        if self.is_response or getattr(answer, "__pydantic_extra__", True):
+            self.cache_reason = cache_miss_reason(answer)
         if self.times_in is not None:
             self.times = self.times_in(answer) or self.times
         # openai has read it from the headers already.
         self.request_id = string(getattr(answer, "_request_id", None))
+
+    def _tier_in(self, answer: Any) -> str | None:
+        for name in self.tier_path:
+            answer = None if answer is None else field(answer, name)
+        return answer if isinstance(answer, str) else None
 
     def raw_answer(self, body: bytes) -> Any:
         """Look at a whole answer that the application takes undecoded. What it says; None where it is no JSON."""

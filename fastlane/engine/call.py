@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..records.attempts import AttemptKind
 from ..records.urgency import Level
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Call:
     """What the caller declared of each message, or of each part of its content: see `fastlane.Prompt`; None where
     nothing was declared."""
     optional: tuple[str, ...] = ()
-    """Fields of the body that a play added: where the provider refuses one, the call is sent again without them."""
+    """Fields of the body that a play added: where the provider refuses one, the call is sent again without them.
+    "service_tier=flex": the field may be sent with another value."""
     refused: frozenset[str] = frozenset()
     """Fields that the provider has refused for this model within the last hour: plays do not add them."""
     unread: bool = False
@@ -54,6 +56,21 @@ class Call:
     """The play that wants to see the first token: an answer that the caller does not stream is streamed to us."""
     urgency: Level | None = None
     """How urgent the application says that it is; None where it has not said."""
+    attempt_kind: AttemptKind | None = None
+    """Why the next attempt is made, where a play sends the call again; None: the record finds that out."""
+    timeout_s: float | None = None
+    """Seconds that the answer may take, where the application has not said how long it waits; None: the usual time."""
+    max_retries: int | None = None
+    """How often openai's rules may retry an attempt; None: as the application has it."""
+    collector: Any = None
+    """What puts the answer together where the caller does not stream and a play has had it streamed to us: an object
+    with the methods of `engine.collecting.Collecting`. None: one that judges nothing of it."""
+    parser: Any = None
+    """openai's `post_parser`, which makes objects of the application's classes out of the answer; None without one."""
+    is_helped: bool = False
+    """Whether one of openai's helpers for streams reads the answer, with classes that the call knows nothing of."""
+    caller: Any = None
+    """Who sends it: an `engine.caller.Caller`."""
     data: Mapping[type, Any] = field(default_factory=dict)
     """What plays add to the call, by its class: see `get` and `with_data`. A `RecordSection` becomes part of the
     record."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from .._fork import in_child
+from .effects import Racer
 
 
 class Wait(Protocol):
@@ -29,14 +30,18 @@ class until_closed:  # noqa: N801 - a block, not a thing
     What waited goes on to be sent all the same, and finds the client closed: the error is the HTTP library's own.
     """
 
-    __slots__ = ("_http", "_ref", "_wait")
+    __slots__ = ("_http", "_racer", "_ref", "_wait")
 
-    def __init__(self, http: Any, wait: Wait) -> None:
+    def __init__(self, http: Any, wait: Wait, racer: Racer | None = None) -> None:
+        """`racer`: the cancellation of that one ends the wait as well."""
         self._http = http
+        self._racer = racer
         self._wait = wait
         self._ref = ref(wait, _waiting.__delitem__)
 
     def __enter__(self) -> None:
+        if self._racer is not None:
+            self._racer.waits(self._wait.call_off)
         _waiting[self._ref] = id(self._http)
         # A client is closed first, and those who wait are called off afterwards.
         if self._http is not None and self._http.is_closed:

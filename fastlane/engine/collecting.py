@@ -35,10 +35,6 @@ class Collecting(Protocol):
     """Puts one call's answer together while it is read: a `Guard`, or a `Collector` that only does that."""
 
     @property
-    def collects(self) -> bool:
-        """Whether the answer is streamed to us, though the application does not stream."""
-
-    @property
     def assembly(self) -> Assembly:
         """The answer so far."""
 
@@ -150,7 +146,7 @@ class _Reading:
         self._garbage: bytes | None = None
         self._phases = response.extensions.get(PHASES)
         # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
-        self.is_streamed = guard.collects and is_event_stream(response)
+        self.is_streamed = observation.collects and is_event_stream(response)
         # An attempt whose answer broke off may have gone before.
         guard.begin()
         observation.answer.begin_again()
@@ -213,7 +209,7 @@ class _Reading:
     def read_whole(self) -> Any:
         """The answer that was not streamed, though that was asked for, or where nothing had to be."""
         response, observation = self._response, self._observation
-        if self._guard.collects and response.is_success and response.content.startswith(_EVENTS):
+        if observation.collects and response.is_success and response.content.startswith(_EVENTS):
             # Streams go by what they hold, as with openai's code, which does not look at what they are called.
             self.piece(response.content)
             return self.whole()

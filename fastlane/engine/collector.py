@@ -13,10 +13,8 @@ from .call import Call
 
 
 class Collector:
-    """One call's answer while it arrives; in the place of `outputs._guard.Guard` where no play bounds the output."""
+    """One call's answer while it arrives; where no play has a collector of its own."""
 
-    collects = True
-    """The answer is streamed to us, though the application does not stream."""
     stop_reason = None
     """Nothing in an answer makes us close its stream."""
     has_all = False

@@ -17,11 +17,9 @@ from anyio.lowlevel import RunVar
 
 from .._clock import now_ns
 from ..compat.send import async_send, send
-from ..transport.protocols.exchange import PATIENCE, Patience
 from .closing import until_closed
-from .effects import Acquire, Await, Close, Compute, Flow, Next, Race, Racer, ReadBody, Send, Sleep
+from .effects import Acquire, Await, Close, Compute, Flow, Next, Perform, Race, Racer, ReadBody, Send, Sleep
 from .flow_log import log, logged
-from .race import async_run_race, run_race
 
 # Of one event loop, at once: a thread that computes keeps a core busy.
 _MOST_THREADS = 4
@@ -34,9 +32,8 @@ def run(flow: Flow, racer: Racer | None = None) -> Any:
 
     `racer`: the flow takes part in a race. Its cancellation, from any thread, raises Cancelled in the flow.
     """
-    actions = _ACTIONS if racer is None else _RacerActions(racer)
-    if log.isEnabledFor(logging.DEBUG):
-        flow = logged(flow)
+    if racer is not None or log.isEnabledFor(logging.DEBUG):
+        flow = _wrapped(flow, racer)
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:
@@ -46,7 +43,7 @@ def run(flow: Flow, racer: Racer | None = None) -> Any:
             except StopIteration as end:
                 return end.value
             try:
-                value, resume = actions[type(effect)](effect), flow.send
+                value, resume = _ACTIONS[type(effect)](effect), flow.send
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 value, resume = error, flow.throw
     finally:
@@ -56,9 +53,8 @@ def run(flow: Flow, racer: Racer | None = None) -> Any:
 
 async def async_run(flow: Flow, racer: Racer | None = None) -> Any:
     """Run a flow in the running task. See `run`."""
-    actions = _ASYNC_ACTIONS if racer is None else _AsyncRacerActions(racer)
-    if log.isEnabledFor(logging.DEBUG):
-        flow = logged(flow)
+    if racer is not None or log.isEnabledFor(logging.DEBUG):
+        flow = _wrapped(flow, racer)
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:
@@ -68,12 +64,22 @@ async def async_run(flow: Flow, racer: Racer | None = None) -> Any:
             except StopIteration as end:
                 return end.value
             try:
-                value, resume = await actions[type(effect)](effect), flow.send
+                value, resume = await _ASYNC_ACTIONS[type(effect)](effect), flow.send
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 value, resume = error, flow.throw
     finally:
         flow.close()
         del value, resume
+
+
+def _wrapped(flow: Flow, racer: Racer | None) -> Flow:
+    if log.isEnabledFor(logging.DEBUG):
+        flow = logged(flow)
+    if racer is None:
+        return flow
+    from .race import racing  # with the first race, not with `import fastlane`
+
+    return racing(flow, racer)
 
 
 def _send(effect: Send) -> Any:
@@ -121,50 +127,39 @@ async def _async_close(effect: Close) -> None:
     await effect.response.aclose()
 
 
-def _sleep(effect: Sleep, racer: Racer | None = None) -> None:
+def _sleep(effect: Sleep) -> None:
     if effect.sleep is not None:
         effect.sleep(effect.seconds)
     elif effect.seconds > 0:
         pause = ThreadPause()
-        if racer is not None:
-            racer.waits(pause.call_off)
-        with until_closed(effect.http, pause):
+        with until_closed(effect.http, pause, effect.racer):
             pause.wait(effect.seconds)
 
 
-async def _async_sleep(effect: Sleep, racer: Racer | None = None) -> None:
-    if effect.http is not None and effect.http.is_closed:
-        return
-    with anyio.CancelScope() as scope:
-        pause = TaskPause(scope)
-        if racer is not None:
-            racer.waits(pause.call_off)
-        with until_closed(effect.http, pause):
-            await (effect.sleep or anyio.sleep)(effect.seconds)
+async def _async_sleep(effect: Sleep) -> None:
+    if effect.sleep is not None:
+        await effect.sleep(effect.seconds)
+    elif effect.seconds > 0:
+        pause = TaskPause()
+        with until_closed(effect.http, pause, effect.racer):
+            await pause.wait(effect.seconds)
 
 
-def _acquire(effect: Acquire, racer: Racer | None = None) -> bool:
-    ticket, pause = effect.ticket, ThreadPause()
-    ticket.start(pause.call_off)
-    if not ticket.is_granted and effect.timeout_s != 0:
-        if racer is not None:
-            racer.waits(pause.call_off)
-        with until_closed(effect.http, pause):
+def _acquire(effect: Acquire) -> bool:
+    pause = ThreadPause()
+    effect.ticket.start(pause.call_off)
+    if not effect.ticket.is_granted and effect.timeout_s != 0:
+        with until_closed(effect.http, pause, effect.racer):
             pause.wait(effect.timeout_s)
     return _granted(effect)
 
 
-async def _async_acquire(effect: Acquire, racer: Racer | None = None) -> bool:
-    ticket, scope = effect.ticket, anyio.CancelScope()
-    pause = TaskPause(scope)
-    ticket.start(pause.call_off)
-    if not ticket.is_granted and effect.timeout_s != 0:
-        if racer is not None:
-            racer.waits(pause.call_off)
-        if effect.timeout_s is not None:
-            scope.deadline = anyio.current_time() + effect.timeout_s
-        with scope, until_closed(effect.http, pause):
-            await anyio.sleep_forever()
+async def _async_acquire(effect: Acquire) -> bool:
+    pause = TaskPause()
+    effect.ticket.start(pause.call_off)
+    if not effect.ticket.is_granted and effect.timeout_s != 0:
+        with until_closed(effect.http, pause, effect.racer):
+            await pause.wait(effect.timeout_s)
     return _granted(effect)
 
 
@@ -199,74 +194,35 @@ def _limiter_of_loop() -> Any:
 
 
 def _race(effect: Race) -> Any:
+    from .race import run_race
+
     return run_race(effect, run)
 
 
 async def _async_race(effect: Race) -> Any:
+    from .race import async_run_race
+
     return await async_run_race(effect, async_run)
+
+
+def _perform(effect: Perform) -> Any:
+    return effect.function()
+
+
+async def _async_perform(effect: Perform) -> Any:
+    return await effect.function()
 
 
 _Actions = Mapping[type, Callable[[Any], Any]]
 
 _ACTIONS: _Actions = {
     Send: _send, ReadBody: _read, Next: _next, Close: _close, Sleep: _sleep, Acquire: _acquire,
-    Compute: _compute, Race: _race,
+    Compute: _compute, Race: _race, Perform: _perform,
 }  # fmt: skip
 _ASYNC_ACTIONS: _Actions = {
     Send: _async_send, ReadBody: _async_read, Next: _async_next, Close: _async_close, Sleep: _async_sleep,
-    Acquire: _async_acquire, Compute: _async_compute, Await: _await, Race: _async_race,
+    Acquire: _async_acquire, Compute: _async_compute, Await: _await, Race: _async_race, Perform: _async_perform,
 }  # fmt: skip
-
-
-class _RacerActions(dict[type, Callable[[Any], Any]]):
-    """The actions of a flow that may be cancelled."""
-
-    def __init__(self, racer: Racer) -> None:
-        self._racer = racer
-
-    def __missing__(self, kind: type) -> Callable[[Any], Any]:
-        return self._perform
-
-    def _perform(self, effect: Any) -> Any:
-        racer, kind = self._racer, type(effect)
-        if kind is Close:
-            return _close(effect)
-        racer.check()
-        try:
-            if kind is Sleep:
-                return _sleep(effect, racer)
-            if kind is Acquire:
-                return _acquire(effect, racer)
-            if kind is Send:
-                racer.waits(_patience_of(effect.request).give_up)
-            return _ACTIONS[kind](effect)
-        except Exception:
-            racer.check()  # the error may be that of the connection which the cancellation has closed
-            raise
-
-
-class _AsyncRacerActions(_RacerActions):
-    async def _perform(self, effect: Any) -> Any:
-        racer, kind = self._racer, type(effect)
-        if kind is Close:
-            return await _async_close(effect)
-        racer.check()
-        try:
-            if kind is Sleep:
-                return await _async_sleep(effect, racer)
-            if kind is Acquire:
-                return await _async_acquire(effect, racer)
-            if kind is Send:
-                racer.waits(_patience_of(effect.request).give_up)
-            return await _ASYNC_ACTIONS[kind](effect)
-        except Exception:
-            racer.check()
-            raise
-
-
-def _patience_of(request: Any) -> Patience:
-    patience: Patience = request.extensions.setdefault(PATIENCE, Patience())
-    return patience
 
 
 class ThreadPause:
@@ -290,21 +246,49 @@ class ThreadPause:
 
 
 class TaskPause:
-    """A task that sleeps inside a cancel scope, on asyncio's loop or on trio's."""
+    """A task that sleeps until its time is up or `call_off` is called, on asyncio's loop or on trio's."""
 
-    __slots__ = ("__weakref__", "_call_soon", "_scope")
+    __slots__ = ("__weakref__", "_ended", "_loop", "_thread", "_token")
 
-    def __init__(self, scope: anyio.CancelScope) -> None:
-        self._scope = scope
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._ended: Any
         try:
-            self._call_soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
+            self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
-            self._call_soon = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
+            self._loop = None
+            self._token = sys.modules["trio"].lowlevel.current_trio_token()
+            self._ended = anyio.Event()
+        else:
+            # What anyio has for both takes longer than the rest of an acquisition.
+            self._ended = self._loop.create_future()
 
     def call_off(self) -> bool:
         """Wake the task, from any thread. Calling it again does nothing. Returns False where its loop has ended."""
         try:
-            self._call_soon(self._scope.cancel)
+            if self._loop is None:
+                self._token.run_sync_soon(self._ended.set)
+            elif threading.get_ident() == self._thread:  # writing to the loop's socket costs several times as much
+                self._wake()
+            else:
+                self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:  # trio's error is one as well
             return False
         return True
+
+    def _wake(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def wait(self, seconds: float | None) -> None:
+        """Sleep; for ever where `seconds` is None."""
+        if self._loop is None:
+            with anyio.move_on_after(seconds):
+                await self._ended.wait()
+            return
+        timer = None if seconds is None else self._loop.call_later(seconds, self._wake)
+        try:
+            await self._ended
+        finally:
+            if timer is not None:
+                timer.cancel()

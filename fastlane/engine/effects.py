@@ -64,6 +64,8 @@ class Sleep:
     seconds: float
     sleep: Callable[[float], Any] | None = None
     """The function that somebody has put in the place of the standard one; None without that."""
+    racer: Racer | None = None
+    """Set by the driver: the cancellation of that one ends the wait."""
 
 
 class Ticket(Protocol):
@@ -95,6 +97,8 @@ class Acquire:
     ticket: Ticket
     timeout_s: float | None = None
     """Seconds; None for no limit, 0 to take only what is free now."""
+    racer: Racer | None = None
+    """See `Sleep`."""
 
 
 @dataclass(slots=True)
@@ -107,6 +111,13 @@ class Await:
 @dataclass(slots=True)
 class Compute:
     """Run a function that uses much CPU or blocks. An async driver runs it in a thread."""
+
+    function: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Perform:
+    """Call a function that waits in the driver's way: an async driver awaits what it returns."""
 
     function: Callable[[], Any]
 

@@ -1,14 +1,13 @@
 """One call, from its options to its result. Written once, for sync and async clients.
 
-run_call                        observe and report; `around_call` of each session, outermost first
-  send_to_upstream              to the client's own upstream, or to the one that a session names
-    send_again_where_refused    `plan` of each session; again where a session takes back what the provider refuses
-      ask_until_valid           ask again while the answer is not valid
-        send_at_tiers           another service tier where one is full
-          send_planned          take back the fields that the provider refuses
+run_call                        observe and report
+  send_across_upstreams         `around_call` of the sessions that last for the whole call: other upstreams, hedging
+    send_to_upstream            `around_call` of the sessions of this upstream, outermost first
+      send_again_where_refused  `plan` of each session; again where a session takes back what the provider refuses
+        send_planned            take back the fields that the provider refuses
             attempt_with_retries    openai's rules (`compat.retry`)
               send_attempt      `around_attempt` of each session; what the response has to go through
-                send_in_form    `on_request` of each session; the form of the body
+                send_rewritten  `on_request` of each session
                   send_once     one HTTP request
 """
 
@@ -22,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from ..compat.bodies import watch_body
-from ..compat.call_options import changed_options
 from ..compat.clients import http_client_of
 from ..compat.context import restore
+from ..compat.requests import changed_options
 from ..compat.responses import UNDECODED, decode, open_stream
 from ..compat.retry import (
     Attempt,
@@ -35,10 +34,9 @@ from ..compat.retry import (
     process_with_openai,
 )
 from ..compat.send import layers_to_pass
-from ..errors import CallRefusedError
 from .effects import Await, Compute, Flow, Send
 from .refused_fields import without_refused
-from .session import NO_SESSIONS, SendAttempt
+from .session import NO_SESSIONS, SendAttempt, SendCall
 from .shell import Shell
 from .traced import answered, around_attempt, head_came, quietly
 from .upstream_failures import UpstreamFailed, as_openai_error
@@ -46,7 +44,6 @@ from .upstream_failures import UpstreamFailed, as_openai_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..records.attempts import Form
     from .call import Call
     from .observation import Observation
     from .upstream_attempt import UpstreamAttempt, UpstreamAttempts
@@ -72,19 +69,22 @@ class CallState:
     upstream: UpstreamAttempt | None = None
     """Where it is sent, if plays may send it to several upstreams, or more than once."""
 
-    def at(self, upstream: UpstreamAttempt) -> CallState:
-        """Copy the state, for another upstream."""
-        return replace(self, client=upstream.client, observation=upstream.observation, upstream=upstream)
-
 
 def run_call(state: CallState, options: Any) -> Flow:
     """Send a call, and report it once it is over. Returns what the caller gets."""
-    shell = state.client._fastlane
+    client, observation = state.client, state.observation
+    shell = client._fastlane
     try:
-        if shell.pipeline.opens_sessions:
-            reply = yield from _send_in_sessions(state, options)
+        call = shell.call_of(client, observation, options)
+        if call is not None:
+            for listener in shell.pipeline.listeners:
+                listener.began(call)
+        if call is None:
+            reply = yield from send_planned(state, options)
+        elif shell.pipeline.spans_upstreams:
+            reply = yield from send_across_upstreams(state, options, call)
         else:
-            reply = yield from send_again_where_refused(state, options)
+            reply = yield from send_to_upstream(state, options, call)
         result = reply.result
         shell.returned(state.observation, result)
     except BaseException as error:
@@ -93,52 +93,35 @@ def run_call(state: CallState, options: Any) -> Flow:
     return result
 
 
-def _send_in_sessions(state: CallState, options: Any) -> Flow:
-    """Open the sessions of the plays, and send the call through those that wrap it."""
-    shell = state.client._fastlane
-    call = shell.call_of(state.client, state.observation, options)
-    if call is None:
-        return (yield from send_again_where_refused(state, options))
-    sessions = state.observation.sessions = shell.pipeline.open(call)
-    attempts: UpstreamAttempts | None = None
-    if sessions.need_upstream:
-        from .upstream_attempt import UpstreamAttempt
+def send_across_upstreams(state: CallState, options: Any, call: Call) -> Flow:
+    """Send a call through the sessions that last for all of it, to the upstreams that they name."""
+    pipeline = state.client._fastlane.pipeline
+    sessions = state.observation.sessions = pipeline.open_call(call)
+    if not sessions:
+        return (yield from send_to_upstream(state, options, call))
+    from .upstream_attempt import UpstreamAttempt
 
-        state.observation.count_all_attempts()
-        upstream = UpstreamAttempt(state.client, state.observation, options, call.body)
-        attempts, call = upstream.attempts, call.replaced(upstream=upstream)
-
-    def send(changed: Call) -> Flow:
-        if changed.upstream is not None:
-            return send_to_upstream(state.at(changed.upstream), changed)
-        if changed.body is call.body:
-            return send_again_where_refused(state, options)
-        return send_again_where_refused(state, _with_body(options, changed))
-
+    state.observation.count_all_attempts()
+    upstream = UpstreamAttempt(state.client, state.observation, options, call.body)
+    attempts: UpstreamAttempts = upstream.attempts
+    reply: Reply | None = None
     try:
-        reply: Reply = yield from sessions.wrap("around_call", send)(call)
-    except BaseException:
-        if attempts is not None:
-            state.observation = attempts.end(None)
-        raise
-    if attempts is not None:
-        state.observation = attempts.end(reply.observation)
+        reply = yield from sessions.wrap_call(partial(send_to_named_upstream, state))(call.replaced(upstream=upstream))
+    finally:
+        state.observation = attempts.end(None if reply is None else reply.observation)
     return reply
 
 
-def _with_body(options: Any, call: Call) -> Any:
-    return changed_options(options, {"json_data": dict(call.body), "extra_json": None})
-
-
-def send_to_upstream(state: CallState, call: Call) -> Flow:
+def send_to_named_upstream(state: CallState, call: Call) -> Flow:
     """Send a call to the upstream that it names. Returns a Reply; raises openai's errors."""
-    upstream = state.upstream
-    assert upstream is not None
+    upstream: UpstreamAttempt = call.upstream
+    state = replace(state, client=upstream.client, observation=upstream.observation, upstream=upstream)
     options = upstream.options
     if call.body is not upstream.body:
-        options = _with_body(options, call)
+        options = changed_options(options, {"json_data": dict(call.body), "extra_json": None})
     try:
-        return (yield from send_again_where_refused(state, options))
+        there = state.client._fastlane.call_of(state.client, state.observation, options)
+        return (yield from send_to_upstream(state, options, there))
     except UpstreamFailed as failed:
         upstream.attempts.failed, upstream.why = upstream, failed.why
         error, cause = as_openai_error(failed), failed.error
@@ -153,12 +136,31 @@ def send_to_upstream(state: CallState, call: Call) -> Flow:
         del error, cause  # their tracebacks refer to this frame
 
 
-def send_again_where_refused(state: CallState, options: Any) -> Flow:
-    """Plan a call and send it, and again while sessions take back what the provider refuses. Returns a Reply."""
+def send_to_upstream(state: CallState, options: Any, call: Call) -> Flow:
+    """Send a call to one upstream, through the sessions that it has there. Returns a Reply."""
+    observation, pipeline = state.observation, state.client._fastlane.pipeline
+    if call.facts is not None:
+        observation.read_by(call.facts)
+    sessions = observation.sessions = pipeline.open_upstream(call, observation.sessions)
+    send: SendCall = sessions.wrap_upstream(partial(send_again_where_refused, state, options, call))
+    return (yield from send(call))
+
+
+def send_again_where_refused(state: CallState, options: Any, given: Call, call: Call) -> Flow:
+    """Plan a call and send it, and again while sessions take back what the provider refuses. Returns a Reply.
+
+    `options` are those of the call as it was `given`.
+    """
     client, observation, shell = state.client, state.observation, state.client._fastlane
+    if observation.attempts:
+        observation.begin_again(call.attempt_kind)
     for refusals in range(_MOST_REFUSALS + 1):
+        planned = shell.plan(observation, call)
+        planned_options = shell.options_of(client, options, given, planned)
+        if observation.trace is not None:
+            observation.trace.asked(observation, planned_options.json_data)
         try:
-            return (yield from send_call(state, shell.plan(client, observation, options)))
+            return (yield from send_planned(state, planned_options))
         except openai.APIStatusError as error:
             if error.status_code not in _REFUSALS or refusals == _MOST_REFUSALS:
                 raise
@@ -166,28 +168,6 @@ def send_again_where_refused(state: CallState, options: Any) -> Flow:
                 raise
             observation.next_kind = "plain"
     raise AssertionError("the last round returns or raises")
-
-
-def send_call(state: CallState, options: Any) -> Flow:
-    """Send a planned call to one upstream. Returns a Reply."""
-    observation = state.observation
-    send = send_planned if observation.urgent is None else send_at_tiers
-    if observation.guard is None:
-        return send(state, options)
-    from .guarding import ask_until_valid
-
-    return ask_until_valid(observation, options, partial(send, state), observation.guard)
-
-
-def send_at_tiers(state: CallState, options: Any) -> Flow:
-    """Send a call at a service tier that has capacity."""
-    urgent = state.observation.urgent
-    assert urgent is not None
-    upstream = state.upstream
-    if upstream is not None and upstream.must_not_wait and not urgent.try_acquire(state.client, options):
-        raise CallRefusedError("no slot was free")
-    send: Callable[[Any], Flow] = urgent.around_call(state.client, partial(send_planned, state))
-    return send(options)
 
 
 def send_planned(state: CallState, options: Any) -> Flow:
@@ -207,6 +187,8 @@ def send_planned(state: CallState, options: Any) -> Flow:
                 pause=partial(pause, state),
             )
             reply.result = yield from process_response(state, reply)
+            if not state.stream:
+                observation.unreturned = reply.result
         except openai.APIStatusError as error:
             changed = without_refused(client, observation, options, error)
             if changed is None:
@@ -219,7 +201,7 @@ def send_planned(state: CallState, options: Any) -> Flow:
 def _send_attempt_of(state: CallState) -> SendAttempt:
     send = partial(send_attempt, state)
     sessions = state.observation.sessions
-    return send if sessions is NO_SESSIONS else sessions.wrap("around_attempt", send)
+    return send if sessions is NO_SESSIONS else sessions.wrap_attempt(send)
 
 
 def pause(state: CallState, response: Any, seconds: float, pausing: Flow) -> Flow:
@@ -240,10 +222,20 @@ def process_response(state: CallState, reply: Reply) -> Flow:
             result = decode(client, reply.cast_to, attempt.options, reply.response)
         if result is not UNDECODED:
             return result
-    result = yield from process_with_openai(client, reply, state.stream, state.stream_cls)
+    try:
+        result = yield from process_with_openai(client, reply, state.stream, state.stream_cls)
+    except Exception:
+        look_at_refused_answer(state, reply)
+        raise
     if not state.stream:
         answered(state.observation, result)
     return result
+
+
+def look_at_refused_answer(state: CallState, reply: Reply | None) -> None:
+    """Take down a whole answer that openai's code makes an error of: it was paid for."""
+    if reply is not None and not state.stream and reply.response.is_closed and reply.response.is_success:
+        state.observation.raw_answer(reply.response.content)
 
 
 def send_attempt(state: CallState, attempt: Attempt) -> Flow:
@@ -254,19 +246,17 @@ def send_attempt(state: CallState, attempt: Attempt) -> Flow:
         wrapper = openai_error_class(error)
         if wrapper is None:
             raise
-        attempt.connection_error = wrapper(request=attempt.request)
-        raise attempt.connection_error from error
+        attempt.connection_errors.append(wrapper(request=attempt.request))
+        raise attempt.connection_errors[-1] from error
     return Reply(attempt, response, state.observation)
 
 
 def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
     """Send one attempt. Returns the response, whole unless the caller streams."""
     observation = state.observation
-    urgent = observation.urgent
-    collector = None if attempt.stream else observation.guard or observation.collector
-    is_unread = attempt.stream or (collector is not None and collector.collects)
-    send = partial(_send_head, state, is_unread)
-    response = yield from (send if urgent is None else urgent.around_attempt(send, is_unread))(attempt)
+    collector = None if attempt.stream else observation.collector
+    is_unread = attempt.stream or (collector is not None and observation.collects)
+    response = yield from _send_head(state, is_unread, attempt)
     if collector is not None:
         from .collecting import collect
 
@@ -277,7 +267,10 @@ def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
 
 
 def _send_head(state: CallState, is_unread: bool, attempt: Attempt) -> Flow:
-    sending = send_in_form(state, attempt, attempt.request, stream=is_unread)
+    if state.observation.sessions:
+        sending = send_rewritten(state, attempt, stream=is_unread)
+    else:
+        sending = send_once(state, attempt, attempt.request, stream=is_unread)
     if state.upstream is None:
         return sending
     from .first_content import send_until_content
@@ -285,38 +278,13 @@ def _send_head(state: CallState, is_unread: bool, attempt: Attempt) -> Flow:
     return send_until_content(state.upstream, state.observation, sending, is_unread=is_unread)
 
 
-def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
-    """Send one attempt's request, as the sessions rewrite it, and its body in the form that pays."""
-    observation = state.observation
-    if observation.sessions is NO_SESSIONS and observation.sending is None:
-        return send_once(state, attempt, request, stream=stream)
-    return _send_rewritten(state, attempt, request, stream=stream)
-
-
-def _send_rewritten(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
-    sessions, sending = state.observation.sessions, state.observation.sending
-    for play, session in sessions.having("on_request"):
+def send_rewritten(state: CallState, attempt: Attempt, *, stream: bool) -> Flow:
+    """Send one attempt's request, as the sessions rewrite it."""
+    sessions, request = state.observation.sessions, attempt.request
+    for play, session in sessions.having.get("on_request", ()):
         rewrite = partial(sessions.on_request, play, session, request)
         request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
-    if sending is None:
-        return (yield from send_once(state, attempt, request, stream=stream))
-    from ..plays.request_encoding.sending_flow import send_encoded
-
-    def send(step: Any) -> Flow:
-        return send_once(state, attempt, step.request, stream=stream, form=step.form, plain=step.kind == "plain")
-
-    arguments = {**attempt.arguments, "follow_redirects": False}
-    return (
-        yield from send_encoded(
-            sending,
-            request,
-            attempt.http,
-            send,
-            attempt.send_request,
-            arguments,
-            asynchronous=state.client._asynchronous,
-        )
-    )
+    return (yield from send_once(state, attempt, request, stream=stream))
 
 
 def _size_of(request: Any) -> int:
@@ -324,17 +292,16 @@ def _size_of(request: Any) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def send_once(
-    state: CallState, attempt: Attempt, request: Any, *, stream: bool, form: Form = "json", plain: bool = False
-) -> Flow:
-    """Send one HTTP request, its body written in `form`. Raises the HTTP library's errors."""
+def send_once(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
+    """Send one HTTP request. Raises the HTTP library's errors."""
     client, observation, until_ns = state.client, state.observation, None
     if state.upstream is not None:
         from .first_content import until_ns_of
 
         state.upstream.begin()
         until_ns = until_ns_of(state.upstream)
-    Shell.attach(observation, request, asynchronous=client._asynchronous, form=form, plain=plain)
+    is_plain = attempt.kind == "plain"
+    Shell.attach(observation, request, asynchronous=client._asynchronous, form=attempt.form, plain=is_plain)
     try:
         layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
         with around_attempt(observation, attempt.http, request):
@@ -378,9 +345,9 @@ class WrappedRequest:
             reply: Reply = yield from _send_attempt_of(self._state)(attempt)
         except Exception as error:  # noqa: BLE001 - raised again, or carried past openai's loop
             cause = error.__cause__
-            if cause is None or error is not attempt.connection_error:
+            if cause is None or error not in attempt.connection_errors:
                 raise _EndsOpenAILoop(error) from None
-            attempt.connection_error = None
+            attempt.connection_errors.clear()
             raise cause from None
         self.reply = reply
         return reply.response
@@ -402,6 +369,9 @@ def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
                 result = yield Await(result)
     except _EndsOpenAILoop as ended:
         raise ended.error from None
+    except Exception:
+        look_at_refused_answer(state, wrapped.reply)
+        raise
     finally:
         restore(wrapped_request, token)
     if not state.stream:

@@ -16,8 +16,8 @@ from .._fork import new_rlock, starts_over
 from ..errors import CallRefusedError, ConfigurationError, PlayError
 from ..records.record import CallRecord
 from .call import Call
-from .play import Play, Watcher
-from .session import NO_SESSIONS, Sessions
+from .play import Play
+from .session import NO_SESSIONS, Session, Sessions
 
 Hook = Callable[[CallRecord], Any]
 """Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored.
@@ -25,6 +25,9 @@ Hook = Callable[[CallRecord], Any]
 For a stream that Python has cleaned up it is called soon afterwards: by the event loop of that thread, or by a thread
 of its own where none runs.
 """
+
+Watch = tuple[Any, Callable[[Any], Any]]
+"""Who looks, a play as a rule, and how: true, or a `Stop`, ends the stream after the event."""
 
 # What a client remembers: enough for a look back over minutes of traffic, at about 2 kB a record without its stamps.
 REMEMBERED_CALLS = 1_000
@@ -40,6 +43,16 @@ class Ended(Protocol):
 
     def record(self) -> CallRecord:
         """Its record, made when it is first asked for: most are never looked at."""
+
+
+class Listener(Protocol):
+    """Told of every call to a generating endpoint. It raises nothing."""
+
+    def began(self, call: Call) -> None:
+        """A call begins, as the application has issued it."""
+
+    def ended(self, record: CallRecord) -> None:
+        """A call has ended."""
 
 
 class Pipeline:
@@ -80,26 +93,27 @@ class Pipeline:
                     "hand the record over, for example with asyncio.Queue.put_nowait"
                 )
         self.fingerprint = tuple(repr(play) for play in self.plays)
-        # What a play does not override is not called: an empty loop is the cheapest plan.
-        planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
-        self._planners = planners
-        self._openers = sorted(_overriding(self.plays, "open"), key=lambda play: play.stage)
-        self._watching = _overriding(self.plays, "watch")
-        self._learners = _overriding(self.plays, "learn")
-        self.needs_facts = any(play.needs_facts for play in (*planners, *self._openers))
+        # What a play does not override is not called.
+        opening = [play for play in self.plays if type(play).open is not Play.open]
+        self._openers = sorted(opening, key=lambda play: play.stage)
+        self._openers_of_call = [play for play in self._openers if play.spans_upstreams]
+        self._openers_of_upstream = [play for play in self._openers if not play.spans_upstreams]
+        self.spans_upstreams = bool(self._openers_of_call)
+        """Whether a play may send a call to several upstreams, or more than once at a time."""
+        self.needs_facts = any(play.needs_facts for play in self._openers)
         """Whether any play looks at what is known of the provider."""
-        self.keeps_bodies = all(play.keeps_bodies for play in (*self._planners, *self._watching, *self._openers))
+        self.keeps_bodies = all(play.keeps_bodies for play in self._openers)
         """Whether what was written of a body before it was planned still holds."""
-        self.tells_downgrades = any(getattr(play, "on_downgrade", None) is not None for play in self.plays)
-        """Whether the application wants to know when a tier is not the one that it asked for."""
-        self.siblings: Any = None
+        self.uses_urgency = any(play.uses_urgency for play in self.plays)
+        """Whether it makes a difference to a play how urgent a call is."""
+        self.other_clients: Any = None
         """The clients for other upstreams than the application's own, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self._unreported: deque[Callable[[], None]] = deque()
         self._reporting = new_rlock()
         self._logged: set[tuple[str, str]] = set()
         self._beside: tuple[Pipeline, ...] = ()
-        self._companions: tuple[Play, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()
         self.routes_calls = any(play.routes for play in self._openers)
         """Whether a call may ask for a model to be chosen for it."""
         starts_over(self)
@@ -108,42 +122,30 @@ class Pipeline:
         """Keep one log of calls with another pipeline, which is asked for the calls of both."""
         self._calls = other._calls
         other._beside = (*other._beside, self)
-        for companion in other._companions:
-            self.accompany(companion)
+        for listener in other.listeners:
+            self.add_listener(listener)
 
-    def accompany(self, companion: Play) -> None:
-        """Have a companion see every call and every record before the plays do, in pipelines beside this one too.
-
-        It is none of the client's plays: no fingerprint names it, and copies with other plays go without it.
-        """
-        self._companions = (*self._companions, companion)
-        self._planners = [companion, *self._planners]
-        self._learners = (companion, *self._learners)
+    def add_listener(self, listener: Listener) -> None:
+        """Have a listener told of every call, in pipelines beside this one too. It is no play."""
+        self.listeners = (*self.listeners, listener)
         for other in self._beside:
-            other.accompany(companion)
+            other.add_listener(listener)
 
-    def leave(self, companion: Play) -> None:
-        """Go on without a companion."""
-        self._companions = tuple(play for play in self._companions if play is not companion)
-        self._planners = [play for play in self._planners if play is not companion]
-        self._learners = tuple(play for play in self._learners if play is not companion)
+    def remove_listener(self, listener: Listener) -> None:
+        """Tell a listener of no further call."""
+        self.listeners = tuple(each for each in self.listeners if each is not listener)
         for other in self._beside:
-            other.leave(companion)
+            other.remove_listener(listener)
 
     @property
     def shapes_calls(self) -> bool:
         """Whether any play takes part in calls: if not, no Call needs to be made."""
-        return bool(self._planners or self._watching or self._openers)
-
-    @property
-    def opens_sessions(self) -> bool:
-        """Whether any play opens sessions."""
-        return bool(self._openers)
+        return bool(self._openers or self.listeners)
 
     @property
     def compresses_bodies(self) -> bool:
         """Whether any play may send bodies compressed."""
-        return any(play.compresses_bodies for play in self._planners)
+        return any(play.compresses_bodies for play in self.plays)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
@@ -161,10 +163,20 @@ class Pipeline:
         """Whether a play checks answers against the schema of the call."""
         return any(play.checks_answers for play in self.plays)
 
-    def open(self, call: Call) -> Sessions:
-        """Open the sessions of a call."""
+    def open_call(self, call: Call) -> Sessions:
+        """Open the sessions of the plays that have one for all upstreams of a call."""
+        return Sessions(self, self._opened(self._openers_of_call, call))
+
+    def open_upstream(self, call: Call, sessions: Sessions) -> Sessions:
+        """Open the sessions of a call at one upstream, beside those of the whole call."""
+        if not self._openers_of_upstream:
+            return sessions
+        opened = self._opened(self._openers_of_upstream, call)
+        return sessions.at_upstream(opened) if sessions else Sessions(self, of_upstream=opened)
+
+    def _opened(self, plays: list[Play], call: Call) -> tuple[tuple[Play, Session], ...]:
         opened = []
-        for play in self._openers:
+        for play in plays:
             try:
                 session = play.open(call)
             except CallRefusedError:
@@ -174,45 +186,22 @@ class Pipeline:
             else:
                 if session is not None:
                     opened.append((play, session))
-        return Sessions(self, tuple(opened))
+        return tuple(opened)
 
     def plan(self, call: Call, sessions: Sessions = NO_SESSIONS) -> Call:
-        """Let every play rewrite the call, in the order of their stages."""
-        if sessions is NO_SESSIONS:
-            return self._planned(call, zip(self._planners, self._planners, strict=True))
-        planners = [*zip(self._planners, self._planners, strict=True), *sessions.having("plan")]
-        return self._planned(call, sorted(planners, key=lambda pair: pair[0].stage))
-
-    def _planned(self, call: Call, planners: Iterable[tuple[Play, Any]]) -> Call:
-        for play, planner in planners:
+        """Let every session rewrite the call, in the order of their stages."""
+        for play, session in sessions.having.get("plan", ()):
             try:
-                call = _checked(play, call, planner.plan(call))
+                call = _checked(play, call, session.plan(call))
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call
 
-    def watchers(self, call: Call, sessions: Sessions = NO_SESSIONS) -> tuple[Watcher, ...]:
-        """The watchers that the plays want on this call's stream."""
-        watchers: list[Watcher] = [*sessions.watchers()]
-        for play in self._watching:
-            try:
-                watcher = play.watch(call)
-            except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.went_wrong(play, "watch", error)
-            else:
-                if watcher is not None:
-                    watchers.append(watcher)
-        return tuple(watchers)
-
-    def see(self, watcher: Watcher, event: Any) -> bool:
-        """Show one event to one watcher; True if it asks to stop the stream."""
-        try:
-            return bool(watcher.see(event))
-        except Exception as error:  # noqa: BLE001 - a play must not break a call
-            self.went_wrong(watcher, "see", error)
-            return False
+    def watchers(self, sessions: Sessions) -> tuple[Watch, ...]:
+        """Return the sessions' functions that look at the events of a stream."""
+        return tuple((play, session.on_event) for play, session in sessions.having.get("on_event", ()))
 
     @property
     def last_call(self) -> CallRecord | None:
@@ -224,9 +213,9 @@ class Pipeline:
             return None
 
     def report(self, call: Ended, *, quietly: bool = False) -> None:
-        """Remember a call that is over, and tell every play and every hook."""
+        """Remember a call that is over, and tell every hook."""
         self._calls.append(call)
-        if self._learners or self.hooks:
+        if self.hooks or self.listeners:
             self._tell(call.record(), quietly=quietly)
 
     def report_later(self, report: Callable[[], None]) -> None:
@@ -266,11 +255,8 @@ class Pipeline:
         self._unreported.clear()
 
     def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
-        for play in self._learners:
-            try:
-                play.learn(record)
-            except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.went_wrong(play, "learn", error, quietly=quietly)
+        for listener in self.listeners:
+            listener.ended(record)
         for hook in self.hooks:
             try:
                 hook(record)
@@ -284,7 +270,7 @@ class Pipeline:
             log.warning("%s (logged once)", message)
 
     def went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
-        """A play (or what bears its name), a watcher or a hook raised: log it once, or raise PlayError if strict."""
+        """A play (or what bears its name) or a hook raised: log it once, or raise PlayError if strict."""
         if isinstance(what, str):
             name = what
         else:
@@ -319,10 +305,6 @@ def _checked(play: Play, call: Call, planned: object) -> Call:
                 planned, changes=(*call.changes, f"{type(play).__name__} changed the {' and '.join(changed)}")
             )
     return planned
-
-
-def _overriding(plays: tuple[Play, ...], method: str) -> tuple[Play, ...]:
-    return tuple(play for play in plays if getattr(type(play), method) is not getattr(Play, method))
 
 
 def _described(value: object) -> str:

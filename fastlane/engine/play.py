@@ -1,18 +1,17 @@
-"""What a play is: settings as frozen data, and pure functions around one call."""
+"""What a play is: settings as frozen data, and the sessions that it opens."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
-from ..records.record import CallRecord
 from ..records.section import RecordSection, register
 from .call import Call
 from .session import Session
 
 
 class Stage(IntEnum):
-    """When a play plans: a lower stage sees the call before a higher one."""
+    """The order of the plays: one of a lower stage plans first, and what it wraps has the others inside."""
 
     ROUTE = 1
     """Which model and provider."""
@@ -20,32 +19,26 @@ class Stage(IntEnum):
     """What the request says."""
     PREFIX = 3
     """What of the finished prompt the provider has read before, and how it is found again."""
-    ENCODE = 4
-    """How its bytes travel."""
-    SEND = 5
+    SEND = 4
     """When, and how often, it is sent."""
-
-
-class Watcher(Protocol):
-    """Looks at one call's decoded stream while it arrives."""
-
-    def see(self, event: Any) -> bool:
-        """Look at one event (openai's typed object); True asks to stop the stream after it."""
+    ENCODE = 5
+    """How its bytes travel."""
 
 
 class Play:
     """One optimisation that can be switched on, traced and A/B-tested by itself.
 
-    A subclass is a frozen dataclass: its fields are its settings, validated in `__post_init__`, and its `repr` is its
-    fingerprint in every record. It is on when it is in the client's `plays`. A play that raises is logged once and
-    skipped, and the call goes out as the caller wrote it; with `strict=True` a `PlayError` is raised instead.
+    A subclass is a frozen dataclass: its fields are its settings, and its `repr` is its fingerprint in every record.
+    `fastlane.engine.settings.settings` makes one that checks them. It is on when it is in the client's `plays`. A play
+    that raises is logged once and skipped, and the call goes out as the caller wrote it; with `strict=True` a
+    `PlayError` is raised instead.
     """
 
     __slots__ = ()
 
     stage: ClassVar[Stage] = Stage.SHAPE
     needs_facts: ClassVar[bool] = False
-    """Whether `plan` looks at `call.facts`, which are then looked up."""
+    """Whether its sessions look at `call.facts`, which are then looked up."""
     routes: ClassVar[bool] = False
     """Whether its sessions may send a call to other upstreams, by `call.upstream`, and `fastlane/auto` names them."""
     keeps_bodies: ClassVar[bool] = False
@@ -56,6 +49,9 @@ class Play:
     compresses_bodies: ClassVar[bool] = False
     """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
 
+    uses_urgency: ClassVar[bool] = False
+    """Whether `Call.urgency` makes a difference to it. Where it makes none to any play, an `urgency()` block warns."""
+
     section: ClassVar[type[RecordSection] | None] = None
     """Its part in the record of a call, which says how spans, metrics and reports show the play."""
 
@@ -63,6 +59,11 @@ class Play:
         super().__init_subclass__()
         if cls.section is not None:
             register(cls.__name__, cls.section)
+
+    @property
+    def spans_upstreams(self) -> bool:
+        """Whether one session lasts for the whole call; otherwise each upstream of the call has its own."""
+        return self.routes or self.may_duplicate
 
     @property
     def needs_transport(self) -> bool:
@@ -79,16 +80,5 @@ class Play:
         return None
 
     def open(self, call: Call) -> Session | None:
-        """Begin this play's part in a call; None if it has none."""
+        """Begin this play's part in a call at one upstream, or in all of it (`spans_upstreams`); None without one."""
         return None
-
-    def plan(self, call: Call) -> Call:
-        """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""
-        return call
-
-    def watch(self, call: Call) -> Watcher | None:
-        """Return a watcher of this call's stream, or None."""
-        return None
-
-    def learn(self, record: CallRecord) -> None:
-        """Take note of a call that is over."""

@@ -5,47 +5,78 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..knowledge import timer
-from .effects import Cancelled, Flow, Race, Racer
+from ..transport.protocols.exchange import PATIENCE, Patience
+from .effects import Acquire, Cancelled, Close, Flow, Perform, Race, Racer, Send, Sleep
 
 # A loop keeps no task alive.
 _tasks: set[asyncio.Task[None]] = set()
 
 
+def racing(flow: Flow, racer: Racer) -> Flow:
+    """Run a flow that takes part in a race. The cancellation of its racer, from any thread, raises Cancelled in it."""
+    resume: Callable[[Any], Any] = flow.send
+    value: Any = None
+    try:
+        while True:
+            try:
+                effect = resume(value)
+            except StopIteration as end:
+                return end.value
+            may_end = not isinstance(effect, Close)
+            try:
+                if may_end:
+                    racer.check()
+                if isinstance(effect, Sleep | Acquire):
+                    effect.racer = racer
+                elif isinstance(effect, Send):
+                    racer.waits(effect.request.extensions.setdefault(PATIENCE, Patience()).give_up)
+                value, resume = (yield effect), flow.send
+            except BaseException as error:  # noqa: BLE001 - the flow raises it again
+                # The error may be that of the connection which the cancellation has closed.
+                is_cancelled = may_end and racer.is_cancelled and isinstance(error, Exception)
+                value, resume = Cancelled() if is_cancelled else error, flow.throw
+    finally:
+        flow.close()
+        del value, resume  # the traceback of an error refers to this frame
+
+
 class _Second:
     """The second flow of a race, and how it has ended."""
 
-    def __init__(self, race: Race) -> None:
+    def __init__(self, race: Race, *, asynchronous: bool) -> None:
         self.race = race
         self.context = contextvars.copy_context()
-        self.is_awaited = True
+        self._is_for_loop = (KeyboardInterrupt, SystemExit) if asynchronous else ()
+        self._is_awaited = True
         self._value: Any = None
         self._error: BaseException | None = None
 
-    def flow(self) -> Flow | None:
-        """Make the flow. None when it is not to begin."""
-        make = self.race.make_second
-        return None if make is None or not self.race.is_open else make(self.race.second)
-
-    def returned(self, value: Any) -> None:
-        """Take what the flow has returned."""
-        with suppress(Cancelled):
-            self.race.win(self.race.second)
-            self._value = value
-
-    def failed(self, error: BaseException) -> None:
-        """Take the error of the flow."""
-        self.race.leave(self.race.second)
-        if self.is_awaited and not self.race.second.is_cancelled:
-            self._error = error
+    def flow(self) -> Flow:
+        """Run the flow, if it is still to begin, and keep its result."""
+        try:
+            make = self.race.make_second
+            flow = None if make is None or not self.race.is_open else make(self.race.second)
+            if flow is not None:
+                value = yield from flow
+                with suppress(Cancelled):
+                    self.race.win(self.race.second)
+                    self._value = value
+        except self._is_for_loop:
+            raise
+        except BaseException as error:  # noqa: BLE001 - for the caller's thread or task
+            self.race.leave(self.race.second)
+            if self._is_awaited and not self.race.second.is_cancelled:
+                self._error = error
 
     def forget(self) -> None:
         """Keep nothing: nobody waits for the flow any more."""
-        self.is_awaited = False
+        self._is_awaited = False
         # Its traceback leads to this object.
         self._error = self._value = None
 
@@ -62,17 +93,47 @@ class _Second:
             del first_error, error
 
 
-def run_race(race: Race, run: Callable[[Flow, Racer], Any]) -> Any:
+def _decided(
+    race: Race,
+    second: _Second,
+    run: Callable[..., Any],
+    await_second: Callable[[], Any],
+    cancel_second: Callable[[], object],
+) -> Flow:
+    """Run a race whose second flow begins by itself. Returns its result."""
+    first_error: BaseException | None = None
+    try:
+        try:
+            assert race.make_first is not None
+            value = yield Perform(partial(run, race.make_first(race.first), race.first))
+            race.win(race.first)
+        except (Exception, Cancelled) as error:
+            # Whether the second flow decides the race, when the first one has ended without a result.
+            if not race.leave(race.first) and not race.first.is_cancelled:
+                raise
+            first_error = error
+        else:
+            return value
+        race.close()
+        yield Perform(await_second)
+        return second.result(first_error)
+    except BaseException:
+        if race.abandon():
+            cancel_second()
+        raise
+    finally:
+        race.close()
+        second.forget()
+        del first_error  # its traceback refers to this frame
+
+
+def run_race(race: Race, run: Callable[..., Any]) -> Any:
     """Run a race in threads. `run` runs a flow until it ends or its racer is cancelled."""
-    second, ended = _Second(race), threading.Event()
+    second, ended = _Second(race, asynchronous=False), threading.Event()
 
     def run_second() -> None:
         try:
-            flow = second.flow()
-            if flow is not None:
-                second.returned(run(flow, race.second))
-        except BaseException as error:  # noqa: BLE001 - for the caller's thread
-            second.failed(error)
+            run(second.flow(), race.second)
         finally:
             ended.set()
 
@@ -90,80 +151,22 @@ def run_race(race: Race, run: Callable[[Flow, Racer], Any]) -> Any:
             return bool
 
     race.set_alarm = set_alarm
-    first_error: BaseException | None = None
-    try:
-        try:
-            assert race.make_first is not None
-            value = run(race.make_first(race.first), race.first)
-            race.win(race.first)
-        except (Exception, Cancelled) as error:
-            if not _goes_on(race):
-                raise
-            first_error = error
-        else:
-            return value
-        race.close()
-        ended.wait()
-        return second.result(first_error)
-    except BaseException:
-        race.abandon()
-        raise
-    finally:
-        race.close()
-        second.forget()
-        del first_error  # its traceback refers to this frame
+    return run(_decided(race, second, run, ended.wait, bool))
 
 
-async def async_run_race(race: Race, run: Callable[[Flow, Racer], Awaitable[Any]]) -> Any:
+async def async_run_race(race: Race, run: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
     """Run a race in tasks. `run` runs a flow until it ends or its racer is cancelled."""
-    second, loop = _Second(race), asyncio.get_running_loop()
-    tasks: list[asyncio.Task[None]] = []
-
-    async def run_second() -> None:
-        try:
-            flow = second.flow()
-            if flow is not None:
-                second.returned(await run(flow, race.second))
-        except (KeyboardInterrupt, SystemExit):  # for the loop
-            raise
-        except BaseException as error:  # noqa: BLE001 - for the caller's task
-            second.failed(error)
+    second, loop = _Second(race, asynchronous=True), asyncio.get_running_loop()
+    tasks: list[asyncio.Task[Any]] = []
 
     def begin_second() -> None:
-        task = loop.create_task(run_second(), context=second.context)
+        task = loop.create_task(run(second.flow(), race.second), context=second.context)
         tasks.append(task)
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
-    def set_alarm(delay_s: float) -> Callable[[], object]:
-        return loop.call_later(delay_s, begin_second).cancel
+    def cancel_second() -> None:
+        tasks[0].cancel()
 
-    race.set_alarm = set_alarm
-    first_error: BaseException | None = None
-    try:
-        try:
-            assert race.make_first is not None
-            value = await run(race.make_first(race.first), race.first)
-            race.win(race.first)
-        except (Exception, Cancelled) as error:
-            if not _goes_on(race):
-                raise
-            first_error = error
-        else:
-            return value
-        race.close()
-        await asyncio.wait(tasks)
-        return second.result(first_error)
-    except BaseException:
-        if race.abandon():
-            tasks[0].cancel()
-        raise
-    finally:
-        race.close()
-        second.forget()
-        del first_error
-
-
-def _goes_on(race: Race) -> bool:
-    """Whether the second flow decides the race, when the first one has ended without a result."""
-    return race.leave(race.first) or race.first.is_cancelled
+    race.set_alarm = lambda delay_s: loop.call_later(delay_s, begin_second).cancel
+    return await run(_decided(race, second, run, lambda: asyncio.wait(tasks), cancel_second))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import openai
 
 from .._clock import now_ns
-from ..compat.call_options import changed_options
-from ..compat.types import FinalRequestOptions
+from ..compat.clients import FinalRequestOptions
+from ..compat.requests import changed_options
 from ..knowledge.table import Table
+
+if TYPE_CHECKING:
+    from .caller import Caller
 
 REFUSED_FOR_NS = 3_600 * 10**9
 """How long a field is left out once a provider has refused it: an hour. Then it is sent again."""
@@ -25,7 +28,7 @@ class Upstream(NamedTuple):
     origin: str
     model: str | None
     account: bytes
-    """A digest of the key, see `tiers._account`: a provider may refuse to one account what it takes from another."""
+    """A digest of the key, see `engine.accounts`: a provider may refuse to one account what it takes from another."""
 
 
 class Refusals:
@@ -42,11 +45,14 @@ class Refusals:
         refused = dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)
         self._until_ns.update(upstream, lambda known: {**(known or {}), **refused})
 
-    def at(self, client: Any, options: Any, origin: str, model: str | None) -> frozenset[str]:
-        """Return the fields that an upstream has refused to a client, and that are not to be sent now."""
+    def __bool__(self) -> bool:
+        return bool(self._until_ns)
+
+    def at(self, origin: str, model: str | None, caller: Caller) -> frozenset[str]:
+        """Return the fields that an upstream has refused to an account, and that are not to be sent now."""
         if not self._until_ns:
             return _NONE
-        known = self._until_ns.get(Upstream(origin, model, client._fastlane.accounts.of(client, options).here))
+        known = self._until_ns.get(Upstream(origin, model, caller.account.here))
         if known is None:
             return _NONE
         time_ns = now_ns()
@@ -65,14 +71,16 @@ def without_refused(
     """
     if not observation.optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
         return None
-    named = _named(error, options.json_data, observation.optional)
+    fields = {name.partition("=")[0]: name for name in observation.optional}
+    named = _named(error, options.json_data, tuple(fields))
     if not named:
         return None
     if "stream" in named:
-        named = tuple([name for name in observation.optional if name in {*named, "stream_options"}])
-    observation.optional = tuple([name for name in observation.optional if name not in named])
+        named = tuple([name for name in fields if name in {*named, "stream_options"}])
+    observation.optional = tuple([name for field, name in fields.items() if field not in named])
     account = client._fastlane.accounts.of(client, options).here
-    observation.take_back(named, Upstream(observation.origin, observation.model, account))
+    upstream = Upstream(observation.origin, observation.model, account)
+    observation.take_back(named, tuple([fields[field] for field in named]), upstream)
     kept = {name: value for name, value in options.json_data.items() if name not in named}
     return changed_options(options, {"json_data": kept})
 

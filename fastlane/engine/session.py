@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import PlayError
 
 if TYPE_CHECKING:
     from ..compat.retry import Attempt
     from ..records.record import CallRecord
     from ..records.section import RecordSection
     from ..records.usage import Usage
+    from .attempt_stamps import AttemptStamps
     from .call import Call
     from .effects import Flow
     from .pipeline import Pipeline
@@ -26,6 +29,12 @@ SendAttempt = Callable[["Attempt"], "Flow"]
 class Stop:
     """What `Session.on_event` returns to end the stream after an event."""
 
+    def __init__(self, closing: Callable[[], list[dict[str, Any]]] = list) -> None:
+        """`closing` returns the events, as JSON, that end the stream in good order; it may raise openai's errors."""
+        self.closing = closing
+        self.usage: Any = None
+        """What the answer has taken, estimated, where the provider has not said it: known once `closing` was called."""
+
 
 STOP: Final = Stop()
 
@@ -33,17 +42,20 @@ STOP: Final = Stop()
 class Session:
     """One play's part in one call. Every hook is optional; the flow calls only those that a subclass defines.
 
+    A call that goes to several upstreams has a session of the play for each, closed when that upstream's part is over;
+    only a play that says so itself (`Play.spans_upstreams`) has one for all of them, which stands outside the others.
+
     The wrapping hooks get a function that returns a flow, and return one: write a generator, run what it wraps with
     `yield from`, and yield effects (`fastlane.engine.effects`) for everything that waits. A wrapper of a lower stage
     stands outside. What a hook raises besides is logged, and the play is left out of that step.
     """
 
     def around_call(self, send: SendCall) -> SendCall:
-        """Wrap the whole call, with its retries."""
+        """Wrap the call, with its planning and its retries. It may be sent again, changed."""
         return send
 
     def plan(self, call: Call) -> Call:
-        """Rewrite the request, for the upstream that it goes to. Pure; called again for each upstream."""
+        """Rewrite the request, for the upstream that it goes to. Pure; called again when the call is sent again."""
         return call
 
     def around_attempt(self, send: SendAttempt) -> SendAttempt:
@@ -69,7 +81,7 @@ class Session:
 
 
 class CallOutcome:
-    """How a call has ended."""
+    """How a call has ended, or its part at one upstream."""
 
     def __init__(self, observation: Any) -> None:
         self._observation = observation
@@ -79,6 +91,12 @@ class CallOutcome:
         """The word of `fastlane.Outcome`, such as "completed" or "failed"."""
         ending: str = self._observation.outcome or "failed"
         return ending
+
+    @property
+    def ended_ns(self) -> int:
+        """When it ended: monotonic nanoseconds."""
+        ended_ns: int = self._observation.ended_ns
+        return ended_ns
 
     @property
     def duration_s(self) -> float:
@@ -95,10 +113,47 @@ class CallOutcome:
         return error
 
     @property
+    def status_code(self) -> int | None:
+        """The status of the last response; None where none came."""
+        attempts = self._observation.attempts
+        status: int | None = attempts[-1].status_code if attempts else None
+        return status
+
+    @property
+    def attempts(self) -> Sequence[AttemptStamps]:
+        """The attempts at this upstream, the last one at the end."""
+        attempts: Sequence[AttemptStamps] = self._observation.attempts
+        return attempts
+
+    @property
     def usage(self) -> Usage:
         """The tokens that the provider counted."""
         usage: Usage = self._observation.usage
         return usage
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The provider's word for why the answer ended."""
+        reason: str | None = self._observation.answer.finish_reason
+        return reason
+
+    @property
+    def service_tier(self) -> str | None:
+        """The tier that served the call, by the provider's own word."""
+        tier: str | None = self._observation.answer.service_tier
+        return tier
+
+    @property
+    def cache_reason(self) -> str | None:
+        """The provider's own word for why it has not read the prompt from its cache."""
+        reason: str | None = self._observation.answer.cache_reason
+        return reason
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The fields of `Call.optional` that the provider refused, and without which the call has succeeded."""
+        refused: tuple[str, ...] = self._observation.believed
+        return refused
 
     @property
     def record(self) -> CallRecord:
@@ -113,40 +168,51 @@ def _hooks_of(session: Any) -> frozenset[str]:
     return frozenset(name for name in names if getattr(session, name) is not getattr(Session, name))
 
 
-class _Watcher:
-    """Shows a stream's events to a session."""
-
-    def __init__(self, session: Session) -> None:
-        self._on_event = session.on_event
-
-    def see(self, event: Any) -> bool:
-        """Look at one event; True stops the stream after it."""
-        return self._on_event(event) is STOP
-
-
 class Sessions:
-    """The sessions of one call, outermost first."""
+    """The sessions of one call at one upstream, outermost first."""
 
-    __slots__ = ("_opened", "_pipeline")
+    __slots__ = ("_of_call", "_of_upstream", "_pipeline", "having")
 
-    def __init__(self, pipeline: Pipeline | None = None, opened: tuple[tuple[Play, Session], ...] = ()) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline | None = None,
+        of_call: tuple[tuple[Play, Session], ...] = (),
+        of_upstream: tuple[tuple[Play, Session], ...] = (),
+    ) -> None:
+        """`of_call`: those of the whole call, which the parts at other upstreams have as well."""
         self._pipeline = pipeline
-        self._opened = opened
+        self._of_call = of_call
+        self._of_upstream = of_upstream
+        self.having: dict[str, list[tuple[Play, Session]]] = {}
+        """The sessions that define a hook, with their plays, by the hook's name and in the order of their stages."""
+        opened = sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream
+        for pair in opened:
+            for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
+                self.having.setdefault(hook, []).append(pair)
 
-    def having(self, hook: str) -> list[tuple[Play, Session]]:
-        """Return the sessions that define a hook, with their plays."""
-        if not self._opened:
-            return []
-        return [pair for pair in self._opened if hook in _hooks_of(type(pair[1]))]  # type: ignore[arg-type]
+    def __bool__(self) -> bool:
+        return bool(self.having)
 
-    @property
-    def need_upstream(self) -> bool:
-        """Whether a play may send the call to several upstreams, or more than once."""
-        return any(play.routes or play.may_duplicate for play, _ in self._opened)
+    def at_upstream(self, opened: tuple[tuple[Play, Session], ...]) -> Sessions:
+        """Return the sessions at an upstream: those of the whole call, and these."""
+        return Sessions(self._pipeline, self._of_call, opened)
 
-    def wrap(self, hook: str, send: Any) -> Any:
-        """Wrap a function with a hook of all sessions; the first one stands outside."""
-        for play, session in reversed(self.having(hook)):
+    def wrap_call(self, send: Any) -> Any:
+        """Wrap a function that sends the call to the upstream that it names."""
+        return self._wrap("around_call", send, self._of_call)
+
+    def wrap_upstream(self, send: Any) -> Any:
+        """Wrap a function that sends the call to this upstream."""
+        return self._wrap("around_call", send, self._of_upstream) if "around_call" in self.having else send
+
+    def wrap_attempt(self, send: Any) -> Any:
+        """Wrap a function that sends an attempt."""
+        return self._wrap("around_attempt", send) if "around_attempt" in self.having else send
+
+    def _wrap(self, hook: str, send: Any, among: tuple[tuple[Play, Session], ...] | None = None) -> Any:
+        for play, session in reversed(self.having.get(hook, [])):
+            if among is not None and (play, session) not in among:
+                continue
             try:
                 send = getattr(session, hook)(send)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
@@ -164,33 +230,47 @@ class Sessions:
     def on_refused(self, error: Any) -> bool:
         """Whether a session has taken back what the provider refused."""
         taken_back = False
-        for play, session in self.having("on_refused"):
+        for play, session in self.having.get("on_refused", ()):
             try:
                 taken_back = session.on_refused(error) or taken_back
             except Exception as raised:  # noqa: BLE001 - a play must not break a call
                 self._went_wrong(play, "on_refused", raised)
         return taken_back
 
-    def watchers(self) -> tuple[_Watcher, ...]:
-        """Return what looks at the events of the stream."""
-        return tuple([_Watcher(session) for _, session in self.having("on_event")]) if self._opened else ()
-
     def close(self, observation: Any, *, quietly: bool) -> tuple[RecordSection, ...]:
-        """Close the sessions. Returns their sections of the record."""
-        sections = []
-        for play, session in self.having("close"):
+        """Close all sessions. Returns their sections of the record."""
+        return self._close(observation, self.having.get("close", ()), quietly=quietly)
+
+    def close_upstream(self, observation: Any) -> None:
+        """Close the sessions of this upstream: another one has brought the answer."""
+        closing = [pair for pair in self.having.get("close", ()) if pair in self._of_upstream]
+        self._close(observation, closing, quietly=True)
+
+    def _close(
+        self, observation: Any, opened: Sequence[tuple[Play, Session]], *, quietly: bool
+    ) -> tuple[RecordSection, ...]:
+        sections, strict = [], None
+        for play, session in opened:
             try:
                 section = session.close(CallOutcome(observation))
-            except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, "close", error, quietly=quietly)
-            else:
                 if section is not None:
                     sections.append(section)
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                try:
+                    self._went_wrong(play, "close", error, quietly=quietly)
+                except PlayError as raised:  # once the others are closed as well
+                    strict = raised
+        if strict is not None:
+            raise strict
         return tuple(sections)
 
     def _went_wrong(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
         assert self._pipeline is not None
         self._pipeline.went_wrong(play, hook, error, quietly=quietly)
+
+
+def _stage(opened: tuple[Play, Session]) -> int:
+    return opened[0].stage
 
 
 NO_SESSIONS: Final = Sessions()

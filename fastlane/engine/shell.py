@@ -12,13 +12,8 @@ import openai
 from openai import NotGiven
 
 from ..compat.bodies import OBSERVER, watch_body
-from ..compat.call_options import changed_options
-from ..compat.clients import given_headers
-from ..compat.requests import Requests
-from ..compat.types import RAW_RESPONSE_HEADER, RAW_RESPONSES, FinalRequestOptions
-from ..plays import Urgency
-from ..plays.routing.route_requests import asked_model, asks_for_a_route, not_routed
-from ..plays.urgency.levels import current_urgency
+from ..compat.clients import RAW_RESPONSE_HEADER, FinalRequestOptions, given_headers
+from ..compat.requests import Requests, changed_options
 from ..protocol.endpoints import GENERATING
 from ..records import listeners
 from ..records.attempts import Form
@@ -26,21 +21,21 @@ from ..records.section import RecordSection
 from ..records.urgency import Level
 from ..transport.protocols.exchange import FALLBACK_TRACE, PATIENCE, PHASES
 from .call import Call
+from .caller import Caller
 from .observation import Observation, remember_answer
 from .pipeline import Pipeline, log
 from .refused_fields import refusals
+from .route_requests import asked_model, asks_for_a_route, not_routed
+from .urgency import current_urgency
 
 if TYPE_CHECKING:
-    from ..plays.urgency.tiers._account import Accounts
     from ..providers import ProviderFacts
-    from .upstreams._siblings import Siblings
+    from .accounts import Accounts
 
 _STREAMS = (openai.Stream, openai.AsyncStream)
 
 # Whose calls these are is not for a play to say.
 _CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
-
-_USUAL_CACHED_PATHS = ("usage.prompt_tokens_details.cached_tokens", "usage.input_tokens_details.cached_tokens")
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -50,7 +45,6 @@ class Shell:
 
     __slots__ = (
         "_accounts",
-        "_has_urgency",
         "_origin",
         "arms",
         "pipeline",
@@ -70,11 +64,6 @@ class Shell:
         if pipeline.needs_facts:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
             from .. import providers  # noqa: F401
-        if pipeline.compresses_bodies:
-            from ..plays.request_encoding import sending_flow  # noqa: F401
-        self._has_urgency = any(isinstance(play, Urgency) for play in pipeline.plays)
-        if self._has_urgency:
-            from ..plays.urgency import session  # noqa: F401
         listeners.listener.prepare()
 
     def origin(self, base_url: Any) -> str:
@@ -99,7 +88,7 @@ class Shell:
             experiment=experiment,
         )
         level = observation.urgency = self.urgency or current_urgency()
-        if level is not None and level != "interactive" and not self._has_urgency:
+        if level is not None and level != "interactive" and not self.pipeline.uses_urgency:
             _warn_without_urgency(level)
         if listeners.listener.is_active():
             try:
@@ -108,59 +97,52 @@ class Shell:
                 self.pipeline.went_wrong("telemetry", "begin", error)
         return observation
 
-    def plan(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
-        """Let the plays rewrite a client's call; the options as they came if none of them did."""
-        planned = self._planned(client, observation, options)
-        if observation.trace is not None:
-            observation.trace.asked(observation, planned.json_data)
-        return planned
-
-    def _planned(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
-        call = self.call_of(client, observation, options)
-        if call is None:
-            return options
-        if call.facts is not None and call.facts.timing.phases is not None:
-            observation.has_times(call.facts.timing)
+    def plan(self, observation: Observation, call: Call) -> Call:
+        """Let the plays rewrite a call."""
+        if refusals:
+            call = call.replaced(refused=refusals.at(observation.origin, call.model, call.caller))
         planned = self.pipeline.plan(call, observation.sessions)
         if observation.upstream is not None:
-            planned = _streamed_underneath(observation, planned)
-        observation.watchers = self.pipeline.watchers(planned, observation.sessions)
-        for kind, item in planned.data.items():
-            if (begin := _BEGINNINGS.get(kind.__name__)) is not None:
-                begin(observation, planned, item, options)
+            observation.upstream.is_unread = planned.unread
+            if planned.streams_for is not None:
+                from .streaming_underneath import streamed
+
+                planned = streamed(planned)
+        observation.collector = planned.collector
+        asks_for_stream = planned.body.get("stream") is True and not call.body.get("stream")
+        observation.collects = asks_for_stream and not observation.stream
+        observation.watchers = self.pipeline.watchers(observation.sessions)
         observation.sections = tuple([item for item in planned.data.values() if isinstance(item, RecordSection)])
         observation.changes = planned.changes
         observation.optional = planned.optional
+        observation.model = planned.model
+        return planned
+
+    def options_of(self, client: Any, options: FinalRequestOptions, call: Call, planned: Call) -> FinalRequestOptions:
+        """Return the options of a planned call; `options` are those of the call before. They are left as they are."""
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
             changed["json_data"] = dict(planned.body)
             changed["extra_json"] = None  # merged into the body that the plays saw
-            observation.model = planned.model
         if planned.headers:
             given = options.headers if isinstance(options.headers, Mapping) else {}
             # No play takes the place of a header that the client was made with.
             taken = {name.lower() for name in (*given, *given_headers(client))} | _CREDENTIAL_HEADERS
             added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
             changed["headers"] = {**added, **given}
-        # Never the caller's own options: a retry, a test or the caller may look at them again.
+        if planned.max_retries is not None:
+            changed["max_retries"] = planned.max_retries
+        usual = openai.DEFAULT_TIMEOUT
+        if planned.timeout_s is not None and isinstance(options.timeout, NotGiven) and client.timeout == usual:
+            changed["timeout"] = openai.Timeout(max(planned.timeout_s, usual.read or 0.0), connect=usual.connect)
         return changed_options(options, changed) if changed else options
-
-    @property
-    def siblings(self) -> Siblings:
-        """The clients for other upstreams, shared by all clients with these plays."""
-        siblings: Siblings | None = self.pipeline.siblings
-        if siblings is None:
-            from .upstreams._siblings import siblings_of
-
-            siblings = siblings_of(self.pipeline)
-        return siblings
 
     @property
     def accounts(self) -> Accounts:
         """Who calls with this client, without its key."""
         accounts: Accounts | None = self._accounts
         if accounts is None:
-            from ..plays.urgency.tiers._account import Accounts
+            from .accounts import Accounts
 
             accounts = self._accounts = Accounts()
         return accounts
@@ -168,7 +150,7 @@ class Shell:
     def ask_urgency(self, observation: Observation, level: Level, message: str) -> None:
         """Let a call be of an urgency; `message` is logged once when this client has no play for that."""
         observation.urgency = level
-        if level != "interactive" and not self._has_urgency:
+        if level != "interactive" and not self.pipeline.uses_urgency:
             self.pipeline.warn_once(message)
 
     @staticmethod
@@ -199,6 +181,7 @@ class Shell:
         if extra:
             body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
         issued, upstream = observation.issued, observation.upstream
+        given = options.headers if isinstance(options.headers, Mapping) else {}
         return Call(
             call_id=observation.call_id,
             endpoint=observation.endpoint,
@@ -209,9 +192,11 @@ class Shell:
             issued_ns=observation.started_ns,
             placements=observation.placements,
             written=issued.written if issued is not None and issued.body is options.json_data else None,
-            unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
+            unread=given.get(RAW_RESPONSE_HEADER) == "stream",
             urgency=observation.urgency,
-            refused=refusals.at(client, options, observation.origin, observation.model),
+            parser=None if isinstance(options.post_parser, NotGiven) else options.post_parser,
+            is_helped="X-Stainless-Helper-Method" in given,
+            caller=Caller(client, options),
             upstream=upstream,
             changes=() if upstream is None else upstream.changes,
             optional=() if upstream is None else upstream.optional,
@@ -248,15 +233,6 @@ class Shell:
         extensions[wanted] = attempt.tracing(extensions.get("trace"), asynchronous=asynchronous)
 
     @staticmethod
-    def looked_at(observation: Observation, result: Any) -> None:
-        """Look at a whole answer."""
-        if isinstance(result, RAW_RESPONSES):
-            if result.http_response.is_closed:
-                observation.raw_answer(result.http_response.content)
-        else:
-            observation.whole_answer(result)
-
-    @staticmethod
     def returned(observation: Observation, result: Any) -> None:
         """`request()` returned: the call is over, unless its body is still to be read by the application."""
         remember_answer(result, observation)
@@ -268,22 +244,8 @@ class Shell:
                 watch_body(response, observation, asynchronous=isinstance(result, openai.AsyncStream))
         if observation.streaming:
             return
-        Shell.looked_at(observation, result)
+        observation.look_at(result)
         observation.finish()
-
-
-def _streamed_underneath(observation: Observation, call: Call) -> Call:
-    """Have a whole answer streamed to us, if a play wants to see its first token."""
-    from .streaming_underneath import collector_of, streamed
-
-    upstream = observation.upstream
-    assert upstream is not None
-    upstream.is_unread = call.unread
-    underneath = None if call.streams_for is None else streamed(call, play=call.streams_for)
-    if underneath is None:
-        return call
-    observation.collector = collector_of(underneath)
-    return underneath
 
 
 @cache
@@ -301,68 +263,6 @@ def _facts_of(origin: str) -> Any:
     from ..providers import facts_of
 
     return facts_of(origin)
-
-
-@lru_cache(maxsize=64)
-def _cached_path_in(path: str) -> tuple[str, ...]:
-    """The names below `usage`; () for OpenAI's own place, which is known without facts."""
-    first, *names = path.split(".")
-    return tuple(names) if first == "usage" and path not in _USUAL_CACHED_PATHS else ()
-
-
-def _cached_path(facts: Any, endpoint: str) -> tuple[str, ...]:
-    fact = None if facts is None else facts.usage.get(endpoint)
-    path = None if fact is None or fact.value is None else fact.value.get("cached")
-    return () if path is None else _cached_path_in(path)
-
-
-def _begin_output(observation: Observation, _planned: Call, plan: Any, options: FinalRequestOptions) -> None:
-    from ..plays.bounded_output.outputs._guard import Guard
-    from ..plays.bounded_output.outputs._reader import BY_SCHEMA, PERHAPS_A_CLASS, UNKNOWN, reader_in
-    from ..plays.bounded_output.outputs._stream_watch import StreamWatch
-
-    parses, reader = not isinstance(options.post_parser, NotGiven), BY_SCHEMA
-    if parses:
-        reader = reader_in(options.post_parser)
-    elif observation.stream:
-        # Helpers read what they stream by classes that the call knows nothing of. One of them says that it does.
-        helped = isinstance(options.headers, Mapping) and options.headers.get("X-Stainless-Helper-Method")
-        reader = UNKNOWN if helped else PERHAPS_A_CLASS if observation.endpoint == "/responses" else BY_SCHEMA
-    observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses, reader=reader)
-    if observation.stream:
-        observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
-
-
-def _begin_prompt(observation: Observation, planned: Call, account: Any, _options: FinalRequestOptions) -> None:
-    observation.prompt = account
-    observation.cached_path = _cached_path(planned.facts, planned.endpoint)
-    observation.answer.reason_of = account.reason_of
-
-
-def _begin_encoding(observation: Observation, planned: Call, encode: Any, _options: FinalRequestOptions) -> None:
-    from ..plays.request_encoding._sending import Sending
-
-    origin, endpoint, went_wrong = observation.origin, observation.endpoint, observation.pipeline.went_wrong
-    observation.sending = Sending(encode, origin=origin, endpoint=endpoint, model=planned.model, went_wrong=went_wrong)
-
-
-def _begin_urgency(observation: Observation, planned: Call, plan: Any, _options: FinalRequestOptions) -> None:
-    from ..plays.urgency.session import UrgencySession
-
-    rate_limits = None if planned.facts is None else planned.facts.rate_limits
-    urgent = observation.urgent = UrgencySession(plan, rate_limits, observation)
-    if urgent.tier is not None and urgent.tier.is_elsewhere:
-        observation.answer.tier_in = urgent.tier.in_answer
-
-
-# What a play's plan of a call needs while the call lasts, by the name of its class: the modules that have it are loaded
-# with the plays that plan so.
-_BEGINNINGS = {
-    "OutputPlan": _begin_output,
-    "PromptAccount": _begin_prompt,
-    "Encode": _begin_encoding,
-    "UrgencyPlan": _begin_urgency,
-}
 
 
 @lru_cache(maxsize=256)

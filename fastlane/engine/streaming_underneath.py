@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from ..plays.bounded_output.outputs._plan import OutputPlan
 from ..protocol.endpoints import GENERATING, RESPONSES
 from ..protocol.request_fields import is_kept
 from .call import Call
 from .collector import Collector
 
 
-def streamed(call: Call, *, play: str) -> Call | None:
-    """The call with its answer streamed to us, and with the count of its tokens; None where it has to come at once.
+def streamed(call: Call) -> Call:
+    """The call with its answer streamed to us, and with the count of its tokens, if it need not come at once.
 
     So it does where the application reads it itself or streams it already, where the provider works on it in the
     background or keeps it for later, where its stream would bring something else (audio; the best of several
-    completions), and where the provider has refused to stream. A plan that bounds the output without streaming is made
-    one that streams: then that puts the answer together, and otherwise a `Collector` does. `play` is whose change this
-    is.
+    completions), and where the provider has refused to stream.
     """
     body = call.body
     if call.endpoint not in GENERATING or call.stream or call.unread or body.get("stream"):
-        return None
+        return call
     if body.get("background") or is_kept(body) or _comes_otherwise(body):
-        return None
-    output = call.get(OutputPlan)
-    if output is not None and output.collects:
-        return None
+        return call
     if "stream" in call.refused:
-        return None
+        return call
     added: dict[str, Any] = {"stream": True}
     if call.endpoint != RESPONSES and "stream_options" not in body and _takes_usage(call):
         added["stream_options"] = {"include_usage": True}
-    if output is not None:
-        call = call.with_data(
-            replace(output, body={**output.body, **added}, collects=True, optional=(*output.optional, *added))
-        )
-    return call.replaced(
+    streamed_call = call.replaced(
         body={**body, **added},
-        changes=(*call.changes, f"{play} had the answer streamed underneath"),
+        changes=(*call.changes, f"{call.streams_for} had the answer streamed underneath"),
         optional=(*call.optional, *added),
     )
+    if call.collector is not None:
+        return streamed_call
+    return streamed_call.replaced(collector=Collector(streamed_call))
 
 
 def _comes_otherwise(body: Mapping[str, Any]) -> bool:
@@ -57,8 +49,3 @@ def _takes_usage(call: Call) -> bool:
     if known is not None and known.value is False:
         return False
     return "stream_options" not in call.refused
-
-
-def collector_of(call: Call) -> Collector | None:
-    """What puts the answer to a call together that `streamed` gave; None where its bounded output does."""
-    return None if call.get(OutputPlan) is not None else Collector(call)

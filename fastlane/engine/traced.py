@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from .shell import Shell
-
 if TYPE_CHECKING:
     from .observation import Observation
 
@@ -34,4 +32,4 @@ def head_came(observation: Observation) -> None:
 def answered(observation: Observation, result: Any) -> None:
     """A whole answer is there, and the span of another tool's may end before the call does."""
     if observation.trace is not None and observation.trace.is_deferred:
-        Shell.looked_at(observation, result)
+        observation.look_at(result)

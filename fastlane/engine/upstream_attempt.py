@@ -184,8 +184,7 @@ class UpstreamAttempt:
     def shows_first_token(self) -> bool:
         """Whether it can be seen when the answer begins: one that comes at once may take as long as it takes."""
         observation = self.observation
-        collecting = observation.guard or observation.collector
-        return observation.stream or (collecting is not None and collecting.collects)
+        return observation.stream or observation.collects
 
     @property
     def was_sent(self) -> bool:

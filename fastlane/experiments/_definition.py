@@ -28,7 +28,7 @@ def text(what: str, value: Any, example: str) -> str:
 
 def arms_of(arms: Any) -> dict[str, tuple[Play, ...]]:
     """The plays of each arm, the reference first. Raises ConfigurationError."""
-    example = '{"control": [Connection()], "encoding": [Connection(), Encoding()]}'
+    example = '{"control": [Connection()], "encoding": [Connection(), RequestEncoding()]}'
     if not isinstance(arms, Mapping) or len(arms) < 2:
         got = f"{len(arms)} of them" if isinstance(arms, Mapping) else f"a {type(arms).__name__}"
         raise ConfigurationError(f"Experiment(arms=...) takes at least two arms such as {example}, got {got}")

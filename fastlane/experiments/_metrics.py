@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..records.output import BoundedOutputRecord
 from ..records.route import HedgingRecord, RoutingRecord
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Prices:
     def of(self, call: Observation) -> float | None:
         """All that a call has cost, rejected answers and lost hedges included; None where that is not known."""
         price = self._prices.get(call.model or "")
-        usage, output = call.usage, call.output
+        usage, output = call.usage, _output_of(call)
         routing = next((one for one in call.sections if isinstance(one, RoutingRecord)), None)
         hedging = next((one for one in call.sections if isinstance(one, HedgingRecord)), None)
         if routing is None and price is None:
@@ -112,9 +113,13 @@ class Prices:
         return known + (hedging.extra_price or 0.0 if hedging is not None else 0.0)
 
 
+def _output_of(call: Observation | CallRecord) -> BoundedOutputRecord | None:
+    return next((one for one in call.sections if isinstance(one, BoundedOutputRecord)), None)
+
+
 def parse_failure(call: Observation | CallRecord) -> float | None:
     """1 for an answer that was not valid, 0 for any other one; None for a call that has no whole answer."""
-    output = call.output
+    output = _output_of(call)
     is_unreadable = call.error in _PARSE_ERRORS or (
         output is not None and (output.verdict in ("invalid", "truncated") or bool(output.rejected))
     )

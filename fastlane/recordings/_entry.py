@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..engine.call import Call
-from ..plays.routing.catalog._route import Route
+from ..plays.routing.catalog.route import Route
 from ..protocol.endpoints import GENERATING
 from ..protocol.fields import safe_name
 from ..records.record import CallRecord

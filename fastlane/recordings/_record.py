@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ..engine.play import Play, Stage
 from ..errors import ConfigurationError
 from ._entry import Issued, issued
 from ._writer import Writer
@@ -24,33 +22,29 @@ _LEAST_BYTES = 64 * 1024
 _MOST_UNDER_WAY = 4_096
 
 
-@dataclass(frozen=True)
-class _Companion(Play):
-    """Sees each call first, as the application issued it, and its record last."""
+class _Listener:
+    """Keeps what is to be written of each call while it lasts."""
 
-    stage: ClassVar[Stage] = Stage.ROUTE
-    keeps_bodies: ClassVar[bool] = True
-    writer: Writer = field(repr=False)
-    under_way: dict[str, Issued] = field(default_factory=dict, repr=False, compare=False)
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.under_way: dict[str, Issued] = {}
 
-    def plan(self, call: Call) -> Call:
+    def began(self, call: Call) -> None:
         try:
-            # A call that is sent several ways is planned for each, and was issued once.
-            if call.call_id not in self.under_way and (asked := issued(call)) is not None:
+            if (asked := issued(call)) is not None:
                 self.under_way[call.call_id] = asked
                 if len(self.under_way) > _MOST_UNDER_WAY:
                     self.under_way.pop(next(iter(self.under_way)), None)
                     self.writer.dropped += 1
-        except Exception:  # noqa: BLE001 - with strict plays too, no call fails by being recorded
+        except Exception:  # noqa: BLE001 - no call fails by being recorded
             self.writer.dropped += 1
-        return call
 
-    def learn(self, record: CallRecord) -> None:
+    def ended(self, record: CallRecord) -> None:
         try:
             asked = self.under_way.pop(record.call_id, None)
             if asked is not None:
                 self.writer.put(asked, record)
-        except Exception:  # noqa: BLE001 - with strict plays too, no call fails by being recorded
+        except Exception:  # noqa: BLE001 - no call fails by being recorded
             self.writer.dropped += 1
 
 
@@ -61,9 +55,9 @@ class Recording:
         self.path = path
         self._writer = writer
         self._pipeline = pipeline
-        self._companion = _Companion(writer=writer)
+        self._listener = _Listener(writer)
         if pipeline is not None:
-            pipeline.accompany(self._companion)
+            pipeline.add_listener(self._listener)
 
     @property
     def written(self) -> int:
@@ -82,8 +76,8 @@ class Recording:
     def close(self, timeout_s: float = 5.0) -> None:
         """Record no more, and write what is over by now. Calls that are under way are not recorded."""
         if self._pipeline is not None:
-            self._pipeline.leave(self._companion)
-        self._companion.under_way.clear()
+            self._pipeline.remove_listener(self._listener)
+        self._listener.under_way.clear()
         self._writer.close(timeout_s)
 
     def __enter__(self) -> Self:

@@ -11,7 +11,7 @@ from .timeline import WireStamps
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
 """How a request's body is written: JSON or MessagePack, as it is or gzipped."""
 
-AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge", "shared"]
+AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
 """Why an attempt was made.
 
 - first: the call's first one

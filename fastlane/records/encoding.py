@@ -10,10 +10,10 @@ from .section import RecordSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncodingRecord(RecordSection):
+class RequestEncodingRecord(RecordSection):
     """In which form a call's body was sent, why, what that cost and what it saved by prediction."""
 
-    name: ClassVar[str] = "encoding"
+    name: ClassVar[str] = "request_encoding"
 
     form: Form
     """That of the attempt that gave the answer, or of the last."""
@@ -26,7 +26,7 @@ class EncodingRecord(RecordSection):
     cpu_s: float = 0.0
     """CPU seconds of this thread for writing other forms than JSON, also where they were not sent in the end."""
     plain_rounds: int | None = None
-    """Round trips that the JSON body would need to arrive, by the model of `docs/plays/encoding.md`."""
+    """Round trips that the JSON body would need to arrive, by the model of `docs/plays/request_encoding.md`."""
     sent_rounds: int | None = None
     """Round trips that the body as sent needs, by the same model; None where only JSON was considered."""
     round_trip_time_s: float | None = None
@@ -39,8 +39,3 @@ class EncodingRecord(RecordSection):
     """Whether this call first found out whether the provider takes such bodies."""
     refused: str | None = None
     """What came of an encoded body that was not answered: a status ("415") or an error's class name."""
-    send_s: float | None = None
-    """Seconds from the first to the last byte of the request that were handed to the socket, as stamped."""
-    answer_s: float | None = None
-    """Seconds from the first byte of the request to the first of the answer, as stamped: the upload, a way back, and
-    what the provider took."""

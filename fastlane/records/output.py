@@ -7,14 +7,13 @@ from typing import ClassVar, Literal
 
 from .section import RecordSection
 
-StopReason = Literal["complete", "whitespace", "prose", "fence", "invalid", "stop_sequence", "stop_when"]
+StopReason = Literal["complete", "whitespace", "prose", "fence", "stop_sequence", "stop_when"]
 """Why a stream was closed before the model had ended it.
 
 - complete: the JSON value has its last brace
 - whitespace: a run of white space, behind the value or inside of it
-- prose: text behind the value, or another value
-- fence: a Markdown fence behind the value
-- invalid: the answer can no longer become valid for its schema
+- prose: text before or behind the value, or another value
+- fence: something behind the Markdown fence that stands behind the value
 - stop_sequence, stop_when: what `BoundedOutput(stop=...)` or `(stop_when=...)` asked for
 """
 
@@ -61,8 +60,6 @@ class BoundedOutputRecord(RecordSection):
     """Keywords of the schema that the provider refuses: not sent, and still enforced here."""
     notes: tuple[str, ...] = ()
     """What was left as it was, and why."""
-    compact_saved_tokens: int | None = None
-    """Tokens that short names on the wire saved in this answer, estimated; None without them."""
     stop_reason: StopReason | None = None
     """Why the stream was closed before its end; None where it was not."""
     effort: str | None = None
@@ -78,5 +75,12 @@ class BoundedOutputRecord(RecordSection):
     """None where nothing says what would be valid."""
     problem: str | None = None
     """What was wrong, by place and rule: no text of the answer."""
+    checked_at_ns: tuple[int, int] | None = None
+    """When the answer was checked, from and until: monotonic nanoseconds; None where it was not."""
     rejected: tuple[RejectedAnswer, ...] = ()
     """The answers before the last, each of which was asked for again: what else was paid for."""
+
+    @property
+    def checked_ns(self) -> tuple[int, int] | None:
+        """When the answer was checked."""
+        return self.checked_at_ns

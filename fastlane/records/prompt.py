@@ -9,14 +9,14 @@ from .section import RecordSection
 
 DriftKind = Literal[
     "timestamp", "uuid", "counter", "random", "whitespace", "reordered_keys", "reordered_tools", "changed_tool",
-    "changed_text", "changed_model", "changed_parameter", "compacted", "expired", "evicted",
+    "changed", "changed_model", "changed_parameter", "compacted", "expired", "evicted",
 ]  # fmt: skip
 """What broke the beginning that a prompt had in common with an earlier one.
 
 - timestamp, uuid, counter, random: a value of this sort differs, and nothing before it
 - whitespace, reordered_keys, reordered_tools: the same content, written otherwise
 - changed_tool: a tool was added, removed or edited
-- changed_text: a message or a response format was edited
+- changed: a message or a response format was edited, or it is not certain how
 - changed_model, changed_parameter: the prompt is the same, but what else the provider keeps caches apart by is not
 - compacted: messages in the middle were dropped, summarised or shortened
 - expired: the same beginning, but its last use lies longer ago than the provider keeps it
@@ -33,8 +33,7 @@ class Drift:
     """The value in the request's body, such as "messages[0].content" or "tools[2].function.description"; None where no
     value differs (expired, evicted)."""
     character: int | None = None
-    """Characters of that value before the difference, rounded down to what the hashes tell apart; None where it is not
-    a text."""
+    """Characters of that value before the difference, None where it is not a text."""
     token_offset: int = 0
     """Tokens of the prompt before the difference, estimated."""
     tokens_lost: int = 0
@@ -42,9 +41,9 @@ class Drift:
     provider_reason: str | None = None
     """The provider's own word for it, where it gives one ("tools_changed")."""
     before: str | None = None
-    """The text around the difference in the earlier prompt; only with `PromptCache(explain="text")`."""
+    """The text around the difference in the earlier prompt; only with `PromptCache(quote=True)`."""
     after: str | None = None
-    """The same place in this prompt; only with `PromptCache(explain="text")`."""
+    """The same place in this prompt; only with `PromptCache(quote=True)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +81,9 @@ class PromptCacheRecord(RecordSection):
         return {**asdict(self), "hit_ratio": self.hit_ratio}
 
 
-CutKind = Literal["superseded", "duplicate", "stubbed", "turn", "summarised"]
-"""Why a part of a conversation was cut: a later read of the same thing; the same or nearly the same text elsewhere; an
-old tool output, replaced by one line; an old turn; folded into a summary."""
+CutKind = Literal["repeated", "stubbed", "turn"]
+"""Why a part of a conversation was cut: a tool's result that a later call has got again; an old result, replaced by one
+line; an old turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +98,10 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurationRecord(RecordSection):
+class ContextTrimmingRecord(RecordSection):
     """How a conversation was kept within its budget."""
 
-    name: ClassVar[str] = "curation"
+    name: ClassVar[str] = "context_trimming"
 
     tokens_before: int
     """Of the conversation as the caller gave it, estimated."""

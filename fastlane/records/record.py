@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .attempts import Attempt
-from .encoding import EncodingRecord
+from .encoding import RequestEncodingRecord
 from .experiment import ExperimentRecord
 from .output import BoundedOutputRecord
-from .prompt import CurationRecord, PromptCacheRecord
+from .prompt import ContextTrimmingRecord, PromptCacheRecord
 from .provider_times import ProviderTimes
 from .route import HedgingRecord, RoutingRecord
 from .section import RecordSection, queued_s_of
@@ -27,7 +27,7 @@ Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "c
 
 - completed: the whole answer came (a stream: with a finish reason or its final event)
 - truncated: the stream ended in good order but without a finish reason
-- stopped: a play's watcher stopped the stream
+- stopped: a play stopped the stream
 - closed: the application closed the stream before its end
 - abandoned: the application dropped the stream unread, and it was garbage-collected
 - cancelled: the task or thread was cancelled or interrupted while it waited
@@ -91,9 +91,9 @@ class CallRecord:
         return None
 
     @property
-    def encoding(self) -> EncodingRecord | None:
+    def request_encoding(self) -> RequestEncodingRecord | None:
         """In which form the body was sent; None where no play asked for another than JSON."""
-        return self.get(EncodingRecord)
+        return self.get(RequestEncodingRecord)
 
     @property
     def prompt_cache(self) -> PromptCacheRecord | None:
@@ -101,9 +101,9 @@ class CallRecord:
         return self.get(PromptCacheRecord)
 
     @property
-    def curation(self) -> CurationRecord | None:
-        """What was cut from the conversation; None without the `Curation` play."""
-        return self.get(CurationRecord)
+    def context_trimming(self) -> ContextTrimmingRecord | None:
+        """What was cut from the conversation; None without the `ContextTrimming` play."""
+        return self.get(ContextTrimmingRecord)
 
     @property
     def output(self) -> BoundedOutputRecord | None:
@@ -144,11 +144,6 @@ class CallRecord:
         return next((size for section in self.sections if (size := section.plain_body_bytes) is not None), None)
 
     # The attempts
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the answer was generated for an identical call, whose usage counts its tokens."""
-        return bool(self.attempts) and self.attempts[-1].kind == "shared"
 
     @property
     def last_attempt(self) -> Attempt | None:
@@ -239,9 +234,9 @@ class CallRecord:
 _SECTIONS = tuple(
     section.name
     for section in (
-        EncodingRecord,
+        RequestEncodingRecord,
         PromptCacheRecord,
-        CurationRecord,
+        ContextTrimmingRecord,
         BoundedOutputRecord,
         RoutingRecord,
         HedgingRecord,

@@ -53,8 +53,8 @@ class RoutingRecord(RecordSection):
     asked: str
     """What stood in the place of the model: "fastlane/auto…"."""
     task: str | None
-    quality_bar: float | None
-    pass_rate: float | None
+    min_quality: float | None
+    min_pass_rate: float | None
     """With which, where there is one, evaluations of the task outweigh the index: see docs/catalog.md."""
     quantile: float
     reason: Literal["fastest", "only", "explored", "probed"]

@@ -42,14 +42,10 @@ class Savings:
     """Tokens of the prompt that the provider's cache should have held."""
     cache_read_tokens: int | None = None
     """Tokens of the prompt that were read from it."""
-    curation_tokens: int | None = None
+    trimmed_tokens: int | None = None
     """Tokens that were cut from the conversation."""
-    short_names_tokens: int | None = None
-    """Tokens that short names saved in the answer."""
     tokens_not_generated: int | None = None
     """Tokens between the early stop and the request's limit, which a model that runs on would have generated."""
-    shared_tokens: int | None = None
-    """Tokens, input and output, of an answer that was generated for an identical call."""
     rejected_answers: int | None = None
     """Spent: answers that were not valid, and were asked for again."""
     rejected_tokens: int | None = None
@@ -104,16 +100,16 @@ def figures() -> dict[str, Figure]:
     found = dict(_OF_EVERY_CALL)
     for section in section_classes():
         found.update(section.figures)
-    return {name: found[name] for name in (*FIELDS, *found)}
+    return {name: found[name] for name in (*FIELDS, *found) if name in found}
 
 
 def savings_of(record: Recorded) -> Savings:
     """Read what was saved on a call out of its record."""
-    cached = None if record.usage.estimated or record.is_shared else record.usage.cached_tokens
+    cached = None if record.usage.estimated else record.usage.cached_tokens
     found: dict[str, Any] = {
         "connection_reused": record.connection_reused,
         "request_bytes": sum_of_known(attempt.request_body_bytes for attempt in record.attempts),
-        "response_bytes": sum_of_known(one.response_body_bytes for one in record.attempts if one.kind != "shared"),
+        "response_bytes": sum_of_known(one.response_body_bytes for one in record.attempts),
         "cache_read_tokens": cached,
         "tier": record.service_tier,
     }

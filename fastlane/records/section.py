@@ -41,10 +41,6 @@ class Recorded(Protocol):
     def connection_reused(self) -> bool | None:
         """Whether the answering attempt found its connection open."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether the answer was generated for an identical call."""
-
     def get(self, kind: type[_S]) -> _S | None:
         """The section of this class."""
 
@@ -134,6 +130,11 @@ class RecordSection:
         return None
 
     @property
+    def checked_ns(self) -> tuple[int, int] | None:
+        """When the answer was checked, from and until: monotonic nanoseconds; None where none was."""
+        return None
+
+    @property
     def plain_body_bytes(self) -> int | None:
         """Bytes of the request's body as JSON, where it may have been sent in another form."""
         return None
@@ -176,5 +177,5 @@ def section_of(play: str) -> type[RecordSection] | None:
 
 
 def section_classes() -> tuple[type[RecordSection], ...]:
-    """Every class of section, in the order in which their plays were defined."""
-    return tuple(dict.fromkeys(_by_play.values()))
+    """Every class of section of the plays that are loaded, in the order of the plays' names."""
+    return tuple(dict.fromkeys(_by_play[play] for play in sorted(_by_play)))

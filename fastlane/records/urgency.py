@@ -1,4 +1,4 @@
-"""What the record of a call says of its urgency: the tier asked and served, the wait for a place, and sharing."""
+"""What the record of a call says of its urgency: the tier asked and served, and the wait for a slot."""
 
 from __future__ import annotations
 
@@ -45,9 +45,3 @@ class UrgencyRecord(RecordSection):
     """Tiers that had no capacity for it, in the order in which they were asked."""
     admission: AdmissionRecord | None = None
     """None where no limit was kept to."""
-    shared_with: str | None = None
-    """The `call_id` of the identical call whose answer this one got too; None where it was sent itself."""
-    sharers: int = 0
-    """How many identical calls got this one's answer, by the time at which this one was over."""
-    why_not_shared: str | None = None
-    """Why no identical call could have got its answer, in one sentence; None where one could, or none was to."""

@@ -1,5 +1,6 @@
 """Where the time of a client's calls went, and what was saved: tables made of their records."""
 
+from ..plays import load_all
 from ..records.ledger import Ledger as Ledger, Total as Total
 from ._groups import Group as Group
 from ._levels import SectionGroup as SectionGroup
@@ -7,5 +8,7 @@ from ._percentiles import Percentiles as Percentiles
 from ._phases import Phase as Phase
 from ._played import Played as Played
 from ._report import Ended as Ended, Report as Report
+
+load_all()  # each section has its rows
 
 __all__ = ["Ended", "Group", "Ledger", "Percentiles", "Phase", "Played", "Report", "SectionGroup", "Total"]

@@ -104,7 +104,7 @@ class CallTrace:
             content = Content(observation.endpoint, body)
             self._contents = {**(self._contents or {}), observation: content}
             if observation.stream:
-                observation.watchers = (*observation.watchers, content)
+                observation.watchers = (*observation.watchers, (content, content.see))
 
     def attempting(self, observation: Observation, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..engine.recording import sections_of
 from ..records.section import queued_s_of
 from . import _names as names
 from ._attributes import STREAM_ENDS, add_answer, add_optimizations, add_sections, add_stream, add_times, add_wire
@@ -21,10 +20,10 @@ def is_plain(call: Observation) -> bool:
         call.is_unrecorded
         and len(call.attempts) == 1
         and not call.before
-        and call.sending is None
+        and call.attempts[0].form == "json"
         and call.stream
         and call.outcome == "completed"
-        and call.validate_started_ns is None
+        and all(section.checked_ns is None for section in call.sections)
         and call.attempts[0].phases.started_ns is not None
         and len(call.answer.token_ns) > 0
     )
@@ -53,7 +52,7 @@ def glance(call: Observation) -> dict[str, Any]:
         output,
     )
     told[names.ATTEMPT_COUNT] = 1
-    sections = sections_of(call)
+    sections = call.sections
     prepared_ns = attempt.started_ns - started_ns
     told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(queued_s_of(sections), prepared_ns)) / 1e9
     phases = attempt.phases

@@ -132,7 +132,7 @@ class Measures:
             for gap_s in _chunk_gaps_s(record):
                 yield metrics.OPERATION_PER_CHUNK, gap_s, sets.generic
         usage = record.usage
-        if usage.estimated or record.is_shared:  # the conventions ask for what the provider has counted, or nothing
+        if usage.estimated:  # the conventions ask for what the provider has counted, or nothing
             return
         if usage.input_tokens is not None:
             yield metrics.TOKEN_USAGE, usage.input_tokens, _more(sets, sets.generic, metrics.TOKEN_TYPE, "input")
@@ -148,7 +148,7 @@ class Measures:
             for gap_s in _chunk_gaps_s(record):
                 yield metrics.INFERENCE_PER_CHUNK, gap_s, labels
         usage = record.usage
-        if usage.estimated or record.is_shared:
+        if usage.estimated:
             return
         for tokens, metric in (
             (usage.input_tokens, metrics.INFERENCE_INPUT),

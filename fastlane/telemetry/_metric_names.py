@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..plays import load_all
 from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
 from ..records.section import section_classes
+
+load_all()  # each section has its metrics
 
 # Attributes that only metrics have
 

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 
 import openai
 
-from ..compat.clients import transports_of
-from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
+from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
 from ._settings import CAPTURE_VARIABLE, TelemetrySettings
 
 OFFICIAL: Final = "genai-openai"

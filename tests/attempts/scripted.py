@@ -213,7 +213,7 @@ def model_at(upstream: Upstream, *, first_token_s: float, **more: Any) -> Catalo
         first_token_s=((1_000, first_token_s),),
         tokens_per_s=100.0,
         endpoints=("/chat/completions", "/responses", "/completions"),
-        abilities=frozenset({"tools", "json", "json_strict"}),
+        capabilities=frozenset({"tools", "json", "json_strict"}),
         **more,
     )
 

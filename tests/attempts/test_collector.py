@@ -19,8 +19,8 @@ from fastlane.engine.call import Call
 from fastlane.engine.collecting import collect
 from fastlane.engine.collector import Collector
 from fastlane.engine.drivers import async_run, run
-from fastlane.engine.streaming_underneath import collector_of, streamed
-from fastlane.plays.bounded_output.outputs._plan import OutputPlan
+from fastlane.engine.streaming_underneath import streamed
+from fastlane.plays.bounded_output.planning import OutputPlan
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
 from tests.attempts.events import (
@@ -37,6 +37,7 @@ from tests.attempts.events import (
     said,
 )
 from tests.call_peer import ANSWER, CallPeer, Reply
+from tests.session_play import SessionPlay
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
@@ -44,7 +45,7 @@ PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
 
 
 @dataclass(frozen=True)
-class Underneath(Play):
+class Underneath(SessionPlay):
     """Has every answer streamed underneath that may be."""
 
     stage = Stage.SEND
@@ -53,17 +54,14 @@ class Underneath(Play):
     verdicts: list[Verdict] = field(default_factory=list, repr=False)
 
     def plan(self, call: Call) -> Call:
-        underneath = streamed(call, play="Underneath")
-        if underneath is None:
-            return call
-        collector = collector_of(underneath)
-        assert collector is not None
-        self.collectors[call.call_id] = collector
-        return underneath
+        underneath = streamed(call.replaced(streams_for="Underneath"))
+        if underneath.collector is not None:
+            self.collectors[call.call_id] = underneath.collector
+        return underneath.replaced(streams_for=None, collector=None)
 
 
 @dataclass(frozen=True)
-class UnderneathTheBound(Play):
+class UnderneathTheBound(SessionPlay):
     """Has the answers streamed underneath that are bounded without that."""
 
     stage = Stage.SEND
@@ -71,7 +69,7 @@ class UnderneathTheBound(Play):
 
     def plan(self, call: Call) -> Call:
         assert call.get(OutputPlan) is not None
-        return streamed(call, play="Underneath") or call
+        return streamed(call.replaced(streams_for="Underneath")).replaced(streams_for=None)
 
 
 class Streaming(fastlane.OpenAI):

@@ -37,6 +37,7 @@ from tests.attempts.scripted import (
     say_nothing,
     two_upstreams,
 )
+from tests.session_play import SessionPlay
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 
@@ -134,7 +135,7 @@ def test_a_probe_that_is_not_sent_is_left_to_the_next_call(why: str, upstreams: 
     """The fallback to a half-open upstream ends before anything is sent: it may not keep others away."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Refusing(fastlane.Play):
+    class Refusing(SessionPlay):
         def plan(self, call: fastlane.Call) -> fastlane.Call:
             if call.model == "far-1":
                 raise fastlane.CallRefusedError("not there")
@@ -324,9 +325,9 @@ def test_a_model_without_a_base_url_is_asked_by_the_applications_own_client(
     own = fastlane.CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0, quality=50.0)
     catalog = Catalog(models=(own, model_at(far, first_token_s=0.5, quality=70.0)))
     with Asked("sync", near.url, fastlane.Routing(catalog, exploration=0.0)) as asked:
-        assert asked.text(Route(quality_bar=45)).strip() == "from near"
+        assert asked.text(Route(min_quality=45)).strip() == "from near"
         assert near.keys == ["Bearer sk-own"]
-        assert asked.text(Route(quality_bar=60)).strip() == "from far"
+        assert asked.text(Route(min_quality=60)).strip() == "from far"
         assert far.keys == ["Bearer none"]
 
 
@@ -346,7 +347,7 @@ def test_a_call_that_no_model_can_answer_is_refused_with_the_reasons(upstreams: 
         Asked("sync", near.url, routing(near, far)) as asked,
         pytest.raises(fastlane.CallRefusedError, match=r"near: .*far: "),
     ):
-        asked.text(Route(quality_bar=45))
+        asked.text(Route(min_quality=45))
     assert near.asked == far.asked == []
 
 

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from fastlane import BoundedOutput
 from fastlane.engine.call import Call
-from fastlane.engine.streaming_underneath import collector_of, streamed
-from fastlane.plays.bounded_output.outputs._plan import OutputPlan
+from fastlane.engine.streaming_underneath import streamed as streamed_underneath
 from fastlane.providers import facts_of
 from tests.attempts.events import CHAT, COMPLETIONS, RESPONSES
 
@@ -19,12 +16,6 @@ BODIES: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"prompt": "Name a river."},
     RESPONSES: {"input": "Name a river."},
 }
-
-
-def output_of(call: Call) -> OutputPlan:
-    found = call.get(OutputPlan)
-    assert found is not None
-    return found
 
 
 def call(endpoint: str = CHAT, *, of_call: dict[str, Any] | None = None, **body: Any) -> Call:
@@ -37,6 +28,11 @@ def call(endpoint: str = CHAT, *, of_call: dict[str, Any] | None = None, **body:
         optional=("seed",),
         changes=("something else",),
     ).replaced(**(of_call or {}))
+
+
+def streamed(asked: Call, *, play: str) -> Call | None:
+    underneath = streamed_underneath(asked.replaced(streams_for=play))
+    return None if underneath.body is asked.body else underneath
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
@@ -116,31 +112,3 @@ def test_a_provider_that_is_known_to_take_no_such_option_is_not_given_it() -> No
     underneath = streamed(call(of_call={"facts": facts}), play="Routing")
     assert underneath is not None
     assert underneath.optional == ("seed", "stream")
-
-
-# Beside a bounded output
-
-
-def bounded(**settings: Any) -> Call:
-    return BoundedOutput(max_output_tokens=50, **settings).plan(call())
-
-
-def test_an_answer_that_is_bounded_and_streamed_already_is_left_to_that() -> None:
-    planned = bounded(stop=["."])
-    assert output_of(planned).collects
-    assert streamed(planned, play="Routing") is None
-
-
-def test_an_answer_that_is_bounded_without_a_stream_is_put_together_by_its_own_plan() -> None:
-    planned = bounded()
-    assert not output_of(planned).collects
-    underneath = streamed(planned, play="Routing")
-    assert underneath is not None
-    assert output_of(underneath) == replace(
-        output_of(planned),
-        collects=True,
-        body=underneath.body,
-        optional=(*output_of(planned).optional, "stream", "stream_options"),
-    )
-    assert collector_of(underneath) is None
-    assert collector_of(call()) is not None

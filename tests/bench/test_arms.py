@@ -9,12 +9,12 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import BoundedOutput, ConfigurationError, Connection, Encoding, PromptCache
+from fastlane import BoundedOutput, ConfigurationError, Connection, PromptCache, RequestEncoding
 from fastlane.bench import Arm, arms_named
 from fastlane.bench._arms import KNOWN_ARMS, attributing, copy_of, is_asynchronous
 from fastlane.bench._asked import _see_working_folder
 
-MY_PLAYS = [Connection(), Encoding(probe=True)]
+MY_PLAYS = [Connection(), RequestEncoding(probe=True)]
 MY_ARM = Arm(name="mine", plays=(Connection(),))
 MY_NUMBER = 3
 
@@ -57,7 +57,7 @@ def test_plays_travel_by_their_settings() -> None:
 
 def test_an_arm_says_what_it_is() -> None:
     assert Arm(name="mine", plays=tuple(MY_PLAYS)).description == (
-        "fastlane.OpenAI(only_plays=[Connection(), Encoding(probe=True)])"
+        "fastlane.OpenAI(only_plays=[Connection(), RequestEncoding(probe=True)])"
     )
     assert Arm(name="mine", asynchronous=True).description == "fastlane.AsyncOpenAI(): its default plays"
     assert Arm(name="mine", client=my_client).description == f"{__name__}:my_client"
@@ -123,7 +123,7 @@ def test_a_copy_has_the_references_client_and_a_name_of_its_own() -> None:
 
 
 def test_attribution_adds_each_play_to_none_and_takes_each_from_all() -> None:
-    plays = (Connection(), Encoding(), PromptCache())
+    plays = (Connection(), RequestEncoding(), PromptCache())
     first, second, third = map(repr, plays)
 
     arms = {arm.name: (arm.fingerprints, arm.without) for arm in attributing(plays)}
@@ -131,22 +131,22 @@ def test_attribution_adds_each_play_to_none_and_takes_each_from_all() -> None:
     assert arms == {
         "none": ((), ()),
         "only Connection": ((first,), ()),
-        "only Encoding": ((second,), ()),
+        "only RequestEncoding": ((second,), ()),
         "only PromptCache": ((third,), ()),
         "all but Connection": ((second, third), (first,)),
-        "all but Encoding": ((first, third), (second,)),
+        "all but RequestEncoding": ((first, third), (second,)),
         "all but PromptCache": ((first, second), (third,)),
         "every play": ((first, second, third), ()),
     }
 
 
 def test_of_two_plays_the_one_alone_is_all_but_the_other() -> None:
-    plays = (Connection(), Encoding())
+    plays = (Connection(), RequestEncoding())
 
     assert [(arm.name, arm.without) for arm in attributing(plays)] == [
         ("none", ()),
         ("only Connection", (repr(plays[1]),)),
-        ("only Encoding", (repr(plays[0]),)),
+        ("only RequestEncoding", (repr(plays[0]),)),
         ("every play", ()),
     ]
 

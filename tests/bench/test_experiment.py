@@ -17,7 +17,7 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import ConfigurationError, Connection, Encoding
+from fastlane import ConfigurationError, Connection, RequestEncoding
 from fastlane.bench import Arm, Conversation, Embedded, Experiment, Progress, RunFailedError, Workload
 from fastlane.bench._arms import DEFAULT_ARMS
 from fastlane.bench._provider import Real, Running
@@ -366,12 +366,12 @@ def test_emulated_tcp_handshake_is_counted_as_connect() -> None:
 
 
 def test_attribution_compares_with_no_play_at_all() -> None:
-    asked = experiment(attribute=(Connection(), Encoding(probe=True)))
+    asked = experiment(attribute=(Connection(), RequestEncoding(probe=True)))
 
     assert [(arm.name, asked.role_of(arm)) for arm in asked.resolved] == [
         ("none", "reference"),
         ("only Connection", "arm"),
-        ("only Encoding", "arm"),
+        ("only RequestEncoding", "arm"),
         ("every play", "arm"),
         ("none-again", "again"),
     ]

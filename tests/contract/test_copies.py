@@ -7,12 +7,13 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PromptCache
+from fastlane import Call, CallRecord, ConfigurationError, Connection, PromptCache
 from tests.contract.entry_points import MESSAGES, MODEL
+from tests.session_play import SessionPlay
 
 
 @dataclass(frozen=True, slots=True)
-class Mark(Play):
+class Mark(SessionPlay):
     """Says on the record that it planned."""
 
     name: str = "mark"

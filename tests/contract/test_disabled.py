@@ -12,13 +12,14 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, Play
+from fastlane import Call, CallRecord
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
+from tests.session_play import SessionPlay
 
 
 @dataclass(frozen=True, slots=True)
-class Loud(Play):
+class Loud(SessionPlay):
     def plan(self, call: Call) -> Call:
         raise AssertionError("no play is asked where fastlane is disabled")
 
@@ -158,7 +159,7 @@ def test_disabled_client_route_is_an_error_sync(
     with fastlane.OpenAI(**arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
         for each in (client, client.with_options(timeout=3.0)):
             with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
-                attrgetter(entry)(each)(**asked(entry, "fastlane/auto?quality_bar=30", stream=stream))
+                attrgetter(entry)(each)(**asked(entry, "fastlane/auto?min_quality=30", stream=stream))
         with (
             pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"),
             client.chat.completions.stream(model=fastlane.Route(task="triage"), messages=MESSAGES),

@@ -20,7 +20,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import fastlane
-from fastlane import BoundedOutput, Connection, Curation, Encoding, Hedging, Play, PromptCache, Routing, Urgency
+from fastlane import (
+    BoundedOutput,
+    Connection,
+    ContextTrimming,
+    Hedging,
+    Play,
+    PromptCache,
+    RequestEncoding,
+    Routing,
+    Urgency,
+)
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers._schema import Cache, Tiers
 from fastlane.records.attempts import Form
@@ -222,11 +232,11 @@ def test_plays_that_are_about_time_and_calls_that_are_not_routed_change_nothing(
 @settings(FEW)
 @given(ASKED, st.sampled_from(FORMS))
 def test_an_encoded_body_says_what_the_stock_clients_json_says(asked: Any, form: Form) -> None:
-    stock, ours, client = both(asked, Encoding(forms=(form,), min_bytes=0, uplink_bits_per_s=1e3))
+    stock, ours, client = both(asked, RequestEncoding(forms=(form,), min_bytes=0, uplink_bits_per_s=1e3))
 
     assert ours.written() == stock.written()
     assert headers_without(ours, *OF_THE_FORM) == headers_without(stock, *OF_THE_FORM)
-    assert client.last_call.encoding is not None
+    assert client.last_call.request_encoding is not None
 
 
 @settings(FEW)
@@ -246,7 +256,7 @@ def test_a_cache_key_is_added_and_nothing_else_is_changed(asked: Any) -> None:
 @settings(FEW)
 @given(ASKED)
 def test_a_tier_is_asked_for_and_nothing_else_is_changed(asked: Any) -> None:
-    stock, ours, _ = both(asked, Urgency(default="background", limits=False))
+    stock, ours, _ = both(asked, Urgency(default="background", limits=False, tiers=True))
 
     assert ours.written("service_tier") == stock.written("service_tier")
     assert ours.body.get("service_tier") == stock.body.get("service_tier", "flex")
@@ -301,7 +311,7 @@ def test_a_bound_adds_a_limit_and_a_stream_and_changes_nothing_else(arguments: d
 def test_a_cut_conversation_is_the_stock_clients_with_messages_shortened_or_left_out(
     arguments: dict[str, Any], budget: int
 ) -> None:
-    stock, ours, client = both(("chat", arguments), Curation(high_water_tokens=budget))
+    stock, ours, client = both(("chat", arguments), ContextTrimming(high_water_tokens=budget))
 
     assert ours.written("messages") == stock.written("messages")
     assert headers_without(ours, "content-length") == headers_without(stock, "content-length")

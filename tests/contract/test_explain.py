@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Connection, Encoding, Experiment, Hedging, Play, PromptCache, Urgency
+from fastlane import Connection, Experiment, Hedging, Play, PromptCache, RequestEncoding, Urgency
 from fastlane.client import configuration as _configuration
 from fastlane.decode import probes as _seams
 from tests.contract.entry_points import MESSAGES, MODEL
@@ -62,12 +62,11 @@ def test_explain_of_a_default_client_has_no_limitations(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
 def test_explain_of_azure_names_openais_code(azure_arguments: dict[str, Any], name: str) -> None:
-    explanation = getattr(fastlane, name)(**azure_arguments, plays=[Urgency(single_flight=True)]).explain()
+    explanation = getattr(fastlane, name)(**azure_arguments, plays=[Hedging()]).explain()
 
     assert explanation.transport == "fastlane"
     (limitation,) = explanation.limitations
     assert "Azure" in limitation.why
-    assert "single flight is off" in limitation.remedy
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -197,8 +196,8 @@ def test_explain_names_a_seam_that_does_not_fit(monkeypatch: pytest.MonkeyPatch)
 def test_explain_names_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "isal", None)
 
-    (limitation,) = made("OpenAI", plays=[Encoding()]).explain().limitations
-    assert (limitation.what, limitation.why.partition(",")[0]) == ("Encoding", "isal is not installed")
+    (limitation,) = made("OpenAI", plays=[RequestEncoding()]).explain().limitations
+    assert (limitation.what, limitation.why.partition(",")[0]) == ("RequestEncoding", "isal is not installed")
     assert "fastlane-llm[speed]" in limitation.remedy
     assert made("OpenAI").explain().limitations == ()
 
@@ -271,7 +270,7 @@ NAMED: dict[str, tuple[dict[str, Any], str | None]] = {
     "needs-none": ({"plays": [Urgency()]}, None),
     "hedging": ({"plays": [Hedging()]}, "Hedging needs"),
     "connection": ({"plays": [Connection()]}, "Connection needs"),
-    "single-flight": ({"plays": [Hedging(), Urgency(single_flight=True)]}, "Hedging and Urgency need"),
+    "two": ({"plays": [Hedging(), Connection()]}, "Connection and Hedging need"),
     "exact": ({"only_plays": [Connection(), PromptCache()]}, "Connection needs"),
 }
 
@@ -294,10 +293,6 @@ def test_copy_warns_of_plays_that_cannot_act(name: str, caplog: pytest.LogCaptur
     assert [warning.partition(",")[0] for warning in warnings(caplog)] == ["Hedging needs fastlane's transport"]
     caplog.clear()
 
-    made(name, http_client=http_client(name)).with_plays(Urgency(single_flight=True))
-    assert [warning.partition(",")[0] for warning in warnings(caplog)] == ["Urgency needs fastlane's transport"]
-    caplog.clear()
-
     made(name).copy(only_plays=[Hedging()])
     assert ["the client has no Connection play" in warning for warning in warnings(caplog)] == [True]
 
@@ -312,6 +307,6 @@ def test_disabled_client_does_not_warn(monkeypatch: pytest.MonkeyPatch, caplog: 
 
 def test_client_with_the_transport_does_not_warn(arguments: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     with fastlane.OpenAI(**arguments, plays=[Hedging()]) as client:
-        client.with_plays(Urgency(single_flight=True)).chat.completions.create(model=MODEL, messages=MESSAGES)
+        client.with_plays(Urgency()).chat.completions.create(model=MODEL, messages=MESSAGES)
 
     assert caplog.records == [record for record in caplog.records if record.levelno < logging.WARNING]

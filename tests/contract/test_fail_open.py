@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Watcher
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError
 from fastlane.emulator import Emulator, RequestLog
+from fastlane.engine.session import STOP, Session, Stop
 from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
+from tests.session_play import SessionPlay
 
 SECRET = "sk-of-this-very-call"
 PROMPT = "the prompt that nobody may read"
@@ -24,36 +26,31 @@ class BrokenError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class RaisesInPlan(Play):
+class RaisesInPlan(SessionPlay):
     def plan(self, call: Call) -> Call:
         raise BrokenError(f"{PROMPT} {SECRET} {call!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class RaisesInWatch(Play):
-    def watch(self, call: Call) -> Watcher:
+class RaisesInOpen(Play):
+    def open(self, call: Call) -> Session:
         raise BrokenError(f"{PROMPT} {SECRET} {call!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class RaisesInSee(Play):
-    def watch(self, call: Call) -> Watcher:
-        return BrokenWatcher()
-
-
-class BrokenWatcher:
-    def see(self, event: Any) -> bool:
+class RaisesInOnEvent(SessionPlay):
+    def on_event(self, event: Any) -> None:
         raise BrokenError(f"{PROMPT} {SECRET} {event!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class RaisesInLearn(Play):
-    def learn(self, record: CallRecord) -> None:
-        raise BrokenError(f"{PROMPT} {SECRET} {record!r}")
+class RaisesInClose(SessionPlay):
+    def close(self, outcome: Any) -> None:
+        raise BrokenError(f"{PROMPT} {SECRET} {outcome.record!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnsNoCall(Play):
+class ReturnsNoCall(SessionPlay):
     def plan(self, call: Call) -> Call:
         nothing: Any = {"model": "other"}
         return nothing  # type: ignore[no-any-return]
@@ -65,24 +62,24 @@ class StopsAfter(Play):
 
     contents: int
 
-    def watch(self, call: Call) -> Watcher:
+    def open(self, call: Call) -> Session:
         return Counting(self.contents)
 
 
-class Counting:
+class Counting(Session):
     def __init__(self, contents: int) -> None:
         self.left = contents
 
-    def see(self, event: Any) -> bool:
+    def on_event(self, event: Any) -> Stop | None:
         self.left -= bool(getattr(event, "delta", None) or (event.choices and event.choices[0].delta.content))
-        return self.left == 0
+        return STOP if self.left == 0 else None
 
 
 def broken_hook(record: CallRecord) -> None:
     raise BrokenError(f"{PROMPT} {SECRET} {record!r}")
 
 
-PLAYS = (RaisesInPlan(), RaisesInWatch(), RaisesInSee(), RaisesInLearn(), ReturnsNoCall())
+PLAYS = (RaisesInPlan(), RaisesInOpen(), RaisesInOnEvent(), RaisesInClose(), ReturnsNoCall())
 
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_stream_helper", "responses_streamed"])
@@ -110,7 +107,7 @@ async def test_an_async_call_is_not_affected_by_a_play_that_raises(arguments: di
 
 def test_other_plays_and_hooks_go_on_beside_one_that_raises(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    plays = [RaisesInPlan(), RaisesInLearn(), StopsAfter(3)]
+    plays = [RaisesInPlan(), RaisesInClose(), StopsAfter(3)]
     with fastlane.OpenAI(**arguments, only_plays=plays, hooks=[broken_hook, heard.append]) as client:
         SYNC["chat_streamed"](client)
 
@@ -119,7 +116,7 @@ def test_other_plays_and_hooks_go_on_beside_one_that_raises(arguments: dict[str,
 
 @pytest.mark.parametrize(
     ("play", "doing"),
-    [(RaisesInPlan(), "plan"), (RaisesInWatch(), "watch"), (RaisesInSee(), "see"), (RaisesInLearn(), "learn")],
+    [(RaisesInOpen(), "open"), (RaisesInPlan(), "plan"), (RaisesInOnEvent(), "on_event"), (RaisesInClose(), "close")],
     ids=repr,
 )
 def test_what_went_wrong_is_logged_once_and_says_the_class_alone(
@@ -157,7 +154,7 @@ def test_a_hook_that_raises_is_logged_once_by_its_name(
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[play], strict=True) as client:
-        with pytest.raises(PlayError, match=type(play).__name__ if "See" not in repr(play) else "Watcher") as raised:
+        with pytest.raises(PlayError, match=type(play).__name__) as raised:
             SYNC["chat_streamed"](client)
 
         assert isinstance(raised.value.__cause__, TypeError if isinstance(play, ReturnsNoCall) else BrokenError)
@@ -242,7 +239,7 @@ def test_a_configuration_error_is_a_value_error_and_openais_error() -> None:
     assert issubclass(ConfigurationError, openai.OpenAIError)
 
 
-# A stream that a watcher stops
+# A stream that a session stops
 
 
 def stopped_generation(provider: Emulator) -> RequestLog:
@@ -264,7 +261,7 @@ SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
 
 
 @pytest.mark.parametrize("http2", ["prefer", "never"])
-def test_a_watcher_stops_the_stream_and_the_generation(
+def test_on_event_stops_the_stream_and_the_generation(
     provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]
@@ -280,7 +277,7 @@ def test_a_watcher_stops_the_stream_and_the_generation(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("http2", ["prefer", "never"])
-async def test_a_watcher_stops_the_async_stream_and_the_generation(
+async def test_on_event_stops_the_async_stream_and_the_generation(
     provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]

@@ -20,11 +20,11 @@ from fastlane import (
     CallRecord,
     Catalog,
     Connection,
-    Curation,
-    Encoding,
+    ContextTrimming,
     Hedging,
     Play,
     PromptCache,
+    RequestEncoding,
     Routing,
     Urgency,
 )
@@ -51,14 +51,13 @@ def routing(provider: Emulator) -> Routing:
 
 PLAYS: dict[str, Callable[[Emulator], Play]] = {
     "connection": lambda _: Connection(),
-    "encoding": lambda _: Encoding(),
+    "encoding": lambda _: RequestEncoding(),
     "prompt_cache": lambda _: PromptCache(),
-    "curation": lambda _: Curation(),
+    "context_trimming": lambda _: ContextTrimming(),
     "bounded_output": lambda _: BoundedOutput(),
     "routing": routing,
     "hedging": lambda _: Hedging(),
     "urgency": lambda _: Urgency(max_concurrency=1),
-    "single_flight": lambda _: Urgency(single_flight=True),
 }
 
 

@@ -13,14 +13,15 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, Connection, Play
+from fastlane import Call, CallRecord, Connection
 from tests.contract.entry_points import MESSAGES, MODEL, SYNC
+from tests.session_play import SessionPlay
 
 PATCHED = ("_ModuleClient", "_AzureModuleClient")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark(Play):
+class Mark(SessionPlay):
     def plan(self, call: Call) -> Call:
         return call.with_body("marked", metadata={"mark": "1"})
 

@@ -16,6 +16,7 @@ import fastlane
 from fastlane import Call, CallRecord, Connection, Play
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+from tests.session_play import SessionPlay
 
 ANSWER = {
     "id": "chatcmpl-1",
@@ -27,7 +28,7 @@ ANSWER = {
 
 
 @dataclass(frozen=True, slots=True)
-class ShortAnswers(Play):
+class ShortAnswers(SessionPlay):
     """Sets a field of the body."""
 
     def plan(self, call: Call) -> Call:
@@ -35,7 +36,7 @@ class ShortAnswers(Play):
 
 
 @dataclass(frozen=True, slots=True)
-class Header(Play):
+class Header(SessionPlay):
     """Adds a header."""
 
     name: str = "x-of-a-play"
@@ -45,22 +46,18 @@ class Header(Play):
 
 
 @dataclass(frozen=True, slots=True)
-class Listening(Play):
-    """Notes what plays are shown."""
+class Listening(SessionPlay):
+    """Notes what sessions are given."""
 
     planned: list[Call] = field(default_factory=list)
-    watched: list[Call] = field(default_factory=list)
-    learned: list[CallRecord] = field(default_factory=list)
+    closed: list[CallRecord] = field(default_factory=list)
 
     def plan(self, call: Call) -> Call:
         self.planned.append(call)
         return call
 
-    def watch(self, call: Call) -> None:
-        self.watched.append(call)
-
-    def learn(self, record: CallRecord) -> None:
-        self.learned.append(record)
+    def close(self, outcome: Any) -> None:
+        self.closed.append(outcome.record)
 
 
 class Post:
@@ -219,7 +216,7 @@ def test_a_play_sees_extra_body_merged_and_the_record_says_what_changed() -> Non
 
 def test_a_play_may_change_the_model_and_the_record_says_so() -> None:
     @dataclass(frozen=True, slots=True)
-    class Route(Play):
+    class Route(SessionPlay):
         def plan(self, call: Call) -> Call:
             return call.with_body("other model", model="other-1")
 
@@ -246,8 +243,9 @@ def test_a_play_is_never_asked_about_what_holds_no_prompt(arguments: dict[str, A
     with fastlane.OpenAI(**arguments, only_plays=[listening], strict=True) as client:
         SYNC[entry](client)
 
-    assert (listening.planned, listening.watched) == ([], [])
-    assert len(listening.learned) == 1
+        assert len(client.calls) == 1
+
+    assert (listening.planned, listening.closed) == ([], [])
 
 
 @pytest.mark.asyncio
@@ -259,8 +257,9 @@ async def test_an_async_play_is_never_asked_about_anything_but_chat_and_response
     async with fastlane.AsyncOpenAI(**arguments, only_plays=[listening, Connection()], strict=True) as client:
         await ASYNC[entry](client)
 
-    assert (listening.planned, listening.watched) == ([], [])
-    assert len(listening.learned) == 1
+        assert len(client.calls) == 1
+
+    assert (listening.planned, listening.closed) == ([], [])
 
 
 @pytest.mark.parametrize("plays", [(Connection(),), (ShortAnswers(), Header())])

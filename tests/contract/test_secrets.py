@@ -13,8 +13,9 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, Connection, Play
+from fastlane import Call, Connection
 from fastlane.emulator import Emulator
+from tests.session_play import SessionPlay
 
 KEY = "sk-not-to-be-read"
 HEADER = "header-that-nobody-may-read"
@@ -25,14 +26,14 @@ HEADERS = {"x-emulator-output-text": f"{ANSWER} {ANSWER} {ANSWER}", "x-secret": 
 
 
 @dataclass(frozen=True, slots=True)
-class Repeating(Play):
+class Repeating(SessionPlay):
     """Raises what it was shown, everywhere."""
 
     def plan(self, call: Call) -> Call:
         raise ValueError(repr(call))
 
-    def learn(self, record: CallRecord) -> None:
-        raise ValueError(repr(record))
+    def close(self, outcome: Any) -> None:
+        raise ValueError(repr(outcome.record))
 
 
 def assert_silent(text: str) -> None:
@@ -130,7 +131,7 @@ def test_a_call_shown_to_plays_names_no_key_in_its_repr(arguments: dict[str, Any
     seen: list[str] = []
 
     @dataclass(frozen=True, slots=True)
-    class Looking(Play):
+    class Looking(SessionPlay):
         def plan(self, call: Call) -> Call:
             seen.append(repr(call))
             return call

@@ -15,13 +15,14 @@ import pytest
 import fastlane
 from fastlane import Call, CallRecord, ConfigurationError, Connection, Play
 from fastlane.emulator import Emulator
+from tests.session_play import SessionPlay
 
 MODEL = "gpt-4.1-nano"
 MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed(Play):
+class Unnamed(SessionPlay):
     """Changes what it is told to, and does not say so."""
 
     headers: bool = False
@@ -33,7 +34,7 @@ class Unnamed(Play):
 
 
 @dataclass(frozen=True, slots=True)
-class Broken(Play):
+class Broken(SessionPlay):
     field: str
     value: Any
 
@@ -42,7 +43,7 @@ class Broken(Play):
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing(Play):
+class Nothing(SessionPlay):
     def plan(self, call: Call) -> Call:
         return call.with_body("nothing to speak of", user="u")
 

@@ -14,7 +14,7 @@ from fastlane.doctor._findings import Finding
 from fastlane.doctor._session import Settings
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.emulator.wire import Wire
-from fastlane.plays import Encoding
+from fastlane.plays import RequestEncoding
 from fastlane.providers import ProviderFacts, load
 from fastlane.providers.base_urls import target_of
 
@@ -35,7 +35,7 @@ def facts_of(examination: Examination, tmp_path: Any) -> ProviderFacts:
     assert text is not None
     path = tmp_path / "measured.toml"
     path.write_text(text)
-    assert repr(Encoding(facts=path)) == repr(Encoding(facts=load(path)))
+    assert repr(RequestEncoding(facts=path)) == repr(RequestEncoding(facts=load(path)))
     return load(path)
 
 

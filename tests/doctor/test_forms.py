@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fastlane.doctor._findings import lasting
-from fastlane.doctor._forms import CHAT, FORMS, Outcome, Outcomes, compare, encode_for, judge
+from fastlane.doctor._forms import CHAT, FORMS, Outcome, Outcomes, compare, judge, writing_for
 from fastlane.providers import facts_named
 
 
@@ -35,7 +35,7 @@ def outcomes_of(*outcomes: Outcome) -> Outcomes:
 
 
 def judged(*outcomes: Outcome, before: Outcomes | None = None) -> tuple[str, dict[str, object]]:
-    finding = judge(outcomes_of(*outcomes), encode_for(None), tokens=before is not None, before=before)
+    finding = judge(outcomes_of(*outcomes), writing_for(None), tokens=before is not None, before=before)
     return finding.seen, {".".join(fact.path): fact.value for fact in finding.facts}
 
 
@@ -56,7 +56,7 @@ def test_where_all_are_refused_that_is_a_fact() -> None:
 
 @pytest.mark.parametrize("outcome", ["undecided", "broken"])
 def test_what_was_taken_is_a_fact_that_names_what_could_not_be_told(outcome: Outcome) -> None:
-    finding = judge(outcomes_of("accepted", outcome, "refused"), encode_for(None), tokens=False)
+    finding = judge(outcomes_of("accepted", outcome, "refused"), writing_for(None), tokens=False)
 
     (fact,) = finding.facts
     assert fact.value == ["json", "json+gzip"]
@@ -89,10 +89,10 @@ def test_a_call_too_many_leaves_standing_what_was_found_out_before() -> None:
 
 
 def test_calls_that_fail_take_back_what_was_found_out_before() -> None:
-    free = judge(outcomes_of("accepted", "refused", "refused"), encode_for(None), tokens=False)
+    free = judge(outcomes_of("accepted", "refused", "refused"), writing_for(None), tokens=False)
     paid = judge(
         outcomes_of("broken", "refused", "refused"),
-        encode_for(None),
+        writing_for(None),
         tokens=True,
         before=outcomes_of("accepted", "refused", "refused"),
     )
@@ -117,4 +117,4 @@ def test_the_content_type_is_the_one_that_is_written_down() -> None:
         strict=False,
     )
 
-    assert encode_for(written).msgpack_type == "application/x-msgpack"
+    assert writing_for(written).msgpack_type == "application/x-msgpack"

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Call, Connection, Experiment, Play
+from fastlane import Call, Connection, Experiment
 from tests.knowledge.redis_servers import redis_of_its_own as redis_of_its_own, redis_server as redis_server
+from tests.session_play import SessionPlay
 
 MODEL = "fast-1"
 MESSAGES: Any = [{"role": "user", "content": "Name a river."}]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking(Play):
+class Asking(SessionPlay):
     """Has the embedded provider answer in another way."""
 
     header: str
@@ -29,7 +30,7 @@ class Asking(Play):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark(Play):
+class Mark(SessionPlay):
     """Changes nothing, and says so on the record."""
 
     name: str = "mark"

@@ -411,7 +411,7 @@ def test_a_score_counts_once_and_for_its_own_experiment_alone(arguments: dict[st
 
 
 def test_prices_come_from_the_catalog(arguments: dict[str, Any], make: Make) -> None:
-    price = fastlane.Price(input=1.0, output=10.0)
+    price = fastlane.ModelPrice(input=1.0, output=10.0)
     model = fastlane.CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100, price=price)
     experiment = make(catalog=fastlane.Catalog(models=[model]), guards=[Guard("price")])
     with fastlane.OpenAI(**arguments, experiment=experiment) as client:
@@ -448,12 +448,16 @@ def test_arms_may_route_hedge_and_bound(arguments: dict[str, Any], make: Make) -
     arms = {
         "control": (routing, *CONTROL),
         "hedged": (routing, *CONTROL, fastlane.Hedging()),
-        "bound": (routing, *CONTROL, fastlane.BoundedOutput(), fastlane.Encoding()),
+        "bound": (routing, *CONTROL, fastlane.BoundedOutput(), fastlane.RequestEncoding()),
     }
     with fastlane.OpenAI(**arguments, experiment=make(arms=arms, share={"hedged": 0.4, "bound": 0.4})) as client:
         for _ in range(40):
             client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
-        seen = {(arm_, one.hedging is not None, one.encoding is not None) for one in client.calls if (arm_ := of(one))}
+        seen = {
+            (arm_, one.hedging is not None, one.request_encoding is not None)
+            for one in client.calls
+            if (arm_ := of(one))
+        }
 
         assert seen == {("control", False, False), ("hedged", True, False), ("bound", False, True)}
         assert all(one.routing is not None for one in client.calls)

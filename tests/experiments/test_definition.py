@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import ConfigurationError, Connection, Encoding, Experiment, FastlaneError, Guard
+from fastlane import ConfigurationError, Connection, Experiment, FastlaneError, Guard, RequestEncoding
 from fastlane.experiments import unit
 from tests.experiments.conftest import CONTROL, Make, Mark
 
@@ -23,8 +23,11 @@ ARMS = {"control": CONTROL, "mark": (Connection(), Mark())}
         ({"arms": {"control": CONTROL}}, "takes at least two arms such as"),
         ({"arms": [CONTROL]}, "got a list"),
         ({"arms": {"control": CONTROL, "mark": Mark()}}, "takes a list of plays for each arm"),
-        ({"arms": {"control": CONTROL, "mark": "Encoding"}}, "takes a list of plays for each arm"),
-        ({"arms": {"control": CONTROL, "mark": [Encoding]}}, "arm 'mark': plays takes instances of fastlane.Play"),
+        ({"arms": {"control": CONTROL, "mark": "RequestEncoding"}}, "takes a list of plays for each arm"),
+        (
+            {"arms": {"control": CONTROL, "mark": [RequestEncoding]}},
+            "arm 'mark': plays takes instances of fastlane.Play",
+        ),
         ({"share": 0.1}, "takes the share of units of each arm but the reference, such as {'mark': 0.1}, got 0.1"),
         ({"share": {"control": 0.5, "mark": 0.5}}, "'control', which is the first arm and gets what the others leave"),
         ({"share": {"marc": 0.5}}, "a share for 'marc', which is none of the arms ('mark')"),

@@ -17,20 +17,22 @@ import openai
 import fastlane
 from fastlane import (
     BoundedOutput,
+    Call,
     CallRecord,
     Catalog,
     CatalogModel,
     Connection,
-    Curation,
-    Encoding,
+    ContextTrimming,
     Hedging,
     Play,
     PromptCache,
+    RequestEncoding,
     Routing,
     Stage,
     Urgency,
 )
 from fastlane._clock import now_ns
+from fastlane.engine.session import CallOutcome, Session
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.providers import ProviderFacts, load
@@ -55,7 +57,7 @@ _SCHEMA = {
     "required": ["river"],
     "additionalProperties": False,
 }
-# Above the water mark of `Curation`, and still above what `Encoding` sends as it is when it is cut.
+# Above the water mark of `ContextTrimming`, and still above what `RequestEncoding` sends as it is when it is cut.
 _TURNS = [
     {"role": role, "content": f"{PROMPT} turn {turn}. " + f"The river of line {turn} flows on and on. " * 45}
     for turn in range(6)
@@ -69,15 +71,27 @@ MESSAGES: list[Any] = [
 
 
 @dataclass(frozen=True, slots=True)
-class Learner(Play):
-    """Counts the records that plays are given."""
+class CountsSessions(Play):
+    """Counts the sessions that are opened and closed."""
 
     stage: ClassVar[Stage] = Stage.SHAPE
-    records: list[CallRecord] = field(default_factory=list, repr=False, compare=False)
+    opened: list[Session] = field(default_factory=list, repr=False, compare=False)
+    closed: list[Session] = field(default_factory=list, repr=False, compare=False)
 
-    def learn(self, record: CallRecord) -> None:
-        """Remember it."""
-        self.records.append(record)
+    def open(self, call: Call) -> Session:
+        self.opened.append(CountedSession(self.closed))
+        return self.opened[-1]
+
+
+class CountedSession(Session):
+    """One that notes when it is closed."""
+
+    def __init__(self, closed: list[Session]) -> None:
+        self._closed = closed
+
+    def close(self, outcome: CallOutcome) -> None:
+        """Note it."""
+        self._closed.append(self)
 
 
 @dataclass
@@ -128,21 +142,21 @@ def _takes_all() -> ProviderFacts:
         return load(path)
 
 
-def plays_of(cell: Cell, fault: Fault, base_url: str) -> tuple[list[Play], Learner]:
+def plays_of(cell: Cell, fault: Fault, base_url: str) -> tuple[list[Play], CountsSessions]:
     """The plays of a cell's client, and the one among them that counts."""
-    learner = Learner()
+    counts = CountsSessions()
     if cell.plays == "off":
-        return [learner], learner
+        return [counts], counts
     connection = Connection(http2="require" if cell.protocol == "HTTP/2" else "never")
     if cell.plays == "default":
-        return [connection, PromptCache(), learner], learner
+        return [connection, PromptCache(), counts], counts
     model = CatalogModel(
         name="m",
         model="m",
         first_token_s=((1_000, 0.05),),
         tokens_per_s=100.0,
         endpoints=("/chat/completions",),
-        abilities=frozenset({"json", "json_strict", "tools"}),
+        capabilities=frozenset({"json", "json_strict", "tools"}),
     )
     # A second attempt for answers that do not come, and for none that a busy machine makes late.
     hedging = Hedging(budget=1.0, minimum_delay_s=fault.read_s / 2)
@@ -155,13 +169,13 @@ def plays_of(cell: Cell, fault: Fault, base_url: str) -> tuple[list[Play], Learn
         Routing(Catalog(models=(model,)), exploration=0.0),
         hedging,
         connection,
-        Encoding(facts=_takes_all(), min_bytes=2_000, uplink_bits_per_s=1e6),
+        RequestEncoding(facts=_takes_all(), min_bytes=2_000, uplink_bits_per_s=1e6),
         PromptCache(),
-        Curation(high_water_tokens=1_500),
+        ContextTrimming(high_water_tokens=1_500),
         BoundedOutput(),
         Urgency(),
-        learner,
-    ], learner
+        counts,
+    ], counts
 
 
 def _plain(result: Any) -> Any:
@@ -258,7 +272,8 @@ class Ours:
     came: Came = field(default_factory=Came)
     calls: tuple[CallRecord, ...] = ()
     hooked: list[CallRecord] = field(default_factory=list)
-    learned: list[CallRecord] = field(default_factory=list)
+    opened: list[Session] = field(default_factory=list)
+    closed: list[Session] = field(default_factory=list)
     noise: list[str] = field(default_factory=list)
     """What an event loop complained about, and tasks that were left."""
 
@@ -267,8 +282,8 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str) -> Ours:
     """The call with ours."""
     ours = Ours()
     model = "fastlane/auto" if cell.plays == "all" else "m"
-    plays, learner = plays_of(cell, fault, base_url)
-    ours.learned = learner.records
+    plays, counts = plays_of(cell, fault, base_url)
+    ours.opened, ours.closed = counts.opened, counts.closed
     request = request_of(cell, fault, tag, model=model)
     options = options_of(fault, base_url) | {"only_plays": plays, "hooks": [ours.hooked.append], "strict": True}
     http2 = cell.protocol == "HTTP/2"

@@ -130,9 +130,11 @@ def _bounds(verdict: Verdict) -> Iterator[str]:
 
 
 def _records(mine: Ours, counts: Counts, fault: Fault) -> Iterator[str]:
-    for name, records in (("client.calls", mine.calls), ("hooks", mine.hooked), ("learn", mine.learned)):
+    for name, records in (("client.calls", mine.calls), ("hooks", mine.hooked)):
         if len(records) != 1:
             yield f"{len(records)} records in {name}"
+    if len(mine.closed) != len(mine.opened):
+        yield f"{len(mine.opened)} sessions opened, {len(mine.closed)} closed"
     if len(mine.calls) != 1:
         return
     (record,) = mine.calls

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 import fastlane
+from fastlane.engine.session import Session
 from tests.faults.calling import KEY, PROMPT, Came, Ours
 from tests.faults.judging import Verdict, judge
 from tests.faults.table import Cell, Difference, Fault
@@ -25,7 +26,8 @@ class Case:
     def __init__(self, record: fastlane.CallRecord) -> None:
         self.fault = FAULT
         self.stock, self.stock_counts = Came(result=["answer"], sent=1), Counts(requests=1, begun=1)
-        self.ours = Ours(came=Came(result=["answer"]), calls=(record,), hooked=[record], learned=[record])
+        self.ours = Ours(came=Came(result=["answer"]), calls=(record,), hooked=[record])
+        self.ours.opened = self.ours.closed = [Session()]
         self.counts = Counts(requests=1, begun=1)
         self.logged = ""
         self.beside: list[str] = []
@@ -36,7 +38,7 @@ class Case:
 
     def now_the_record_is(self, **fields: Any) -> None:
         record = replace(self.ours.calls[0], **fields)
-        self.ours.calls, self.ours.hooked, self.ours.learned = (record,), [record], [record]
+        self.ours.calls, self.ours.hooked = (record,), [record]
 
     def fails(self, error: BaseException) -> None:
         self.ours.came = Came(error=error)
@@ -82,7 +84,11 @@ def two_records(case: Case) -> None:
 
 
 def no_record(case: Case) -> None:
-    case.ours.learned.clear()
+    case.ours.hooked.clear()
+
+
+def an_open_session(case: Case) -> None:
+    case.ours.closed = []
 
 
 def wrong_outcome(case: Case) -> None:
@@ -133,6 +139,7 @@ SPOILT = [
     billed_twice,
     two_records,
     no_record,
+    an_open_session,
     wrong_outcome,
     an_attempt_too_few,
     key_in_the_log,

@@ -18,10 +18,10 @@ from fastlane import (
     Catalog,
     CatalogModel,
     Connection,
-    Encoding,
     Hedging,
     Play,
     PromptCache,
+    RequestEncoding,
     Routing,
     Urgency,
 )
@@ -58,7 +58,7 @@ def set_of_plays() -> list[Play]:
         quality=50,
         first_token_s=((1_000, 0.05),),
         tokens_per_s=1_000,
-        abilities=frozenset({"tools", "json", "json_strict", "vision"}),
+        capabilities=frozenset({"tools", "json", "json_strict", "vision"}),
         endpoints=("/chat/completions", "/responses"),
     )
     taken: Fact[Any] = Fact(
@@ -72,9 +72,9 @@ def set_of_plays() -> list[Play]:
         Routing(Catalog(models=(one,))),
         Connection(),
         PromptCache(),
-        BoundedOutput(repairs=1),
+        BoundedOutput(reasks=1),
         Urgency(),
-        Encoding(facts=facts),
+        RequestEncoding(facts=facts),
         Hedging(),
     ]
 

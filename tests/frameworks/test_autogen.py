@@ -13,7 +13,7 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 from tests.frameworks.lanes import QUESTION, WEATHER, Lane, River, get_weather, is_river
 
 MESSAGES = [UserMessage(content=QUESTION, source="user")]
-ABILITIES = {
+CAPABILITIES = {
     "vision": False,
     "function_calling": True,
     "json_output": True,
@@ -24,7 +24,7 @@ ABILITIES = {
 
 def model(lane: Lane) -> Any:
     return BaseOpenAIChatCompletionClient(
-        client=lane.async_client, create_args={"model": lane.model}, model_info=ABILITIES
+        client=lane.async_client, create_args={"model": lane.model}, model_info=CAPABILITIES
     )
 
 

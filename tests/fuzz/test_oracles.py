@@ -11,19 +11,25 @@ from typing import Any
 
 import pytest
 
-from fastlane.batch import _outcomes
-from fastlane.plays.bounded_output.progress import _json_reading
-from fastlane.plays.routing.catalog import _mistakes
+from fastlane.batch import outcomes
+from fastlane.plays.bounded_output import scanner as _scanner
 from fastlane.plays.urgency.pacing import _reading
 from fastlane.protocol import assembly, events as _events
 from fastlane.providers import _schema
 from fastlane.schemas import bound as _bound
 from fastlane.traces import _otlp
-from fastlane.transport.protocols import h1 as _h1, h2 as _h2_answers, h2 as _h2_streams
+from fastlane.transport.protocols import h1 as _h1, h2 as _h2
 from tests.fuzz.failures import Failure, kept, smallest, tried
 from tests.fuzz.guard import HangError, limited
 from tests.fuzz.mutating import mutate
-from tests.fuzz.targets import TARGETS, Target, WrongError, _bound as bound_target, _facts as facts_target
+from tests.fuzz.targets import (
+    TARGETS,
+    Target,
+    WrongError,
+    _bound as bound_target,
+    _catalog as catalog_target,
+    _facts as facts_target,
+)
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -36,11 +42,11 @@ def first_found(target: Target, tries: int = 1_500) -> Failure | None:
 
 def halved(patch: pytest.MonkeyPatch) -> None:
     def shorter(*args: Any, **options: Any) -> Any:
-        found = _bound.bound(*args, **options)
+        found = _bound.schema_bound(*args, **options)
         less = None if found.compact_characters is None else found.compact_characters // 2
         return dataclasses.replace(found, compact_characters=less)
 
-    patch.setattr(bound_target, "bound", shorter)
+    patch.setattr(bound_target, "schema_bound", shorter)
 
 
 def without_one(patch: pytest.MonkeyPatch) -> None:
@@ -59,17 +65,13 @@ def without_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def said_twice(patch: pytest.MonkeyPatch) -> None:
-    reset = _h2_streams.Http2Streams._reset
+    reset = _h2.Http2Connection._reset
 
     def twice(self: Any, stream: Any, code: Any) -> None:
         reset(self, stream, code)
         self.outgoing.append(self.outgoing[-1])
 
-    patch.setattr(_h2_streams.Http2Streams, "_reset", twice)
-
-
-def left(reading: _json_reading.Reading) -> None:
-    reading.container = reading.open.pop() if reading.open else None
+    patch.setattr(_h2.Http2Connection, "_reset", twice)
 
 
 DEFECTS: dict[str, tuple[str, Break]] = {
@@ -79,19 +81,19 @@ DEFECTS: dict[str, tuple[str, Break]] = {
         "sse", lambda patch: patch.setattr(_events, "_LINE_ENDS", re.compile(rb"\r|\n"))),
     "an event that was cut off is lost": (
         "stream", lambda patch: patch.setattr(_events.EventSplitter, "unended", lambda self: [])),
-    "what is required may be missing": (
-        "json", lambda patch: patch.setattr(_json_reading.Reading, "leave", left)),
+    "an escape is read as two characters": (
+        "json", lambda patch: patch.setattr(_scanner, "_IN_STRING", re.compile('"').search)),
     "the text of an answer is lost": (
         "assembly", lambda patch: patch.setattr(assembly.Choice, "text", lambda self, channel: "")),
     "a stream is reset twice": ("h2", said_twice),
     "a window may be overdrawn": (
-        "h2", lambda patch: patch.setattr(_h2_answers.Http2Answers, "_data", lambda *_: None)),
+        "h2", lambda patch: patch.setattr(_h2.Http2Connection, "_data", lambda *_: None)),
     "a size may end with a line feed": (
         "h1", lambda patch: patch.setattr(_h1, "SIZE_LINE", re.compile(rb"([0-9A-Fa-f]{1,8})\r?\n"))),
     "notes are forgotten": ("facts", without_one),
-    "keys are quoted": ("catalog", lambda patch: patch.setattr(_mistakes, "_CONFIDENTIAL", frozenset())),
+    "keys are quoted": ("catalog", lambda patch: patch.setattr(catalog_target, "HIDDEN", frozenset())),
     "a reset may be years away": ("pacing", lambda patch: patch.setattr(_reading, "_MOST_RESET_S", 1e12)),
-    "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(_outcomes, "_json", lambda _: b"{}")),
+    "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(outcomes, "_json", lambda _: b"{}")),
     "a number is none": (
         "traces", lambda patch: patch.setitem(_otlp._READERS, "doubleValue", lambda *_: float("nan"))),
     "a bound is half of itself": ("bound", halved),

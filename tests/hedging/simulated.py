@@ -132,7 +132,7 @@ def run(
             def end(ended_s: float) -> None:
                 outcome.tokens += input_tokens + output_tokens
                 usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=0)
-                play.learn(
+                play.memory.note(
                     record(
                         str(number),
                         attempts,

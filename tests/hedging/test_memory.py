@@ -33,7 +33,7 @@ def learned(play: Hedging, calls: int = 40, *, usage: Usage = COUNTED) -> Hedgin
         planned(play, f"before{number}", at_s=at)
         one = attempt(1, at, at + 2)
         first_token_s = at + 0.5 + 0.01 * (number % 5)
-        play.learn(
+        play.memory.note(
             record(f"before{number}", (one,), started_s=at, first_token_s=first_token_s, ended_s=at + 2, usage=usage)
         )
     return play
@@ -46,7 +46,7 @@ def hedged(won: bool, **extra: Any) -> HedgingRecord:
 def end(play: Hedging, call_id: str, hedging: HedgingRecord | None, **fields: Any) -> None:
     one = attempt(1, 50, 52)
     given = {"started_s": 50, "first_token_s": None, "ended_s": 52, "usage": Usage(), "outcome": "failed", **fields}
-    play.learn(record(call_id, (one,), hedging=hedging, **given))
+    play.memory.note(record(call_id, (one,), hedging=hedging, **given))
 
 
 # The delay
@@ -103,7 +103,7 @@ def test_a_prompt_that_was_sent_counts_as_read() -> None:
     lost = attempt(1, 50, 52, given_up="lost")
     sent = dataclasses.replace(lost, wire=dataclasses.replace(lost.wire, send_ended_ns=ns(50)))
     told = hedged(won=True, extra_input_tokens=0, extra_output_tokens=0)
-    play.learn(
+    play.memory.note(
         record(
             "1", (sent,), started_s=50, first_token_s=None, ended_s=52, usage=Usage(), outcome="failed", hedging=told
         )

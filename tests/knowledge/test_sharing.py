@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Catalog, CatalogModel, ConfigurationError, Hedging, Price, Routing, Urgency, score
+from fastlane import Catalog, CatalogModel, ConfigurationError, Hedging, ModelPrice, Routing, Urgency, score
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.knowledge import redis as redis_module
@@ -200,7 +200,7 @@ def test_routing_shares_scores_once_however_many_plays_there_are(redis_server: R
 
 def test_routing_with_other_prices_keeps_what_was_learned() -> None:
     near, far = CATALOG.models
-    corrected = Catalog(models=(far, near.model_copy(update={"price": Price(input=1.0, output=2.0)})))
+    corrected = Catalog(models=(far, near.model_copy(update={"price": ModelPrice(input=1.0, output=2.0)})))
     moved = Catalog(models=(near.model_copy(update={"base_url": "https://elsewhere.example/v1"}), far))
 
     assert digest_of(CATALOG) == digest_of(corrected)

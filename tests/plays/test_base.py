@@ -6,13 +6,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fastlane import AsyncOpenAI, Call, CallRecord, OpenAI, Play, PlayError, Stage, Watcher
+from fastlane import AsyncOpenAI, Call, CallRecord, OpenAI, Play, PlayError, Stage
 from fastlane.emulator import Emulator
+from fastlane.engine.session import STOP, CallOutcome, Session, Stop
+from tests.session_play import SessionPlay
 from tests.transport.callers import CALLERS, request
 
 
 @dataclass(frozen=True)
-class Seed(Play):
+class Seed(SessionPlay):
     """Sets a seed where the caller set none."""
 
     stage: ClassVar[Stage] = Stage.SHAPE
@@ -28,43 +30,38 @@ class StopAfter(Play):
 
     events: int = 3
 
-    def watch(self, call: Call) -> Watcher | None:
+    def open(self, call: Call) -> Session | None:
         return _Counter(self.events) if call.stream else None
 
 
-class _Counter:
+class _Counter(Session):
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def see(self, event: Any) -> bool:
+    def on_event(self, event: Any) -> Stop | None:
         self.left -= 1
-        return self.left == 0
+        return STOP if self.left == 0 else None
 
 
 @dataclass(frozen=True)
-class Breaks(Play):
+class Breaks(SessionPlay):
     def plan(self, call: Call) -> Call:
         raise ValueError("the prompt")
 
 
 @dataclass(frozen=True)
-class Remembers(Play):
+class Remembers(SessionPlay):
     records: list[CallRecord] = dataclasses.field(default_factory=list, repr=False)
 
-    def learn(self, record: CallRecord) -> None:
-        self.records.append(record)
+    def close(self, outcome: CallOutcome) -> None:
+        self.records.append(outcome.record)
 
 
-def call() -> Call:
-    return Call(call_id="a-1", endpoint="/chat/completions", origin="https://x:443", body={}, stream=False)
+def test_a_play_that_overrides_nothing_has_no_session() -> None:
+    call = Call(call_id="a-1", endpoint="/chat/completions", origin="https://x:443", body={}, stream=False)
 
-
-def test_a_play_that_overrides_nothing_changes_nothing() -> None:
-    play, before = Play(), call()
-
-    assert play.plan(before) is before
-    assert play.watch(before) is None
-    assert play.stage is Stage.SHAPE
+    assert Play().open(call) is None
+    assert Play().stage is Stage.SHAPE
 
 
 def test_the_stages_are_in_the_order_in_which_they_see_a_call() -> None:
@@ -98,7 +95,7 @@ def test_what_the_caller_set_is_never_overridden_nor_changed_in_place(arguments:
     assert body == {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "seed": 1}
 
 
-def test_a_watcher_stops_a_stream_and_the_server(
+def test_on_event_stops_a_stream_and_the_server(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
     with make_caller(**arguments, only_plays=[StopAfter()], strict=True) as caller:
@@ -127,7 +124,7 @@ def test_a_play_that_raises_is_an_error_where_the_client_is_strict(make_caller: 
         assert caller.last_call.error == "PlayError"
 
 
-def test_a_play_learns_from_every_call_that_is_over(make_caller: Any, arguments: dict[str, Any]) -> None:
+def test_a_session_is_closed_with_the_record_of_its_call(make_caller: Any, arguments: dict[str, Any]) -> None:
     play = Remembers()
     with make_caller(**arguments, only_plays=[play], strict=True) as caller:
         caller.ask()
@@ -135,7 +132,7 @@ def test_a_play_learns_from_every_call_that_is_over(make_caller: Any, arguments:
         caller.close_stream(caller.start(1))
 
         assert [record.outcome for record in play.records] == ["completed", "completed", "closed"]
-        assert caller.calls == tuple(play.records)
+        assert caller.calls == tuple(play.records)  # no play gave them a section
 
 
 @pytest.mark.parametrize("client_class", [OpenAI, AsyncOpenAI])

@@ -13,14 +13,13 @@ import pytest
 from openai._models import FinalRequestOptions
 
 import fastlane
-from fastlane import Connection, Prices, PromptCache, plan_keep_alive
+from fastlane import Connection, PromptCache
 from fastlane._clock import now_ns
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.call import Call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.prefixes._account import PromptAccount
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
 from fastlane.records.usage import Usage
@@ -67,9 +66,14 @@ def known(provider: Emulator) -> Iterator[None]:
 # Settings
 
 
+def planned_by(play: PromptCache, given: Call) -> Call:
+    session = play.open(given)
+    return given if session is None else session.plan(given)
+
+
 def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
     assert repr(PromptCache()) == (
-        "PromptCache(key=True, order_tools=False, explain='hashes', retention=None, breakpoints=False, "
+        "PromptCache(key=True, order_tools=False, kept_bytes=8388608, quote=False, retention=None, breakpoints=False, "
         "requests_per_key_per_minute=None, replicas=1)"
     )
     changed = PromptCache(key="mine", order_tools=True, retention="24h", requests_per_key_per_minute=10, replicas=2)
@@ -83,7 +87,8 @@ def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() ->
         ({"key": 1}, "takes True, False or a text, got 1"),
         ({"order_tools": "yes"}, "takes True or False, got 'yes'"),
         ({"breakpoints": None}, "takes True or False, got None"),
-        ({"explain": "all"}, 'takes "hashes" or "text", got \'all\''),
+        ({"kept_bytes": -1}, "takes a whole number from 0, got -1"),
+        ({"quote": "all"}, "takes True or False, got 'all'"),
         ({"retention": 24}, 'takes a time in the provider\'s words ("30m"), got 24'),
         ({"requests_per_key_per_minute": 0}, "takes a number above 0"),
         ({"requests_per_key_per_minute": float("nan")}, "takes a number above 0"),
@@ -104,7 +109,7 @@ def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], message
 def test_where_nothing_is_known_of_the_provider_nothing_is_changed() -> None:
     given = call()
 
-    planned = PromptCache().plan(given)
+    planned = planned_by(PromptCache(), given)
 
     assert planned.body is given.body
     assert (planned.changes, planned.optional) == ((), ())
@@ -113,7 +118,7 @@ def test_where_nothing_is_known_of_the_provider_nothing_is_changed() -> None:
 def test_a_key_is_added_where_the_provider_takes_one_and_the_same_for_what_begins_alike() -> None:
     play, known = PromptCache(), facts(key_field="prompt_cache_key")
     planned = [
-        play.plan(call({"model": "m", "messages": messages}, facts=known))
+        planned_by(play, call({"model": "m", "messages": messages}, facts=known))
         for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."}))
     ]
 
@@ -121,7 +126,7 @@ def test_a_key_is_added_where_the_provider_takes_one_and_the_same_for_what_begin
     assert len(keys) == 1
     assert planned[0].changes == ("PromptCache added prompt_cache_key",)
     assert planned[0].optional == ("prompt_cache_key",)
-    other = play.plan(call({"model": "m", "messages": conversation("Another one. " * 100)}, facts=known))
+    other = planned_by(play, call({"model": "m", "messages": conversation("Another one. " * 100)}, facts=known))
     assert other.body["prompt_cache_key"] not in keys
 
 
@@ -129,9 +134,9 @@ def test_a_prompt_that_is_too_short_to_be_kept_goes_out_as_it_was_written() -> N
     short = call({"model": "m", "messages": conversation("Be brief.")}, facts=facts(key_field="prompt_cache_key"))
     unknown = short.replaced(facts=facts(key_field="prompt_cache_key", minimum_tokens=None))
 
-    assert PromptCache().plan(short).body is short.body
-    assert "prompt_cache_key" in PromptCache().plan(unknown).body
-    assert PromptCache(key="ours").plan(short).body["prompt_cache_key"] == "ours"
+    assert planned_by(PromptCache(), short).body is short.body
+    assert "prompt_cache_key" in planned_by(PromptCache(), unknown).body
+    assert planned_by(PromptCache(key="ours"), short).body["prompt_cache_key"] == "ours"
 
 
 def test_a_conversation_gets_its_key_when_it_grows_and_loses_nothing_by_that(
@@ -165,17 +170,17 @@ def test_a_conversation_gets_its_key_when_it_grows_and_loses_nothing_by_that(
 def test_a_key_is_not_added(play: PromptCache, body: dict[str, Any]) -> None:
     given = call({"model": "m", "messages": conversation(), **body}, facts=facts(key_field="prompt_cache_key"))
 
-    assert play.plan(given).body is given.body
+    assert planned_by(play, given).body is given.body
 
 
 def test_completions_get_no_key() -> None:
     given = call({"model": "m", "prompt": POLICY}, endpoint="/completions", facts=facts(key_field="prompt_cache_key"))
 
-    assert PromptCache().plan(given).body is given.body
+    assert planned_by(PromptCache(), given).body is given.body
 
 
 def test_a_key_that_was_given_is_sent_as_it_is() -> None:
-    planned = PromptCache(key="mine").plan(call(facts=facts(key_field="prompt_cache_key")))
+    planned = planned_by(PromptCache(key="mine"), call(facts=facts(key_field="prompt_cache_key")))
 
     assert planned.body["prompt_cache_key"] == "mine"
 
@@ -187,7 +192,7 @@ def test_a_family_that_calls_too_often_gets_several_keys_and_a_session_keeps_its
         user = number % 20
         messages = [{"role": "system", "content": POLICY}, {"role": "user", "content": f"I am user {user}."}]
         body = {"model": "m", "messages": messages}
-        planned = play.plan(call(body, facts=known, issued_ns=number * 1_000_000_000))
+        planned = planned_by(play, call(body, facts=known, issued_ns=number * 1_000_000_000))
         keys.setdefault(user, []).append(planned.body["prompt_cache_key"])
 
     late = [sessions[-3:] for sessions in keys.values()]
@@ -202,8 +207,8 @@ def test_lifetime_and_marks_are_asked_for_where_a_setting_says_so_and_the_provid
         {"model": "gpt-5.6", name: conversation()}, endpoint=endpoint, facts=facts_of("https://api.openai.com/v1")
     )
 
-    plain = PromptCache(key=False).plan(given)
-    planned = PromptCache(key=False, retention="30m", breakpoints=True).plan(given)
+    plain = planned_by(PromptCache(key=False), given)
+    planned = planned_by(PromptCache(key=False, retention="30m", breakpoints=True), given)
 
     assert plain.body is given.body
     assert planned.body["prompt_cache_options"] == {"ttl": "30m"}
@@ -223,7 +228,7 @@ def test_calls_to_another_provider_do_not_count_for_the_limit_of_this_one() -> N
         messages = [{"role": "system", "content": POLICY}, {"role": "user", "content": f"I am user {number}."}]
         body = {"model": "m", "messages": messages}
         origin = f"https://{number % 20}.example.com:443"
-        planned = play.plan(call(body, origin=origin, facts=known, issued_ns=number * 100_000_000))
+        planned = planned_by(play, call(body, origin=origin, facts=known, issued_ns=number * 100_000_000))
         keys.add(planned.body["prompt_cache_key"])
 
     assert len(keys) == 1
@@ -232,7 +237,7 @@ def test_calls_to_another_provider_do_not_count_for_the_limit_of_this_one() -> N
 def test_a_field_inside_another_takes_no_key() -> None:
     given = call(facts=ProviderFacts(slug="example", cache=Cache(key_field=fact("options.key"))))
 
-    assert PromptCache().plan(given).body is given.body
+    assert planned_by(PromptCache(), given).body is given.body
 
 
 def test_of_what_is_for_one_call_alone_nothing_is_expected_in_the_next() -> None:
@@ -240,15 +245,13 @@ def test_of_what_is_for_one_call_alone_nothing_is_expected_in_the_next() -> None
     for number in range(3):
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
         asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
-        account = play.plan(asked).get(PromptAccount)
-        assert account is not None
-        said.append(account.settle(Usage(cached_tokens=0), answered=True, now_ns=number))
+        sighting = play.sight(asked)[1]
+        said.append(sighting.settle(Usage(cached_tokens=0), answered=True, now_ns=number))
 
     assert [record.drift for record in said] == [None, None, None]
     assert said[1].reusable_tokens > 1_024
     # A volatile message that is the same by chance is no part of what is kept either.
-    again = play.plan(asked).get(PromptAccount)
-    assert again is not None
+    again = play.sight(asked)[1]
     assert again.settle(Usage(), answered=True, now_ns=9).reusable_tokens == said[2].reusable_tokens
 
 
@@ -256,8 +259,8 @@ def test_tools_are_put_in_order_only_where_that_is_asked_for() -> None:
     given = call({"model": "m", "messages": conversation(), "tools": TOOLS})
     before = copy.deepcopy(TOOLS)
 
-    assert PromptCache().plan(given).body is given.body
-    planned = PromptCache(order_tools=True).plan(given)
+    assert planned_by(PromptCache(), given).body is given.body
+    planned = planned_by(PromptCache(order_tools=True), given)
 
     assert [tool["function"]["name"] for tool in planned.body["tools"]] == ["book", "cancel", "search"]
     assert "in the order of their names" in planned.changes[0]
@@ -516,23 +519,22 @@ async def test_what_the_client_prewarms_and_keeps_warm_is_found_by_its_calls(
     provider.forget_prompts()
     prompt = fastlane.Prompt(stable=POLICY)
     keeper: Any
-    unworthy = plan_keep_alive(prefix_tokens=1, lifetime_s=300, calls_per_hour=0, prices=Prices(input=1, cached=1))
     if asynchronous:
         async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
             warmed = await client.prompt_cache.prewarm(prompt, model="m")
-            async with client.prompt_cache.keep_warm(prompt, unworthy, model="m") as keeper:
+            async with client.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
                 answer = await client.chat.completions.create(model="m", messages=conversation())
     else:
         with fastlane.OpenAI(**arguments, strict=True) as other:
             warmed = other.prompt_cache.prewarm(prompt, model="m")
-            with other.prompt_cache.keep_warm(prompt, unworthy, model="m") as keeper:
+            with other.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
                 answer = other.chat.completions.create(model="m", messages=conversation())
 
     assert (warmed.how, warmed.cached_tokens) == ("call", 0)
     assert answer.usage is not None
     assert answer.usage.prompt_tokens_details is not None
     assert (answer.usage.prompt_tokens_details.cached_tokens or 0) > 1_024
-    assert keeper.requests == 0
+    assert keeper.requests <= 1
 
 
 def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, Any]) -> None:

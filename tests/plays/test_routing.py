@@ -20,10 +20,9 @@ from fastlane import (
     CatalogModel,
     ConfigurationError,
     Connection,
-    Encoding,
+    ModelPrice,
     OpenAI,
-    Play,
-    Price,
+    RequestEncoding,
     Route,
     Routing,
     Stage,
@@ -33,6 +32,7 @@ from fastlane import (
 from fastlane.plays.routing.catalog import scoreboard
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
+from tests.session_play import SessionPlay
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 
@@ -58,7 +58,7 @@ def catalog_of(near: Upstream, far: Upstream, **tasks: Task) -> Catalog:
     """ "near" is the faster, "far" the better."""
     return Catalog(
         models=(
-            model_at(near, first_token_s=0.01, quality=40.0, price=Price(input=1.0, output=2.0)),
+            model_at(near, first_token_s=0.01, quality=40.0, price=ModelPrice(input=1.0, output=2.0)),
             model_at(far, first_token_s=0.5, quality=60.0, context_tokens=100_000),
         ),
         tasks=tasks,
@@ -85,7 +85,7 @@ def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
         ({"exploration": 0.9}, "a share from 0 to 0.5"),
         ({"seed": "x"}, "a whole number"),
         ({"streams": 1}, "True or False"),
-        ({"quality_bar": "high"}, "quality_bar"),
+        ({"min_quality": "high"}, "min_quality"),
         ({"quantile": 1.5}, "quantile"),
         ({"forward_headers": ["authorization"]}, "credential"),
         ({"store": "mysql://host"}, "redis://"),
@@ -106,8 +106,8 @@ def test_a_catalog_is_read_from_its_file(tmp_path: Any) -> None:
 
 
 def test_its_fingerprint_names_what_was_set_and_no_address_of_a_store() -> None:
-    play = Routing(Catalog.example(), quality_bar=45, deadline=20.0)
-    assert "quality_bar=45" in repr(play)
+    play = Routing(Catalog.example(), min_quality=45, deadline=20.0)
+    assert "min_quality=45" in repr(play)
     assert "deadline=20.0" in repr(play)
     assert "Catalog(" in repr(play)
     assert "exploration" not in repr(play)
@@ -117,12 +117,12 @@ def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upst
     near, far = upstreams
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         assert asked(client) == "from near"
-        assert asked(client, "fastlane/auto?quality_bar=50") == "from far"
+        assert asked(client, "fastlane/auto?min_quality=50") == "from far"
         record = client.last_call
     assert record is not None
     routed = record.routing
     assert routed is not None
-    assert (routed.asked, routed.quality_bar, routed.reason) == ("fastlane/auto?quality_bar=50", 50.0, "only")
+    assert (routed.asked, routed.min_quality, routed.reason) == ("fastlane/auto?min_quality=50", 50.0, "only")
     assert (routed.chosen, routed.model) == ("far", "far")
     rejected = next(one for one in routed.candidates if one.model == "near")
     assert rejected.why_not == "quality 40 is below 50"
@@ -136,7 +136,7 @@ def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upst
 
 
 @dataclass(frozen=True)
-class Team(Play):
+class Team(SessionPlay):
     """A play of the application's, which names the team when the body is written."""
 
     stage: ClassVar[Stage] = Stage.ENCODE
@@ -146,14 +146,14 @@ class Team(Play):
 
 
 def test_prediction_beside_an_own_encode_play_is_the_same(upstreams: tuple[Upstream, Upstream]) -> None:
-    """An upload is predicted to be shorter only with a play that encodes bodies, such as `Encoding`."""
+    """An upload is predicted to be shorter only with a play that encodes bodies, such as `RequestEncoding`."""
     near, far = upstreams
     source: Any = {"source": "https://docs.example.com", "checked": date(2026, 11, 22), "evidence": "documented"}
     forms: Any = Fact(value=("json", "json+gzip"), **source)
     question: Any = [{"role": "user", "content": "Name a river. " * 20_000}]
     predicted: list[list[float]] = []
     with registered(ProviderFacts(slug="takes", encodings={"/chat/completions": forms}), origins=[near.url, far.url]):
-        for number, own in enumerate([(), (Team(),), (Encoding(min_bytes=10**9),)]):
+        for number, own in enumerate([(), (Team(),), (RequestEncoding(min_bytes=10**9),)]):
             # Each has a pool of its own, in which nothing is known of the connection. The peer reads JSON only.
             plays = [Connection(http2="require", idle_s=200.0 + number), Routing(catalog_of(near, far)), *own]
             with OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, only_plays=plays) as client:
@@ -178,17 +178,17 @@ def test_the_bar_of_the_play_holds_where_the_call_says_none(upstreams: tuple[Ups
     near, far = upstreams
 
     def play() -> Routing:
-        return Routing(catalog_of(near, far), quality_bar=50, exploration=0.0)
+        return Routing(catalog_of(near, far), min_quality=50, exploration=0.0)
 
     assert first_answer(near, play(), "fastlane/auto") == "from far"
-    assert first_answer(near, play(), Route(quality_bar=0)) == "from near"
+    assert first_answer(near, play(), Route(min_quality=0)) == "from near"
 
 
 def test_the_bar_of_a_task_holds_and_evaluations_outweigh_the_index(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
 
     def answered(task: str) -> str:
-        tasks = {"triage": Task(quality_bar=50, pass_rate=0.8), "other": Task()}
+        tasks = {"triage": Task(min_quality=50, min_pass_rate=0.8), "other": Task()}
         play = Routing(catalog_of(near, far, **tasks), exploration=0.0)
         return first_answer(near, play, Route(task=task))
 
@@ -207,8 +207,8 @@ def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
 ) -> None:
     near, far = upstreams
     catalog, said = (
-        catalog_of(near, far, invoice=Task(quality_bar=50)),
-        r"\('invoice'\), got 'invioce'.*give a quality_bar",
+        catalog_of(near, far, invoice=Task(min_quality=50)),
+        r"\('invoice'\), got 'invioce'.*give a min_quality",
     )
     with pytest.raises(ConfigurationError, match=said):
         Routing(catalog, task="invioce")
@@ -218,8 +218,8 @@ def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
                 asked(client, model)
         with pytest.raises(ConfigurationError, match="got 'invoice '"):
             asked(client, "fastlane/auto?task=invoice ")
-        assert asked(client, Route(task="invioce", quality_bar=50)) == "from far"
-    with client_of(near, Routing(catalog, task="mail", quality_bar=50, exploration=0.0)) as client:
+        assert asked(client, Route(task="invioce", min_quality=50)) == "from far"
+    with client_of(near, Routing(catalog, task="mail", min_quality=50, exploration=0.0)) as client:
         assert asked(client) == asked(client, Route(task="letters")) == "from far"
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         asked(client, Route(task="of any name"))
@@ -301,7 +301,7 @@ def test_abilities_decide_who_may_answer(upstreams: tuple[Upstream, Upstream]) -
     class River(BaseModel):
         name: str
 
-    plain = model_at(near, first_token_s=0.01).model_copy(update={"abilities": frozenset()})
+    plain = model_at(near, first_token_s=0.01).model_copy(update={"capabilities": frozenset()})
     with client_of(near, Routing(Catalog(models=(plain, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
         far.usually = answer('{"name":"Rhine"}')
         parsed = client.chat.completions.parse(model="fastlane/auto", messages=MESSAGES, response_format=River)
@@ -365,7 +365,7 @@ def test_it_learns_which_model_is_the_faster(upstreams: tuple[Upstream, Upstream
     play = Routing(Catalog(models=models), exploration=0.0)
     with client_of(near, play) as client:
         assert asked(client) == "from near"
-        asked(client, Route(quality_bar=50))  # what has no connection yet takes longer
+        asked(client, Route(min_quality=50))  # what has no connection yet takes longer
         told = [asked(client) for _ in range(20)]
     assert told[-5:] == ["from far"] * 5
     report = {row["name"]: row for row in play.report()}
@@ -390,7 +390,7 @@ def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
     plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
     with (
         OpenAI(api_key="sk-own", base_url=near.url, strict=strict, only_plays=plays) as client,
-        pytest.raises(ConfigurationError, match="quality_bar"),
+        pytest.raises(ConfigurationError, match="min_quality"),
     ):
         asked(client, "fastlane/auto?quality=99")
     assert near.asked == far.asked == []
@@ -399,9 +399,7 @@ def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
 @pytest.mark.parametrize("model", ["fastlane/fast", "fastlane/auto-2", "fastlane/", " Fastlane/fast?task=x"])
 def test_route_misspelt_is_an_error_that_lists_the_valid_ones(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
-    said = (
-        r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with quality_bar, task, pass_rate, quantile and urg'
-    )
+    said = r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with min_quality, task, min_pass_rate'
     for plays in ([Connection(), Routing(catalog_of(near, far))], [Connection()]):
         with OpenAI(api_key="sk-own", base_url=near.url, plays=plays) as client:
             for send in (client.chat.completions.create, client.responses.create, client.embeddings.create):
@@ -456,7 +454,7 @@ def test_lengths_are_learned_from_streams_that_nobody_counts(upstreams: tuple[Up
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         for _ in range(6):
             for _ in client.chat.completions.create(
-                model="fastlane/auto?quality_bar=50", messages=MESSAGES, stream=True
+                model="fastlane/auto?min_quality=50", messages=MESSAGES, stream=True
             ):
                 pass
         records = client.calls
@@ -490,6 +488,6 @@ def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tupl
 
 
 def test_the_catalogs_models_are_named_by_the_example_too() -> None:
-    play = Routing(Catalog.example(), quality_bar=45)
+    play = Routing(Catalog.example(), min_quality=45)
     assert isinstance(play.catalog, Catalog)
     assert all(isinstance(model, CatalogModel) for model in play.catalog.models)

@@ -11,7 +11,6 @@ from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
 from fastlane.plays.urgency.admission import AdmissionSettings
-from fastlane.plays.urgency.tiers._plan import UrgencyPlan
 from fastlane.providers import facts_named
 from fastlane.records.urgency import LEVELS, Level
 
@@ -30,6 +29,10 @@ def call(level: Level | None = None, *, model: str = "gpt-5.4", facts: Any = OPE
     )
 
 
+def planned(play: Urgency, asked: Call) -> Call:
+    return play.open(asked).plan(asked)
+
+
 # Settings
 
 
@@ -37,7 +40,6 @@ def test_the_repr_is_the_fingerprint_and_holds_no_address() -> None:
     assert repr(Urgency()) == "Urgency()"
     assert repr(Urgency(default="background", max_concurrency=4)) == "Urgency(default='background', max_concurrency=4)"
     assert eval(repr(Urgency(tiers={"interactive": "priority"}))) == Urgency(tiers={"interactive": "priority"})
-    assert repr(Urgency(on_downgrade=print)) == "Urgency(on_downgrade=...)"
     pytest.importorskip("redis")
     assert repr(Urgency(store="redis://:secret@localhost:1/0")) == "Urgency(store=...)"
 
@@ -73,16 +75,13 @@ async def later(record: object) -> None:
     [
         ({"default": "soon"}, '"interactive", "background" or "offline", got \'soon\''),
         ({"default": None}, "got None"),
-        ({"tiers": {"soon": "flex"}}, "Urgency(tiers=...) takes tiers by level"),
-        ({"tiers": {"background": ""}}, "Urgency(tiers=...) takes tiers by level"),
+        ({"tiers": {"soon": "flex"}}, "Urgency(tiers=...) takes True, False or tiers by level"),
+        ({"tiers": {"background": ""}}, "Urgency(tiers=...) takes True, False or tiers by level"),
         ({"tiers": "flex"}, "got 'flex'"),
         ({"limits": 1}, "Urgency(limits=...) takes True or False, got 1"),
-        ({"single_flight": None}, "takes True or False, got None"),
         ({"max_wait_s": -1}, "Urgency(max_wait_s=...) takes seconds from 0, or None, got -1"),
         ({"max_wait_s": float("inf")}, "got inf"),
         ({"max_wait_s": True}, "got True"),
-        ({"on_downgrade": 3}, "a plain callable of one CallRecord"),
-        ({"on_downgrade": later}, "which is called and not awaited"),
         ({"max_concurrency": 0}, "Urgency: max_concurrency takes a whole number of at least 1"),
         ({"reserved": 1}, "Urgency: reserved takes a share"),
         ({"requests_per_minute": 0}, "Urgency: requests_per_minute"),
@@ -105,7 +104,7 @@ def test_an_address_of_a_store_is_not_quoted_when_it_cannot_be_one() -> None:
 def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
     import copy
 
-    play = Urgency(default="background", tiers={"interactive": "priority"}, on_downgrade=nothing)
+    play = Urgency(default="background", tiers={"interactive": "priority"})
     copied = copy.deepcopy(play)
 
     assert copied == play
@@ -118,21 +117,18 @@ def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_the_application_says_counts_more_than_the_default(level: Level) -> None:
     for default in LEVELS:
-        plan = Urgency(default=default).plan(call(level)).get(UrgencyPlan)
-        assert plan is not None
-        assert plan.urgency == level
-        plan = Urgency(default=default).plan(call()).get(UrgencyPlan)
-        assert plan is not None
-        assert plan.urgency == default
+        suits = {"interactive": None, "background": "flex", "offline": "flex"}
+        assert planned(Urgency(default=default, tiers=True), call(level)).body.get("service_tier") == suits[level]
+        assert planned(Urgency(default=default, tiers=True), call()).body.get("service_tier") == suits[default]
 
 
 @pytest.mark.parametrize(("level", "asked"), [("interactive", None), ("background", "flex"), ("offline", "flex")])
 def test_calls_that_can_wait_ask_for_the_tier_that_suits_them(level: Level, asked: str | None) -> None:
-    planned = Urgency().plan(call(level))
+    asking = planned(Urgency(tiers=True), call(level))
 
-    assert planned.body.get("service_tier") == asked
-    assert planned.changes == (() if asked is None else ("Urgency asked for the tier 'flex'",))
-    assert planned.optional == (() if asked is None else ("service_tier",))
+    assert asking.body.get("service_tier") == asked
+    assert asking.changes == (() if asked is None else ("Urgency asked for the tier 'flex'",))
+    assert asking.optional == (() if asked is None else ("service_tier=flex",))
 
 
 @pytest.mark.parametrize(
@@ -152,31 +148,36 @@ def test_calls_that_can_wait_ask_for_the_tier_that_suits_them(level: Level, aske
 def test_bodies_stay_as_they_are(made: Callable[[], Call]) -> None:
     before = made()
 
-    planned = Urgency().plan(before)
+    after = planned(Urgency(tiers=True), before)
 
-    assert planned.body is before.body
-    assert planned.changes == ()
+    assert after.body is before.body
+    assert after.changes == ()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_without_tiers_no_call_asks_for_one(level: Level) -> None:
+    assert planned(Urgency(), call(level)).body == call(level).body
 
 
 def test_the_application_may_say_which_tier_a_level_asks_for() -> None:
     play = Urgency(tiers={"interactive": "priority", "background": None})
 
-    assert play.plan(call("interactive")).body["service_tier"] == "priority"
-    assert "service_tier" not in play.plan(call("background")).body
-    assert play.plan(call("offline")).body["service_tier"] == "flex"
+    assert planned(play, call("interactive")).body["service_tier"] == "priority"
+    assert "service_tier" not in planned(play, call("background")).body
+    assert planned(play, call("offline")).body["service_tier"] == "flex"
     # A provider of which nobody has looked, and one that has no tiers, or none of the name.
-    assert play.plan(call("interactive", facts=None)).body["service_tier"] == "priority"
-    assert "service_tier" not in play.plan(call("interactive", facts=facts_named("deepseek"))).body
-    assert "service_tier" not in play.plan(call("interactive", facts=facts_named("groq"))).body
+    assert planned(play, call("interactive", facts=None)).body["service_tier"] == "priority"
+    assert "service_tier" not in planned(play, call("interactive", facts=facts_named("deepseek"))).body
+    assert "service_tier" not in planned(play, call("interactive", facts=facts_named("groq"))).body
 
 
 def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
-    play = Urgency()
-    assert play.plan(call("background")).body["service_tier"] == "flex"
+    play = Urgency(tiers=True)
+    assert planned(play, call("background")).body["service_tier"] == "flex"
 
     refused = call("background").replaced(refused=frozenset({"service_tier=flex"}))
-    assert "service_tier" not in play.plan(refused).body
-    assert play.plan(call("background")).body["service_tier"] == "flex"
+    assert "service_tier" not in planned(play, refused).body
+    assert planned(play, call("background")).body["service_tier"] == "flex"
 
 
 def test_a_client_takes_the_play_beside_others() -> None:

@@ -129,20 +129,6 @@ def test_the_rate_is_learned_from_what_came_after_the_first_token() -> None:
     assert known.rate(30 * S, 0.95) < known.rate(30 * S)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_a_tail_of_slow_answers_moves_little_when_one_is_late(share: float) -> None:
-    clean, tailed = speed(), speed()
-    random = Random(3)
-    for number in range(300):
-        first = 0.58 * random.lognormvariate(0, 0.25)
-        clean.note(sighting(uncached_tokens=4_000.0, first_token_s=first), number * S)
-        slow = 20.0 if random.random() < share else 1.0
-        tailed.note(sighting(uncached_tokens=4_000.0, first_token_s=slow * first), number * S)
-    usual = clean.late_after(4_000, 300 * S, 0.95)
-    assert 0.58 < usual < 3 * 0.58
-    assert 0.6 * usual < tailed.late_after(4_000, 300 * S, 0.95) < 2.0 * usual
-
-
 def test_answers_that_stall_together_are_one_event() -> None:
     known = speed()
     for number in range(60):
@@ -189,11 +175,7 @@ def test_no_sighting_however_odd_breaks_it(notes: list[tuple[Any, ...]], quantil
         shown = {"uncached_tokens": size, "first_token_s": first, "late_s": late, "decode_s": decode, "whole_s": whole}
         now = max(now, at)
         known.note(sighting(**shown, output_tokens=tokens), at)
-    for value in (
-        known.first_token(5_000, now, quantile),
-        known.rate(now, quantile),
-        known.late_after(5_000, now, quantile),
-    ):
+    for value in (known.first_token(5_000, now, quantile), known.rate(now, quantile)):
         assert 0 < value < float("inf")
 
 

@@ -1,4 +1,4 @@
-"""Gates are kept by address, and flights end with their tests."""
+"""Gates are kept by address."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from fastlane.plays.urgency.admission._registry import gates
-from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
-from tests.single_flight.callers import until
 
 
 @pytest.fixture(autouse=True)
@@ -35,4 +33,3 @@ def upstream(trusting_clients: dict[str, str]) -> Iterator[Upstream]:
     """A server that answers as a test says."""
     with Upstream("upstream") as running:
         yield running
-    until(lambda: not under_way())

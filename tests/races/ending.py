@@ -23,7 +23,7 @@ from typing import Any
 import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
-from fastlane.plays.prompt_cache.prefixes._keep_alive import KeepAlivePlan
+from fastlane.plays.routing.upstreams import siblings_of
 from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
 
 LIMIT_S = 40.0
@@ -126,13 +126,6 @@ def in_the_queue(url: str) -> None:
     until(lambda: waits(client, 2))
 
 
-def sharing_one_request(url: str) -> None:
-    client = client_of(url, Urgency(single_flight=True))
-    for _ in range(3):
-        beside(lambda: ask(client, "silent"))
-    until(lambda: is_sent(client))
-
-
 def before_a_retry(url: str) -> None:
     client = client_of(url)
     beside(lambda: ask(client, "429"))
@@ -158,16 +151,15 @@ def upstream_at(url: str, name: str = "near") -> Any:
 def falling_back(url: str) -> None:
     client = client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
     beside(lambda: ask(client, "fastlane/auto"))
-    siblings = client._fastlane.siblings
+    siblings = siblings_of(client._fastlane.pipeline)
     until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
 
 
-PLAN = KeepAlivePlan(worth=True, every_s=500.0, most_requests=5, cost_per_hour=0.0, saves_per_hour=1.0, reason=".")
 PROMPT = [{"role": "system", "content": "Rivers."}]
 
 
 def keeping_a_prompt(url: str) -> None:
-    kept.append(KeepWarm(client_of(url), PROMPT, PLAN, model="m").__enter__())
+    kept.append(KeepWarm(client_of(url), PROMPT, model="m", every_s=500.0).__enter__())
 
 
 def filling_the_cache(url: str) -> None:
@@ -190,7 +182,7 @@ def connecting(url: str) -> None:
 SYNC: dict[str, State] = {
     state.__name__: state
     for state in (
-        with_a_stream, with_a_stream_in_a_thread, waiting_for_an_answer, in_the_queue, sharing_one_request,
+        with_a_stream, with_a_stream_in_a_thread, waiting_for_an_answer, in_the_queue,
         before_a_retry, hedged, falling_back, keeping_a_prompt, filling_the_cache, kept_warm, connecting,
     )
 }  # fmt: skip
@@ -247,13 +239,6 @@ async def async_in_the_queue(url: str) -> None:
     await async_until(lambda: waits(client, 2))
 
 
-async def async_sharing_one_request(url: str) -> None:
-    client = async_client_of(url, Urgency(single_flight=True))
-    for _ in range(3):
-        task(ask(client, "silent"))
-    await async_until(lambda: is_sent(client))
-
-
 async def async_before_a_retry(url: str) -> None:
     client = async_client_of(url)
     task(ask(client, "429"))
@@ -263,7 +248,7 @@ async def async_before_a_retry(url: str) -> None:
 async def async_falling_back(url: str) -> None:
     client = async_client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
     task(ask(client, "fastlane/auto"))
-    siblings = client._fastlane.siblings
+    siblings = siblings_of(client._fastlane.pipeline)
     await async_until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
 
 
@@ -279,7 +264,7 @@ async def async_hedged(url: str) -> None:
 
 
 async def async_keeping_a_prompt(url: str) -> None:
-    kept.append(await AsyncKeepWarm(async_client_of(url), PROMPT, PLAN, model="m").__aenter__())
+    kept.append(await AsyncKeepWarm(async_client_of(url), PROMPT, model="m", every_s=500.0).__aenter__())
     await asyncio.sleep(0.01)  # its task has begun to wait
 
 
@@ -296,7 +281,7 @@ async def async_connecting(url: str) -> None:
 ASYNC: dict[str, AsyncState] = {
     state.__name__: state
     for state in (
-        async_with_a_stream, async_waiting_for_an_answer, async_in_the_queue, async_sharing_one_request,
+        async_with_a_stream, async_waiting_for_an_answer, async_in_the_queue,
         async_before_a_retry, async_falling_back, async_hedged, async_keeping_a_prompt, async_kept_warm,
         async_connecting,
     )
@@ -385,7 +370,7 @@ def rehearse(url: str) -> None:
             async for _ in await ask(client, "answer", stream=True):
                 pass
 
-    plays = [Connection(), Urgency(single_flight=True), routing(upstream_at(url), upstream_at(url, "far")), Hedging()]
+    plays = [Connection(), Urgency(), routing(upstream_at(url), upstream_at(url, "far")), Hedging()]
     with fastlane.OpenAI(api_key="sk-test", base_url=url, only_plays=plays) as client:
         ask(client, "answer")
         list(ask(client, "answer", stream=True))

@@ -9,25 +9,22 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-import anyio
 import openai
 import pytest
 
 from fastlane import Connection, Hedging, Routing, Urgency
 from fastlane.engine.closing import until_closed, waiting_on
 from fastlane.engine.drivers import TaskPause, ThreadPause
-from fastlane.engine.upstreams._siblings import Siblings
 from fastlane.plays.routing.catalog import Catalog
+from fastlane.plays.routing.upstreams import Siblings
 from fastlane.plays.urgency.admission import states
-from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
-from tests.single_flight.callers import (
+from tests.races.callers import (
     HANG_S,
     KINDS,
     MESSAGES,
     Party,
     answer,
-    has_joined,
     held,
     party_of,
     until,
@@ -149,47 +146,6 @@ def test_who_waits_for_another_upstream_is_told(
         assert (len(near.asked), len(far.asked)) == (1, 0)
 
 
-def test_a_call_that_was_to_send_for_others_leaves_that_to_one_of_them(kind: str, upstream: Upstream) -> None:
-    gate = threading.Event()
-    upstream.usually = held(gate, answer("The Rhine"))
-    with party_of(kind, upstream, max_concurrency=1, reserved=0.0) as party:
-        leaves = party.new_client()
-        before = party.ask(messages=ANOTHER)
-        until(lambda: len(upstream.asked) == 1)
-        candidate = party.ask(leaves, max_tokens=7)
-        until(lambda: len(under_way()) == 2)
-        others = [party.ask(max_tokens=7), party.ask(max_tokens=7)]
-        until(lambda: any(shared.calls == 3 for shared in under_way()))
-        close(party, leaves)
-
-        assert is_told_that_the_client_is_closed(candidate)
-        gate.set()
-        for call in (before, *others):
-            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
-        assert len(upstream.asked) == 2
-
-
-def test_who_waits_for_anothers_request_that_is_not_sent_yet_is_told(kind: str, upstream: Upstream) -> None:
-    gate = threading.Event()
-    upstream.usually = held(gate, answer("The Rhine"))
-    with party_of(kind, upstream, max_concurrency=1, reserved=0.0) as party:
-        leaves = party.new_client()
-        before = party.ask(messages=ANOTHER)
-        until(lambda: len(upstream.asked) == 1)
-        candidate = party.ask(max_tokens=7)
-        until(lambda: len(under_way()) == 2)
-        follower = party.ask(leaves, max_tokens=7)
-        until(lambda: has_joined(2))
-        until(lambda: pauses(party, leaves) == 1)
-        close(party, leaves)
-
-        assert is_told_that_the_client_is_closed(follower)
-        gate.set()
-        for call in (before, candidate):
-            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
-        assert len(upstream.asked) == 2
-
-
 def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Upstream) -> None:
     with party_of(kind, upstream, max_concurrency=1) as party:
         clients = [party.new_client(), a_client(party), a_client(party, Hedging()), a_client(party, Urgency())]
@@ -202,18 +158,16 @@ def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Up
 def test_calls_that_are_under_way_end_with_their_connections(kind: str, upstream: Upstream) -> None:
     upstream.usually = say_nothing
     with party_of(kind, upstream) as party:
-        for plays in ((), (Urgency(single_flight=True),)):
-            upstream.asked.clear()
-            client = a_client(party, *plays, max_retries=0)
-            close(party, party.client)  # nobody else may keep the connections
-            calls = [party.ask(client), party.ask(client.with_options(timeout=500))]
-            until(lambda count=1 if plays else 2: len(upstream.asked) == count)  # type: ignore[misc]
-            close(party, client)
+        client = a_client(party, max_retries=0)
+        close(party, party.client)  # nobody else may keep the connections
+        calls = [party.ask(client), party.ask(client.with_options(timeout=500))]
+        until(lambda: len(upstream.asked) == 2)
+        close(party, client)
 
-            assert all(
-                isinstance(call.exception(HANG_S), openai.APIConnectionError) or is_told_that_the_client_is_closed(call)
-                for call in calls
-            )
+        assert all(
+            isinstance(call.exception(HANG_S), openai.APIConnectionError) or is_told_that_the_client_is_closed(call)
+            for call in calls
+        )
 
 
 def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstream) -> None:
@@ -276,7 +230,7 @@ def test_a_pause_that_somebody_else_has_wrapped_is_theirs(upstream: Upstream) ->
 
 def test_a_pause_is_called_off_twice_and_behind_the_end_of_its_loop_without_an_error() -> None:
     async def pausing() -> TaskPause:
-        return TaskPause(anyio.CancelScope())
+        return TaskPause()
 
     for pause in (ThreadPause(), asyncio.run(pausing())):
         pause.call_off()

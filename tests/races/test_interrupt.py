@@ -20,12 +20,11 @@ import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.closing import waiting_on
 from fastlane.plays.urgency.admission import states
-from fastlane.plays.urgency.coalescing import under_way
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import Origin, PoolSettings
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
-from tests.single_flight.callers import HANG_S, has_joined, held, in_steps, until
+from tests.races.callers import HANG_S, held, in_steps, until
 from tests.transport.faces import in_a_thread
 from tests.transport.peer import make_trusting
 
@@ -92,7 +91,6 @@ def is_as_before(client: Any, upstream: Upstream, *outcomes: str) -> bool:
     """Whether everything was given back, and the next call works."""
     until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
     until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
-    until(lambda: not under_way())
     assert pauses(client) == 0
     upstream.usually = answer("The Rhine")
     assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content.strip() == "The Rhine"
@@ -206,40 +204,7 @@ def test_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
         assert is_as_before(asked.client, upstream, *["completed"] * before, "cancelled")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_of_a_call_that_has_sent_for_itself_alone(upstream: Upstream, stream: bool) -> None:
-    upstream.usually = say_nothing
-    with client_of(upstream, Urgency(single_flight=True)) as client:
-        with ctrl_c_when(lambda: upstream.silent):
-            ask(client, stream=stream)
-        until(lambda: is_reset(upstream))
-        assert is_as_before(client, upstream, "cancelled")
-
-
-@pytest.mark.parametrize("leads", [True, False], ids=["who sent it", "who follows"])
-def test_of_one_of_those_who_share_a_request(upstream: Upstream, leads: bool) -> None:
-    gate = threading.Event()
-    upstream.usually = held(gate, answer("The Rhine"))
-    with client_of(upstream, Urgency(single_flight=True)) as client:
-        others: list[Any] = []
-
-        def another_joins() -> bool:
-            if leads and not others and upstream.asked:
-                others.append(in_a_thread(ask, client))
-            return has_joined(2)
-
-        if not leads:
-            others.append(in_a_thread(ask, client))
-            until(lambda: bool(upstream.asked))
-        with ctrl_c_when(another_joins):
-            ask(client)
-        gate.set()
-        assert others[0].result().choices[0].message.content.strip() == "The Rhine"
-        assert len(upstream.asked) == (2 if leads else 1)
-        assert is_as_before(client, upstream, "cancelled", "completed")
-
-
-@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Urgency(single_flight=True),), (Hedging(),)])
+@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)])
 def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = say_nothing
     client = fastlane.AsyncOpenAI(
@@ -252,7 +217,6 @@ def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...
     with ctrl_c_when(lambda: upstream.silent):
         asyncio.run(call())
     until(lambda: upstream.silent[0].reset is not None or upstream.silent[0].connection.closed.is_set())
-    until(lambda: not under_way())
     assert [record.outcome for record in client.calls] == ["cancelled"]
 
     async def call_again() -> Any:
@@ -269,7 +233,6 @@ def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...
     [
         pytest.param((), id="bare"),
         pytest.param((Urgency(max_concurrency=1),), id="urgency"),
-        pytest.param((Urgency(max_concurrency=1, single_flight=True),), id="single flight"),
     ],
 )
 # Where it comes amid a finaliser, Python can only say so.
@@ -296,7 +259,6 @@ def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, previous)
         until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
-        until(lambda: not under_way())
         until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
         assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content
         until(lambda: not pauses(client))
@@ -310,7 +272,7 @@ def test_a_connection_that_was_to_be_opened_is_opened_for_others() -> None:
         others: list[Any] = []
 
         def interrupt(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and frame.f_code.co_name == "_catch_up":
+            if event == "call" and frame.f_code.co_name == "_start":
                 sys.setprofile(None)
                 others.append(in_a_thread(pool.acquire, origin, timeouts))
                 time.sleep(0.1)  # in which that one comes to wait, too

@@ -22,9 +22,8 @@ from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache
 from fastlane.engine.closing import _waiting
 from fastlane.engine.shell import Shell
 from fastlane.plays.urgency.admission import states
-from fastlane.plays.urgency.coalescing import under_way
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
-from tests.single_flight.callers import HANG_S, until
+from tests.races.callers import HANG_S, until
 from tests.transport.peer import Stream
 from tests.transport.resources import comes_true, threads
 
@@ -34,7 +33,6 @@ PLAYS: tuple[tuple[Any, ...], ...] = (
     (PromptCache(),),
     (BoundedOutput(),),
     (Urgency(max_concurrency=8),),
-    (Urgency(single_flight=True),),
     (Hedging(),),
 )
 
@@ -65,7 +63,6 @@ def echoing(upstream: Upstream) -> Upstream:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    until(lambda: not under_way())
     until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
     assert not _waiting
 

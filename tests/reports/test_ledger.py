@@ -8,12 +8,12 @@ from hypothesis import given, strategies as st
 from fastlane import (
     BoundedOutputRecord,
     CallRecord,
-    CurationRecord,
+    ContextTrimmingRecord,
     Cut,
-    EncodingRecord,
     HedgingRecord,
     PromptCacheRecord,
     RejectedAnswer,
+    RequestEncodingRecord,
     Usage,
 )
 from fastlane.records.savings import FIELDS, figures
@@ -28,9 +28,9 @@ records = st.builds(
     record,
     outcome=st.sampled_from(["completed", "failed", "closed"]),
     usage=st.builds(Usage, input_tokens=counts, cached_tokens=counts, output_tokens=counts),
-    encoding=st.none()
+    request_encoding=st.none()
     | st.builds(
-        EncodingRecord,
+        RequestEncodingRecord,
         form=st.sampled_from(["json", "json+gzip"]),
         reason=st.just("x"),
         plain_bytes=st.integers(0, 9_000),
@@ -47,9 +47,9 @@ records = st.builds(
         expected_tokens=counts,
         cached_tokens=counts,
     ),
-    curation=st.none()
+    context_trimming=st.none()
     | st.builds(
-        CurationRecord,
+        ContextTrimmingRecord,
         tokens_before=st.integers(500, 900),
         tokens_after=st.integers(0, 500),
         cuts=st.sampled_from([(), (Cut(kind="turn", path="messages[1]", tokens=7),)]),
@@ -58,7 +58,6 @@ records = st.builds(
     | st.builds(
         BoundedOutputRecord,
         tokens_not_generated=counts,
-        compact_saved_tokens=counts,
         rejected=st.lists(
             st.builds(
                 RejectedAnswer,

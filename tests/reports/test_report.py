@@ -15,9 +15,9 @@ from fastlane import (
     BoundedOutputRecord,
     CallRecord,
     ConfigurationError,
-    EncodingRecord,
     HedgingRecord,
     Report,
+    RequestEncodingRecord,
     RoutingRecord,
     Urgency,
     UrgencyRecord,
@@ -39,13 +39,18 @@ TABLE = Path(__file__).parent / "table.txt"
 
 
 def some_calls() -> list[CallRecord]:
-    gzipped = EncodingRecord(
+    gzipped = RequestEncodingRecord(
         form="json+gzip", reason="x", plain_bytes=40_000, sent_bytes=9_000, cpu_s=0.0004, predicted_saving_s=0.045
     )
     usage = Usage(input_tokens=2_000, cached_tokens=1_536, output_tokens=21)
     cold = record(attempts=(attempt(opened=True),), plays=(CONNECTION,), user_actions=("answer ticket",))
     warm = [
-        record(plays=(CONNECTION, "Encoding()"), user_actions=("answer ticket",), usage=usage, encoding=gzipped)
+        record(
+            plays=(CONNECTION, "RequestEncoding()"),
+            user_actions=("answer ticket",),
+            usage=usage,
+            request_encoding=gzipped,
+        )
         for _ in range(24)
     ]
     retried = record(model="n", tokens=(), attempts=(attempt(), attempt(kind="retry", number=2, at=8)))
@@ -132,7 +137,7 @@ def test_the_phase_that_took_most_is_named() -> None:
 
 def routed(**more: Any) -> RoutingRecord:
     given: dict[str, Any] = {
-        "asked": "fastlane/auto", "task": None, "quality_bar": None, "pass_rate": None, "quantile": 0.5,
+        "asked": "fastlane/auto", "task": None, "min_quality": None, "min_pass_rate": None, "quantile": 0.5,
         "reason": "fastest", "candidates": (), "chosen": "near", "model": "near", "provider": "p", "predicted_s": 1.0,
         "predicted_first_token_s": 0.2, "actual_s": 0.9,
     }  # fmt: skip

@@ -13,7 +13,17 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import BoundedOutput, Catalog, Connection, Curation, Encoding, Hedging, Price, PromptCache, Routing
+from fastlane import (
+    BoundedOutput,
+    Catalog,
+    Connection,
+    ContextTrimming,
+    Hedging,
+    ModelPrice,
+    PromptCache,
+    RequestEncoding,
+    Routing,
+)
 from fastlane.emulator import Emulator
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.attempts.scripted import (
@@ -68,7 +78,7 @@ def test_a_disabled_client_has_an_empty_report(arguments: dict[str, Any], monkey
 
 @pytest.mark.usefixtures("takes_gzip")
 def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, arguments: dict[str, Any]) -> None:
-    plays = [Connection(), Encoding(uplink_bits_per_s=5e6), PromptCache(), BoundedOutput()]
+    plays = [Connection(), RequestEncoding(uplink_bits_per_s=5e6), PromptCache(), BoundedOutput()]
     with fastlane.OpenAI(**arguments, only_plays=plays, max_retries=0) as client:
         for number in range(5):
             with fastlane.user_action("answer ticket"):
@@ -110,7 +120,7 @@ def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator
     assert ledger.connections_saved_s == pytest.approx(6 * (opened.tls_ended_ns - began_ns) / 1e9)
 
     assert (plays_said["Connection"].on, plays_said["Connection"].acted) == (7, 6)
-    assert plays_said["Encoding"].acted == saved.calls == 5
+    assert plays_said["RequestEncoding"].acted == saved.calls == 5
     assert plays_said["PromptCache"].acted == sum(request.cached_tokens > 0 for request in log)
     assert plays_said["BoundedOutput"].acted == 1
     text = str(report)
@@ -136,25 +146,25 @@ def test_what_was_cut_and_asked_again_is_in_the_ledger(arguments: dict[str, Any]
         {"role": role, "content": f"{number} " + "word " * 400} for number in range(8) for role in ("user", "assistant")
     ]
     question = messages()[1:]
-    plays = [Connection(), Curation(high_water_tokens=2_000), BoundedOutput(repairs=2)]
+    plays = [Connection(), ContextTrimming(high_water_tokens=2_000), BoundedOutput(reasks=2)]
     with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client:
         client.chat.completions.create(model="m", messages=[*turns, *question])
         wrong = {"x-emulator-manner": "wrong_enum"}
         client.chat.completions.create(model="m", messages=question, response_format=FORMAT, extra_headers=wrong)
         report = client.report()
-        curation, output = client.calls[0].curation, client.calls[1].output
+        trimming, output = client.calls[0].context_trimming, client.calls[1].output
 
-    assert curation is not None
+    assert trimming is not None
     assert output is not None
-    rejected, cut = report.ledger.total("rejected_answers"), report.ledger.total("curation_tokens")
+    rejected, cut = report.ledger.total("rejected_answers"), report.ledger.total("trimmed_tokens")
     assert rejected is not None
     assert cut is not None
     assert (rejected.value, rejected.calls) == (len(output.rejected), 1)
-    assert (cut.value, cut.calls) == (curation.tokens_before - curation.tokens_after, 1)
+    assert (cut.value, cut.calls) == (trimming.tokens_before - trimming.tokens_after, 1)
     assert cut.value > 0
     assert report.attempts == {"first": 2, "repair": 1}
     acted = {played.play: (played.on, played.acted) for played in report.plays}
-    assert (acted["Curation"], acted["BoundedOutput"]) == ((2, 1), (2, 1))
+    assert (acted["ContextTrimming"], acted["BoundedOutput"]) == ((2, 1), (2, 1))
 
 
 @pytest.fixture
@@ -188,7 +198,7 @@ def test_a_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstre
     priced = Catalog(
         models=(
             model_at(near, first_token_s=0.01),
-            model_at(far, first_token_s=0.5, price=Price(input=1.0, output=2.0)),
+            model_at(far, first_token_s=0.5, price=ModelPrice(input=1.0, output=2.0)),
         )
     )
     with Asked("sync", near.url, Routing(priced, exploration=0.0)) as asked:

@@ -45,11 +45,6 @@ with fastlane.OpenAI() as client:
     client.chat.completions.create(model="m", messages=[{"role": "user", "content": "secret"}])
 telemetry.shutdown()
 """,
-    "which bodies a provider takes": """
-from fastlane.plays.request_encoding._verdicts import verdicts
-from fastlane.plays.request_encoding._verdicts import Key
-verdicts.put(Key("https://api.example.com", "/chat/completions", "json+gzip"), "accepted", "it said so", "forms.json")
-""",
 }
 
 

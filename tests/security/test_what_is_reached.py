@@ -42,7 +42,8 @@ def model(name):
 
 def plays():
     routing = Routing(Catalog(models=(model("near"), model("far"))))
-    others = [PromptCache(), Curation(), BoundedOutput(), Hedging(budget=1.0), Encoding(), Connection(), Urgency()]
+    others = [PromptCache(), ContextTrimming(), BoundedOutput(), Hedging(budget=1.0)]
+    others += [RequestEncoding(), Connection(), Urgency()]
     return {"only_plays": [routing, *others]}
 """
 OURS = _CALLS.format(package="fastlane", plays=_EVERY_PLAY, model="fastlane/auto")
@@ -74,7 +75,7 @@ def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
     # are copied, with another of its functions in the place of one that they call.
     package = f"{ROOT}/fastlane/"  # and not any path with that name in it: the repository's folder is called so too
     new = {one for one in did["data_as_code"] if one.partition(" in ")[2].startswith(package)}
-    assert {one.rpartition("/")[2] for one in new} == {"quick_build.py:_with"}
+    assert {one.rpartition("/")[2] for one in new} == {"resources.py:_with"}
     # What is compiled without being a file: decoders, whose source is made of the names of openai's fields.
     made = [one.partition(" in ") for one in did["compiled"]]
     ours = {(title, by.removeprefix(package)) for title, _, by in made if by.startswith(package)}

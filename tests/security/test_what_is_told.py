@@ -21,10 +21,10 @@ from fastlane import (
     Catalog,
     CatalogModel,
     Connection,
-    Curation,
-    Encoding,
+    ContextTrimming,
     Hedging,
     PromptCache,
+    RequestEncoding,
     Routing,
     Urgency,
 )
@@ -104,10 +104,10 @@ def plays(provider: Emulator) -> list[fastlane.Play]:
     return [
         Routing(catalog, exploration=0.0, forward_headers=told),
         PromptCache(),
-        Curation(),
+        ContextTrimming(),
         BoundedOutput(),
         Hedging(budget=1.0, minimum_delay_s=0.2),
-        Encoding(),
+        RequestEncoding(),
         Connection(),
         Urgency(),
     ]

@@ -19,17 +19,17 @@ from fastlane import (
     Catalog,
     CatalogModel,
     Connection,
-    Curation,
-    Encoding,
+    ContextTrimming,
     Hedging,
     OpenAI,
     Play,
     PromptCache,
+    RequestEncoding,
     Routing,
     Urgency,
 )
 from fastlane.plays.routing import _takes
-from fastlane.plays.routing.catalog._models import Ability
+from fastlane.plays.routing.catalog.models import Capability
 from fastlane.providers import Fact, ProviderFacts
 from tests.soak.asking import MODEL
 from tests.soak.plan import PLAYS, Scene
@@ -46,7 +46,7 @@ class Places:
     h1: str
 
 
-def _encoding() -> Encoding:
+def _encoding() -> RequestEncoding:
     forms = Fact(
         value=("json", "json+gzip", "msgpack", "msgpack+gzip"),
         source="https://example.com",
@@ -55,11 +55,11 @@ def _encoding() -> Encoding:
     )
     facts = ProviderFacts(slug="soak", encodings={"/chat/completions": forms, "/responses": forms})  # type: ignore[dict-item]
     # On an uplink as narrow as this a smaller body pays on loopback too.
-    return Encoding(facts=facts, uplink_bits_per_s=2e6)
+    return RequestEncoding(facts=facts, uplink_bits_per_s=2e6)
 
 
 def _catalog(places: Places) -> Catalog:
-    able: frozenset[Ability] = frozenset({"tools", "json", "json_strict"})
+    able: frozenset[Capability] = frozenset({"tools", "json", "json_strict"})
     endpoints = ("/chat/completions", "/responses")
     return Catalog(
         models=tuple(
@@ -70,7 +70,7 @@ def _catalog(places: Places) -> Catalog:
                 api_key_env=KEY_VARIABLE,
                 first_token_s=((1_000, 0.02),),
                 tokens_per_s=500,
-                abilities=able,
+                capabilities=able,
                 endpoints=endpoints,
             )
             for name, url in (("one", places.h2), ("other", places.h1))
@@ -86,15 +86,15 @@ def plays_of(name: str, places: Places) -> list[Play] | None:
             return None
         case "everything":
             return [
-                Connection(), PromptCache(), Curation(), Encoding(probe=True, uplink_bits_per_s=2e6), BoundedOutput(),
-                hedging, Urgency(single_flight=True),
+                Connection(), PromptCache(), ContextTrimming(), RequestEncoding(probe=True, uplink_bits_per_s=2e6),
+                BoundedOutput(), hedging, Urgency(),
             ]  # fmt: skip
-        case "flight":
-            return [Connection(), PromptCache(), _encoding(), BoundedOutput(), Urgency(single_flight=True)]
+        case "urgency":
+            return [Connection(), PromptCache(), _encoding(), BoundedOutput(), Urgency()]
         case "hedging":
             return [Connection(), hedging]
         case "bounded":
-            return [Connection(), _encoding(), BoundedOutput(early_stop="at_once", repairs=1)]
+            return [Connection(), _encoding(), BoundedOutput(early_stop="at_once", reasks=1)]
         case "routing":
             route = Routing(_catalog(places), forward_headers=_HEADERS)
             return [route, Connection(), PromptCache(), BoundedOutput(), hedging]

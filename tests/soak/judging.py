@@ -208,7 +208,7 @@ class Judge:
         A request that was on its way when that happened is not in any log: then any connection will do.
         """
         broken = {connection for _, connection in self._broken}
-        sent = sum(each["kind"] != "shared" for record in known.records for each in record["attempts"])
+        sent = sum(len(record["attempts"]) for record in known.records)
         if len(known.log) < sent:
             return bool(broken)
         return any((provider, entry.connection_id) in broken for provider, entry in known.log)
@@ -256,11 +256,11 @@ class Judge:
         """What was sent is what the records list, and nothing more was billed."""
         if nonce in self._doubted:
             return
-        attempts = sum(each["kind"] != "shared" for record in known.records for each in record["attempts"])
+        attempts = sum(len(record["attempts"]) for record in known.records)
         resent = sum(each["resent"] for record in known.records for each in record["attempts"])
         billed = sum(is_billed(entry) for _, entry in known.log)
         story = {"nonce": nonce, "records": known.records, "log": [_short(entry) for _, entry in known.log]}
-        # A probe of `Encoding` has the headers of the call before which it asks, its fault too; it is never billed.
+        # A probe of `RequestEncoding` has the headers of the call before which it asks, its fault too; never billed.
         probes = sum(entry.output_tokens == 0 for _, entry in known.log) if known.probes else 0
         if len(known.log) - probes > attempts + resent:
             self._doubted.add(nonce)

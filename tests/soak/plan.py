@@ -28,7 +28,7 @@ _WAYS: tuple[tuple[Way, int], ...] = (("threads", 6), ("tasks", 7), ("clients", 
 _ROUTABLE: frozenset[Api] = frozenset({"chat", "chat_parse", "chat_events", "responses", "responses_parse", "tool"})
 PROBING = "everything"
 """The plays that may ask a provider beforehand what it takes."""
-PLAYS = ("default", "everything", "flight", "hedging", "bounded")
+PLAYS = ("default", "everything", "urgency", "hedging", "bounded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _scene(random: Random, prefix: str, number: int, way: Way) -> Scene:
     target: Target = random.choices(("h2", "h1", "routed"), (6, 2, 2))[0]
     plays = "routing" if target == "routed" else random.choice(PLAYS)
     if way == "together":
-        target, plays = random.choice(("h2", "h1")), "flight"
+        target, plays = random.choice(("h2", "h1")), "urgency"
     count = {"threads": random.randint(3, 10), "wall": 64, "tasks": random.randint(6, 24), "clients": 3}.get(way, 4)
     each = {"wall": 1, "clients": 3, "together": 3, "fork": 2}.get(way, random.randint(2, 5))
     actors = []
@@ -164,7 +164,7 @@ def _op(
     max_retries = asked.choices((2, 0, 1), (7, 2, 1))[0]
     fault = faults.drawn(asked, generates=api != "embeddings") if asked.random() < FAULT_SHARE else None
     manner = None
-    if plays in ("everything", "flight", "bounded") and api.endswith("_parse") and asked.random() < 0.4:
+    if plays in ("everything", "urgency", "bounded") and api.endswith("_parse") and asked.random() < 0.4:
         manner = asked.choice(("echo,prose;tokens=80", "echo,whitespace;tokens=80", "echo,second;tokens=80"))
     timeout_s, prefill_ms = 60.0, None
     if fault is not None and faults.KINDS[faults.kind_of(fault)].impatient:
@@ -188,7 +188,7 @@ def _op(
         timeout_s=timeout_s,
         prefill_ms=prefill_ms,
         max_retries=max_retries,
-        deterministic=together or plays == "flight",
+        deterministic=together or plays == "urgency",
     )
 
 

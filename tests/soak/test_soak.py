@@ -139,13 +139,6 @@ def test_an_answer_that_nobody_generated_is_crossed() -> None:
     assert failures(op("a"), log=[entry("a", output_tokens=0)]) == ["crossed"]
 
 
-def test_calls_that_share_an_answer_cost_one() -> None:
-    together = [op("a", nonce="n"), op("b", nonce="n")]
-    shared = [record("a"), record("b", attempt(kind="shared"))]
-    assert failures(*together, records=shared, log=[entry("n")]) == []
-    assert failures(*together, records=shared, log=[entry("n"), entry("n")]) == ["doubled"]
-
-
 def test_each_call_has_one_record_that_says_what_happened() -> None:
     assert failures(op("a"), records=[]) == ["record", "doubled"]
     assert failures(op("a"), records=[record("a"), record("a")]) == ["record"]

@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from fastlane.records.attempts import Attempt
-from fastlane.records.encoding import EncodingRecord
+from fastlane.records.encoding import RequestEncodingRecord
 from fastlane.records.prompt import PromptCacheRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.route import HedgingRecord, RoutingRecord
@@ -162,12 +162,12 @@ def everything() -> list[EndedCall | EndedAction]:
     retried = attempt(2, kind="retry", form="json+gzip", wire=wire(started_ns=60 * MS), request_body_bytes=300)
     busy = record(
         attempts=(failed, retried),
-        encoding=EncodingRecord(form="json+gzip", reason="pays", plain_bytes=1_000, sent_bytes=300),
+        request_encoding=RequestEncodingRecord(form="json+gzip", reason="pays", plain_bytes=1_000, sent_bytes=300),
         prompt_cache=PromptCacheRecord(
             family="f", prompt_tokens=700, reusable_tokens=600, expected_tokens=512, cached_tokens=256
         ),
         routing=RoutingRecord(
-            asked="fastlane/auto", task=None, quality_bar=40.0, pass_rate=None, quantile=0.9, reason="fastest",
+            asked="fastlane/auto", task=None, min_quality=40.0, min_pass_rate=None, quantile=0.9, reason="fastest",
             candidates=(), chosen="quick", model="quick", provider="openai", predicted_s=0.4,
             predicted_first_token_s=0.1, actual_s=0.5,
         ),

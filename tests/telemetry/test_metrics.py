@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
-from fastlane.records.encoding import EncodingRecord
+from fastlane.records.encoding import RequestEncodingRecord
 from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.prompt import PromptCacheRecord
 from fastlane.records.route import HedgingRecord
@@ -321,7 +321,7 @@ def test_tokens_of_the_cache_count_where_the_provider_tells_of_them(meters: Mete
 
 
 def test_a_body_has_its_size_before_and_after_it_was_encoded(meters: Meters) -> None:
-    encoding = EncodingRecord(form="msgpack+gzip", reason="pays", plain_bytes=1_000, sent_bytes=250)
+    encoding = RequestEncodingRecord(form="msgpack+gzip", reason="pays", plain_bytes=1_000, sent_bytes=250)
     sent = attempt(form="msgpack+gzip", request_body_bytes=250)
     meters.tell(ended(record(attempts=(sent,), encoding=encoding)))
 

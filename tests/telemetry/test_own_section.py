@@ -8,9 +8,10 @@ from typing import Any, ClassVar, assert_type
 
 import pytest
 
-from fastlane import Call, OpenAI, Play, RecordSection
+from fastlane import Call, OpenAI, RecordSection
 from fastlane.records import Figure, Ledger, Measure, Metric, Recorded
 from fastlane.telemetry._metrics import flush
+from tests.session_play import SessionPlay
 from tests.telemetry.conftest import Told
 
 Listening = Callable[..., Told]
@@ -52,7 +53,7 @@ class WordsRecord(RecordSection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words(Play):
+class Words(SessionPlay):
     """Counts the words of prompts."""
 
     section = WordsRecord
@@ -111,7 +112,7 @@ def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, An
             yield Measure(late, 0.5)
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Late(Play):
+    class Late(SessionPlay):
         section = LateRecord
 
         def plan(self, call: Call) -> Call:
@@ -136,7 +137,7 @@ def test_section_that_raises_leaves_the_span_of_the_call(
             raise KeyError("secret")
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Raising(Play):
+    class Raising(SessionPlay):
         section = RaisingRecord
 
         def plan(self, call: Call) -> Call:

@@ -247,10 +247,10 @@ def test_cache_miss_of_a_call_is_on_its_list_row(tmp_path: Path) -> None:
         made.chat(0, 500, **missed)
         action = made.span("invoke_workflow answer", 1_000, 3_000, gen_ai__operation__name="invoke_workflow")
         made.chat(1_000, 1_500, parent=action, **missed)
-        made.chat(1_600, 2_500, parent=action, fastlane__cache__mismatch_reason="changed_text")
+        made.chat(1_600, 2_500, parent=action, fastlane__cache__mismatch_reason="changed")
         made.chat(4_000, 4_500)
     rows = [overview(each) for each in entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)]
 
     assert rows[0]["y"] == "cache miss: timestamp, about 1,666 tokens"
-    assert rows[1]["y"] == "2 cache misses: timestamp, changed text, about 1,666 tokens"
+    assert rows[1]["y"] == "2 cache misses: timestamp, changed, about 1,666 tokens"
     assert "y" not in rows[2]

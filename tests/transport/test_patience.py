@@ -68,19 +68,19 @@ def is_given_up(error: BaseException | None) -> bool:
 
 def connections(face: Any) -> int:
     """How many there are, those that are being opened included."""
-    engine = face.transport._engine
+    engine = face.transport
     pools = engine._pools.values() if face.asynchronous else [engine._pool]
     return sum(int(pool._pool._count) for pool in pools)
 
 
 def waiters(face: Any) -> int:
-    engine = face.transport._engine
+    engine = face.transport
     pools = engine._pools.values() if face.asynchronous else [engine._pool]
     return sum(len(state.waiters) for pool in pools for state in pool._pool._origins.values())
 
 
 def claimed(face: Any) -> int:
-    engine = face.transport._engine
+    engine = face.transport
     pools = engine._pools.values() if face.asynchronous else [engine._pool]
     return sum(member.claimed - len(member.ended) for pool in pools for member in pool._pool.members())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import httpx2
 import openai
@@ -26,14 +26,14 @@ from fastlane import (
     Catalog,
     CatalogModel,
     Connection,
-    Encoding,
-    EncodingRecord,
     Fallback,
     Hedging,
     HedgingRecord,
+    ModelPrice,
     OpenAI,
     Play,
-    Price,
+    RequestEncoding,
+    RequestEncodingRecord,
     Route,
     Routing,
     RoutingCandidate,
@@ -42,8 +42,8 @@ from fastlane import (
     Task,
     Timeline,
     Usage,
-    Watcher,
 )
+from fastlane.engine.session import STOP, CallOutcome, Session, Stop
 from fastlane.lib.streaming.chat import ChatCompletionStream
 from fastlane.pagination import SyncPage
 from fastlane.resources.chat.completions import Completions
@@ -57,19 +57,24 @@ class Answer(pydantic.BaseModel):
 
 
 class Shorter(Play):
+    def open(self, call: Call) -> Session | None:
+        return ShorterSession()
+
+
+class ShorterSession(Session):
     def plan(self, call: Call) -> Call:
         return call.with_body("at most 9 tokens", max_tokens=9)
 
-    def watch(self, call: Call) -> Watcher | None:
-        return None
+    def on_event(self, event: Any) -> Stop | None:
+        return STOP
 
-    def learn(self, record: CallRecord) -> None:
-        assert_type(record.outcome == "stopped", bool)
+    def close(self, outcome: CallOutcome) -> None:
+        assert_type(outcome.record.outcome == "stopped", bool)
 
 
 def hook(record: CallRecord) -> None:
     assert_type(record.last_attempt, Attempt | None)
-    assert_type(record.encoding, EncodingRecord | None)
+    assert_type(record.request_encoding, RequestEncodingRecord | None)
 
 
 def clients_take_what_openai_takes() -> None:
@@ -81,7 +86,7 @@ def clients_take_what_openai_takes() -> None:
     OpenAI(plays=())
     OpenAI(only_plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", only_plays=())
-    OpenAI(plays=[Encoding(probe=True, forms=("json+gzip",), facts=Path("gateway.toml"), remember="verdicts.json")])
+    OpenAI(plays=[RequestEncoding(probe=True, forms=("json+gzip",), facts=Path("gateway.toml"))])
     AsyncOpenAI(http_client=httpx2.AsyncClient(), plays=[Connection(http2="never")])
     AzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_deployment="d", plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_ad_token="t")
@@ -206,11 +211,11 @@ def the_module_level_client_is_opted_in() -> None:
 
 
 def a_route_passes_where_a_models_name_does(client: OpenAI) -> None:
-    route = Route(quality_bar=45, task="triage", pass_rate=0.9, urgency="interactive")
+    route = Route(min_quality=45, task="triage", min_pass_rate=0.9, urgency="interactive")
     assert_type(client.chat.completions.create(model=route, messages=[]), ChatCompletion)
     assert_type(client.responses.create(model=route, input="?"), Response)
     assert_type(Route.parse("fastlane/auto"), Route | None)
-    assert_type(route.quality_bar, float | None)
+    assert_type(route.min_quality, float | None)
     Route(quality=45)  # type: ignore[call-arg]
     Route(urgency="soon")  # type: ignore[arg-type]
 
@@ -223,13 +228,13 @@ def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:
         scores={"triage": Score(57, 60)},
         first_token_s=((1_000, 0.3),),
         tokens_per_s=400,
-        price=Price(input=0.1, output=0.4),
+        price=ModelPrice(input=0.1, output=0.4),
     )
-    catalog = Catalog(models=[small], tasks={"triage": Task(quality_bar=45)})
+    catalog = Catalog(models=[small], tasks={"triage": Task(min_quality=45)})
     assert_type(catalog.named("small"), CatalogModel)
-    assert_type(catalog.models[0].price, Price | None)
+    assert_type(catalog.models[0].price, ModelPrice | None)
     assert_type(Catalog.load(Path("catalog.toml")), Catalog)
-    routing = Routing(catalog, quality_bar=45, task="triage", store="redis://localhost:6379/0", deadline=20)
+    routing = Routing(catalog, min_quality=45, task="triage", store="redis://localhost:6379/0", deadline=20)
     client.with_plays(routing, Routing("catalog.toml"), Hedging(budget=0.05, not_with_tools=["pay"]))
     Routing()  # type: ignore[call-arg]
     Routing(catalog, 45)  # type: ignore[call-arg]

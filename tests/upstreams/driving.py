@@ -9,12 +9,11 @@ import openai
 from openai._base_client import make_request_options
 from openai.types.chat import ChatCompletion
 
-from fastlane.compat.call_options import post_options
+from fastlane.compat.requests import post_options
 from fastlane.engine.drivers import async_run as async_driven, run as driven
-from fastlane.engine.flow import CallState, send_call
-from fastlane.engine.upstreams._headers import FORWARDED, options_for
-from fastlane.engine.upstreams._siblings import Siblings
-from fastlane.plays.routing.catalog._models import CatalogModel
+from fastlane.engine.flow import CallState, send_planned
+from fastlane.plays.routing.catalog.models import CatalogModel
+from fastlane.plays.routing.upstreams import FORWARDED, Siblings, options_for
 from tests.call_peer import MESSAGES
 
 VARIABLE = "SECOND_KEY"
@@ -41,7 +40,7 @@ def run(siblings: Siblings, client: Any, model: CatalogModel, options: Any, forw
     observation = client._fastlane.begin(client._base_url, options, stream=False)
     adapted = options_for(options, client, model, own=sibling is client, forward=forward)
     state = CallState(sibling, ChatCompletion, False, openai.Stream, observation)
-    return driven(send_call(state, adapted)).result
+    return driven(send_planned(state, adapted)).result
 
 
 async def async_run(
@@ -52,4 +51,4 @@ async def async_run(
     observation = client._fastlane.begin(client._base_url, options, stream=False)
     adapted = options_for(options, client, model, own=sibling is client, forward=forward)
     state = CallState(sibling, ChatCompletion, False, openai.AsyncStream, observation)
-    return (await async_driven(send_call(state, adapted))).result
+    return (await async_driven(send_planned(state, adapted))).result

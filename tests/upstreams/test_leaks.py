@@ -14,9 +14,9 @@ from openai.types.chat import ChatCompletion
 
 import fastlane
 from fastlane import Connection
-from fastlane.engine.upstreams._siblings import Siblings
-from fastlane.plays.routing.catalog._models import Catalog, CatalogModel
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
 from fastlane.plays.routing.play import Routing
+from fastlane.plays.routing.upstreams import Siblings
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
 from tests.transport.peer import authority
 from tests.upstreams.driving import model_at, options_of, run

@@ -9,7 +9,7 @@ import pytest
 
 import fastlane
 from fastlane import Catalog, Routing
-from fastlane.engine.upstreams._siblings import Siblings
+from fastlane.plays.routing.upstreams import Siblings
 from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
 from tests.call_peer import CallPeer
 from tests.upstreams.driving import model_at as at, options_of, run
@@ -37,7 +37,7 @@ def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_
     catalog = Catalog(
         models=(
             model_at(near, first_token_s=0.01, parameters=taken),
-            model_at(far, first_token_s=0.5, most_output_tokens=40, parameters={"reasoning_effort": ["low", "high"]}),
+            model_at(far, first_token_s=0.5, max_output_tokens=40, parameters={"reasoning_effort": ["low", "high"]}),
         )
     )
     given: dict[str, Any] = {

@@ -13,9 +13,7 @@ import pytest
 
 import fastlane
 from fastlane import ConfigurationError, Connection
-from fastlane.engine.upstreams._headers import checked_forward, forwarded, options_for
-from fastlane.engine.upstreams._keys import key_of, missing_key
-from fastlane.engine.upstreams._siblings import Siblings
+from fastlane.plays.routing.upstreams import Siblings, checked_forward, forwarded, key_of, missing_key, options_for
 from fastlane.transport.pool.pool import UNKNOWN
 from tests.call_peer import MESSAGES, CallPeer
 from tests.upstreams.driving import VARIABLE, async_run, model_at, options_of, run

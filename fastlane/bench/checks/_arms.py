@@ -33,10 +33,10 @@ BAND: Final = "A/A copy"
 
 # What each play is known not to touch. One that is not named here, such as a user's own, may change anything.
 _SILENT: Final[Mapping[str, frozenset[str]]] = {
-    PROMPTS: frozenset(("Connection", "Encoding", "Hedging")),
-    ANSWERS: frozenset(("Connection", "Encoding", "Hedging", "PromptCache")),
-    CONNECTIONS: frozenset(("Encoding", "PromptCache", "Curation", "BoundedOutput")),
-    CACHED: frozenset(("Connection", "Encoding", "BoundedOutput")),
+    PROMPTS: frozenset(("Connection", "RequestEncoding", "Hedging")),
+    ANSWERS: frozenset(("Connection", "RequestEncoding", "Hedging", "PromptCache")),
+    CONNECTIONS: frozenset(("RequestEncoding", "PromptCache", "ContextTrimming", "BoundedOutput")),
+    CACHED: frozenset(("Connection", "RequestEncoding", "BoundedOutput")),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastlane.plays.routing.catalog import Price
+from fastlane.plays.routing.catalog import ModelPrice
 
 from .._arms import Arm
 from ..load import Arrivals, Budget
@@ -106,7 +106,7 @@ class ShardPlan:
     """Name of the body's field that limits the answer's tokens."""
     first: Turn
     """The request that every arm's process sends first."""
-    price: Price | None = None
+    price: ModelPrice | None = None
     capacities: Mapping[str, float] = field(default_factory=dict)
     """Chunks per second that an arm's client took in a calibration, by the arm's name."""
     max_output_tokens: int | None = None

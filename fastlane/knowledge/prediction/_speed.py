@@ -8,7 +8,6 @@ from math import erfc, exp, isfinite, log, pi, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-from ._body import Body
 from ._lengths import LENGTHS_SQUARE
 from ._level import Level
 from ._sighting import Sighting
@@ -54,7 +53,6 @@ class Speed:
         self._rate = tokens_per_s
         self.first = Level()
         self.pace = Level()
-        self._body = Body()
         self.outlook = self._look()
 
     @property
@@ -71,9 +69,6 @@ class Speed:
         if seconds is not None:
             share, ratio = self.share(size), log(seconds / self._expected(size))
             self.first.note(ratio, share, now_ns - round((taken or 0.0) * 1e9), taken_s=seconds)
-            # What the size explains, by all that is known of it, is taken out.
-            tilt = self.first.state.tilt
-            self._body.note(ratio - log(1.0 - share + share * exp(tilt)))
         elif late is not None:
             self._note_late(late, size, now_ns)
         elif whole is not None and tokens > 0:
@@ -136,17 +131,6 @@ class Speed:
         """Take the regime for uncertain: it was seen too long ago, or too many calls."""
         self.first.doubt()
         self.pace.doubt()
-
-    def late_after(self, uncached_tokens: float, now_ns: int, quantile: float) -> float:
-        """Seconds after which a first token is late: a high quantile of the body of those seen lately.
-
-        Three of ten that take many times as long move it by less than half. Where little was seen, `first_token` is it.
-        """
-        middle = self._body.middle
-        if middle is None:
-            return self.first_token(uncached_tokens, now_ns, quantile)
-        grown = self._slope * uncached_tokens * exp(self.first.state.tilt)
-        return (self._base + grown) * exp(middle + _deviations(quantile) * self._body.spread)
 
     def share(self, size: float) -> float:
         """Which share of a first token's time reading the prompt was expected to take, by what the catalog says."""

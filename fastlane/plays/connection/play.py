@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from fastlane.engine.play import Play, Stage
-from fastlane.errors import ConfigurationError
+from fastlane.engine.settings import settings
 
 from .section import ConnectionSection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Connection(Play):
     """Send calls over connections that all clients with equal settings share and that stay open while nobody calls.
 
@@ -27,9 +28,9 @@ class Connection(Play):
     The record of a call says what it got."""
     # Load balancers forget idle connections silently (AWS NAT gateways and network load balancers after 350 s), so
     # five minutes is what can be promised; the stock client gives up after 5 s.
-    idle_s: float = 300.0
+    idle_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
     """Seconds for which a connection without a call is kept before it is closed."""
-    max_connections: int = 1_000
+    max_connections: Annotated[int, Field(ge=1)] = 1_000
     """Connections open at once in one pool, to all providers together: the stock client's own limit. Synchronous calls,
     and those of each event loop, have a pool of their own."""
     preconnect: bool = False
@@ -39,32 +40,10 @@ class Connection(Play):
     # Below the idle time-outs of common load balancers (60 s), and far below what flood limits of HTTP servers count.
     # Only gRPC's own servers want fewer without an open stream (more than two within two hours are too many,
     # https://github.com/grpc/grpc/blob/master/doc/keepalive.md); they say so (ENHANCE_YOUR_CALM), which ends the pings.
-    ping_s: float | None = 45.0
+    ping_s: Annotated[float, Field(ge=1, le=86_400)] | None = 45.0
     """Seconds between two HTTP/2 pings on a connection without a call; None for none."""
 
     @property
     def needs_transport(self) -> bool:
         """True: the play is the settings of that transport."""
         return True
-
-    def __post_init__(self) -> None:
-        if self.http2 not in ("prefer", "require", "never"):
-            raise ConfigurationError(f'Connection(http2=...) takes "prefer", "require" or "never", got {self.http2!r}')
-        if not isinstance(self.idle_s, int | float) or isinstance(self.idle_s, bool) or not 0 <= self.idle_s <= 86_400:
-            raise ConfigurationError(f"Connection(idle_s=...) takes seconds from 0 to 86,400, got {self.idle_s!r}")
-        if (
-            not isinstance(self.max_connections, int)
-            or isinstance(self.max_connections, bool)
-            or self.max_connections < 1
-        ):
-            raise ConfigurationError(
-                f"Connection(max_connections=...) takes a whole number of at least 1, got {self.max_connections!r}"
-            )
-        if not isinstance(self.preconnect, bool):
-            raise ConfigurationError(f"Connection(preconnect=...) takes True or False, got {self.preconnect!r}")
-        if self.ping_s is not None and (
-            not isinstance(self.ping_s, int | float) or isinstance(self.ping_s, bool) or not 1 <= self.ping_s <= 86_400
-        ):
-            raise ConfigurationError(
-                f"Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got {self.ping_s!r}"
-            )

@@ -193,7 +193,7 @@ def _used(record: CallRecord, one: _UnderWay) -> float | None:
 
 def _answering(record: CallRecord) -> Attempt | None:
     """The attempt whose first token the timeline tells of; None where another answer was asked for after it."""
-    if any(attempt.kind in ("repair", "shared") for attempt in record.attempts):
+    if any(attempt.kind == "repair" for attempt in record.attempts):
         return None
     for attempt in reversed(record.attempts):
         if attempt.given_up is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -138,7 +139,7 @@ class HedgingSession(Session):
             return (yield from send(call))
         except Exception as error:
             if self._second is not second:
-                no_slot = isinstance(error, CallRefusedError) and second.observation.urgent is not None
+                no_slot = isinstance(error, CallRefusedError)
                 self._why_not = "no place was free" if no_slot else f"planning it raised {type(error).__name__}"
             elif not (second.was_claimed or second.is_lost):
                 # What fails after its content has come first is the call's own error.
@@ -155,11 +156,14 @@ class HedgingSession(Session):
             self._extra_price = self._extra_input_tokens * loser.price.input / 1e6
 
     def close(self, outcome: CallOutcome) -> HedgingSection | None:
-        """Say whether a second attempt was made, and what came of it."""
+        """Say whether a second attempt was made, and learn how late first tokens were and what it cost."""
         self._plans.clear()
+        section, record = self._section() if self._is_planned else None, outcome.record
+        self._memory.note(record if section is None else replace(record, sections=(*record.sections, section)))
+        return section
+
+    def _section(self) -> HedgingSection:
         hedged, self._second = self._second is not None, None
-        if not self._is_planned:
-            return None
         return HedgingSection(
             delay_s=self._delay_s,
             hedged=hedged,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import openai
@@ -13,6 +12,7 @@ import openai
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import CallOutcome, SendCall, Session
+from fastlane.engine.settings import settings
 from fastlane.knowledge.table import Table
 
 from .section import ReproducibleSection
@@ -32,7 +32,7 @@ _fingerprints: Table[tuple[str, str | None, bytes], str] = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class Reproducible(Play):
     """Send equal chat completions with equal seeds, and report when the provider's backend changes between them.
 

@@ -17,7 +17,7 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import GROW_AGAIN_NS, Member, Outlook, Pool
 from ..pool.settings import Origin, PoolSettings, tick_s
-from ..protocols.exchange import TAIL_BYTES, Patience, Phases, RequestHead, TransportError, elsewhere_within
+from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, elsewhere_within
 from ..protocols.limits import STREAM_WINDOW
 from .connect import Connected, connect_asyncio, is_ready
 from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
@@ -51,13 +51,13 @@ class AsyncioExchange(LinkedExchange):
         self,
         request_head: RequestHead,
         phases: Phases,
-        link: Link,
-        loop: asyncio.AbstractEventLoop,
-        woken: deque[AsyncioExchange],
+        link: AsyncioLink,
     ) -> None:
-        super().__init__(request_head, phases, link)
-        self._loop = loop
-        self._woken = woken
+        Exchange.__init__(self, request_head, phases)
+        self.link = link
+        self.has_left = False
+        self._loop = link.loop
+        self._woken = link.woken
         """Those of the connection that are resumed at the end of the read that is going on."""
         self._asyncio_future_blocking = False
         self._callback: Callable[[Any], object] | None = None
@@ -220,12 +220,10 @@ class PatientAsyncioExchange(AsyncioExchange):
         self,
         request_head: RequestHead,
         phases: Phases,
-        link: Link,
-        loop: asyncio.AbstractEventLoop,
-        woken: deque[AsyncioExchange],
+        link: AsyncioLink,
         patience: Patience,
     ) -> None:
-        super().__init__(request_head, phases, link, loop, woken)
+        super().__init__(request_head, phases, link)
         self._patience = patience
         patience.attend(self)
 
@@ -240,8 +238,11 @@ class PatientAsyncioExchange(AsyncioExchange):
             self._loop.call_soon_threadsafe(cast("AsyncioLink", self.link).drop, self, True)
 
 
-class OpeningLink(Link, asyncio.BufferedProtocol):
-    """A connection on an event loop, up to the moment when it stands."""
+_READ_BYTES = 65_536
+
+
+class AsyncioLink(Link, asyncio.BufferedProtocol):
+    """One connection on an event loop."""
 
     def __init__(self, owner: LoopPool, origin: Origin) -> None:
         settings = owner.settings
@@ -258,6 +259,14 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
         self._shaken: asyncio.Future[None] | None = None
         self.opening_task: asyncio.Task[None] | None = None
         self._dead = False
+        self._stalled: deque[AsyncioExchange] = deque()
+        """Those whose requests wait for room in the socket."""
+        self._paused = False
+        self.woken: deque[AsyncioExchange] = deque()
+        """Those that are resumed at the end of the read that is going on."""
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._timer: asyncio.TimerHandle | None = None
+        self.tick_s = tick_s(self._settings)
 
     # Opening
 
@@ -352,13 +361,10 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
             tls_version=None if tls is None else tls.version,
         )
         self.establish(opening, now_ns())
-        self._begin()
+        self._write()
+        self._timer = self.loop.call_later(self.tick_s, self._look)
         self._be_ready()
         owner.opened(self)
-
-    def _begin(self) -> None:
-        """The connection stands. To be done by the class that uses it."""
-        raise NotImplementedError
 
     def _be_ready(self) -> None:
         if self.http is not None and self.http.is_ready and not self.ready.done():
@@ -383,29 +389,7 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
         with contextlib.suppress(TransportError):
             self.handshake(data)
 
-
-_READ_BYTES = 65_536
-
-
-class AsyncioLink(OpeningLink):
-    """One connection on an event loop."""
-
-    def __init__(self, owner: LoopPool, origin: Origin) -> None:
-        super().__init__(owner, origin)
-        self._stalled: deque[AsyncioExchange] = deque()
-        """Those whose requests wait for room in the socket."""
-        self._paused = False
-        self.woken: deque[AsyncioExchange] = deque()
-        """Those that are resumed at the end of the read that is going on."""
-        self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._timer: asyncio.TimerHandle | None = None
-        self.tick_s = tick_s(self._settings)
-
     # What the loop calls
-
-    def _begin(self) -> None:
-        self._write()
-        self._timer = self.loop.call_later(self.tick_s, self._look)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts what comes: one buffer for all of it, because a new one costs more than a small piece."""
@@ -597,51 +581,45 @@ class AsyncioLink(OpeningLink):
         write_timeout_s: float | None,
     ) -> None:
         """Send a request, its body in pieces; an answer that comes earlier ends it. Raises TransportError."""
-        data, last = first
-        goes_on = await self._send_piece(exchange, data, last=last, begin=True, timeout_s=write_timeout_s)
-        while goes_on and not last and rest is not None:
-            data, last = await anext(rest)
-            goes_on = await self._send_piece(exchange, data, last=last, begin=False, timeout_s=write_timeout_s)
-
-    async def _send_piece(
-        self, exchange: AsyncioExchange, data: bytes, *, last: bool, begin: bool, timeout_s: float | None
-    ) -> bool:
-        """Send a piece of the body, the first with the head; False where an answer has come already."""
-        transport, http = self._transport, self.http
-        # (Before it has begun, too: another task may have given it up.)
-        if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
-            return False
-        if self._dead or http is None or transport is None or transport.is_closing():
-            self.is_closed = True  # the pool hears of it in a later turn of the loop, and would give it to others
-            raise TransportError("ReadError", CLOSED, unprocessed=begin)
-        if begin:
-            clean = not transport.get_write_buffer_size()
-            self.begin(exchange, end=last and not data)
-        position = 0
+        (data, last), begin = first, True
         while True:
-            if not begin and (exchange.is_over or exchange.answer_head is not None):
-                return False
-            if not exchange.request_ended:
-                position = self.push(exchange, data, position, last=last)
-            self._write()
+            transport, http = self._transport, self.http
+            # (Before it has begun, too: another task may have given it up.)
+            if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
+                return
+            if self._dead or http is None or transport is None or transport.is_closing():
+                self.is_closed = True  # the pool hears of it in a later turn of the loop, and would give it to others
+                raise TransportError("ReadError", CLOSED, unprocessed=begin)
             if begin:
-                begin = False
-                if transport.is_closing() and clean:
-                    # Not a byte of the request has left this machine: nobody can have processed it.
-                    self.is_closed = True
-                    exchange.phases.send_started_ns = None
-                    raise TransportError("WriteError", CLOSED, unprocessed=True)
-            if self._paused:
-                self._stalled.append(exchange)
-            elif position >= len(data):
-                break
-            elif http.room(exchange):
-                continue
-            if not await exchange.expect(timeout_s):
-                raise TransportError("WriteTimeout", "The server did not take the request in time.")
-        if last:
-            exchange.phases.send_ended_ns = now_ns()
-        return True
+                clean = not transport.get_write_buffer_size()
+                self.begin(exchange, end=last and not data)
+            position = 0
+            while True:
+                if not begin and (exchange.is_over or exchange.answer_head is not None):
+                    return
+                if not exchange.request_ended:
+                    position = self.push(exchange, data, position, last=last)
+                self._write()
+                if begin:
+                    begin = False
+                    if transport.is_closing() and clean:
+                        # Not a byte of the request has left this machine: nobody can have processed it.
+                        self.is_closed = True
+                        exchange.phases.send_started_ns = None
+                        raise TransportError("WriteError", CLOSED, unprocessed=True)
+                if self._paused:
+                    self._stalled.append(exchange)
+                elif position >= len(data):
+                    break
+                elif http.room(exchange):
+                    continue
+                if not await exchange.expect(write_timeout_s):
+                    raise TransportError("WriteTimeout", "The server did not take the request in time.")
+            if last:
+                exchange.phases.send_ended_ns = now_ns()
+            if last or rest is None:
+                return
+            data, last = await anext(rest)
 
     def drop(self, exchange: AsyncioExchange, given_up: bool = False) -> None:
         """Nobody reads the exchange any more, or whoever does is told that it was given up."""
@@ -685,10 +663,6 @@ class AsyncioLink(OpeningLink):
     def looks_stale(self) -> bool:
         """Whether bytes or an end have come that the loop has not looked at yet."""
         return self._socket is not None and is_ready(self._socket, 0.0, write=False)
-
-    def network_info(self, info: str) -> Any:
-        """What the library's `network_stream` extension tells."""
-        return None if self._socket is None else self.extra_info(info, self._socket)
 
     def forget(self) -> None:
         """Let go of the socket without a word: its loop has ended, or belongs to the parent process."""
@@ -792,7 +766,7 @@ class LoopPool:
             self._start()
             return await self._wait(origin, waiter, timeouts, patience)
         assert isinstance(member, AsyncioLink)
-        if not member.is_busy and member.looks_stale():
+        if member.claimed == 1 and member.looks_stale():
             try:
                 # The loop reads in the turn after next: what asked to be called goes before what has come.
                 await asyncio.sleep(0)
@@ -870,15 +844,15 @@ class LoopPool:
         self._pool.unclaim(link, now_ns())
         self._start()
 
-    def opened(self, link: OpeningLink) -> None:
+    def opened(self, link: AsyncioLink) -> None:
         """The connection is open."""
-        if self._closed and isinstance(link, AsyncioLink):
+        if self._closed:
             link.hang_up(TransportError("ReadError", "The transport was closed."))
             return
         self._pool.opened(link, now_ns())
         self._start()
 
-    def failed(self, link: OpeningLink, error: TransportError) -> None:
+    def failed(self, link: AsyncioLink, error: TransportError) -> None:
         """The connection could not be opened."""
         self._pool.failed(link, error, now_ns())
         self._start()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from itertools import chain
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fastlane._clock import now_ns
 
@@ -21,19 +21,7 @@ from ..protocols.exchange import PHASES, Exchange, Phases, TransportError, as_li
 from .asyncio_driver import AsyncioExchange, AsyncioLink, LoopPool, PatientAsyncioExchange
 from .connect import ssl_context
 from .link import Link
-from .requests import (
-    async_pieces,
-    bound_expansion,
-    origin_of,
-    patience_of,
-    phases_of,
-    pieces,
-    request_head,
-    response_of,
-    route_of,
-    timeouts_of,
-    whole_body,
-)
+from .requests import Outgoing, async_pieces, pieces, read_request, response_of, route_of
 from .thread_driver import PatientThreadExchange, ThreadExchange, ThreadLink, ThreadPool
 
 Trace = Callable[[str, dict[str, Any]], Any]
@@ -91,15 +79,12 @@ _DRAIN_NS = 50_000_000
 class _Body:
     """What both forms share."""
 
-    def __init__(
-        self, library: ModuleType, request: Any, exchange: Any, link: Any, pool: Any, read_timeout_s: float | None
-    ) -> None:
-        self._library = library
+    def __init__(self, engine: Any, request: Any, exchange: Any, link: Any, read_timeout_s: float | None) -> None:
+        # A transport that the application has dropped lives on until its answers are read.
+        self._engine = engine
         self._request = request
         self._exchange = exchange
         self._link = link
-        # A transport that the application has dropped lives on until its answers are read.
-        self._pool = pool
         self._read_timeout_s = read_timeout_s
         self._credited_bytes = 0
         self._is_closed = False
@@ -128,11 +113,10 @@ class _Body:
         self._link.took(exchange, count)
 
     def _timed_out(self) -> Exception:
-        error = TransportError("ReadTimeout", "The server sent nothing in time.")
-        return as_library_error(error, self._library, self._request)
+        return self._library_error(TransportError("ReadTimeout", "The server sent nothing in time."))
 
-    def _raise(self, error: TransportError) -> None:
-        raise as_library_error(error, self._library, self._request)
+    def _library_error(self, error: TransportError) -> Exception:
+        return as_library_error(error, self._engine.library, self._request)
 
     def __del__(self) -> None:
         # Dropped without being closed: nobody reads the rest.
@@ -169,7 +153,7 @@ class SyncBody(_Body):
                 if not wait(timeout_s):
                     raise self._timed_out()
             elif exchange.error is not None:
-                self._raise(exchange.error)
+                raise self._library_error(exchange.error)
             else:
                 return
 
@@ -213,7 +197,7 @@ class AsyncBody(_Body):
             if chunks:
                 return self._next(exchange)
             if exchange.error is not None:
-                self._raise(exchange.error)
+                raise self._library_error(exchange.error)
             if exchange.answer_ended:
                 raise StopAsyncIteration
             yield exchange.expect(self._read_timeout_s)
@@ -254,12 +238,15 @@ _MOST_CONNECTIONS = 5
 _engines: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class _Engine:
+class Engine:
     """What both forms share."""
+
+    _asynchronous: ClassVar[bool]
 
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
-        self._library = library_of(settings)
+        self.library = library_of(settings)
+        self._body_class = body_class(self.library, asynchronous=self._asynchronous)
         _engines.add(self)
 
     def context(self) -> ssl.SSLContext:
@@ -267,121 +254,93 @@ class _Engine:
         settings = self.settings
         return ssl_context(settings.verify, settings.certificates, settings.http2, library=settings.library)
 
-    def _response(
-        self, request: Any, exchange: Exchange, link: Any, pool: Any, read_timeout_s: float | None, body: Any
-    ) -> Any:
+    def _response(self, request: Any, outgoing: Outgoing, exchange: Any, link: Any) -> Any:
         head = exchange.answer_head
-        assert head is not None
-        version = link.http_version
         extensions: dict[str, Any] = {
-            "http_version": version,
-            "network_stream": NetworkStream(link),
+            "http_version": link.http_version,
+            "network_stream": link,
             PHASES: exchange.phases,
         }
-        if version == b"HTTP/2":
-            extensions["stream_id"] = exchange.stream_id
-        else:
+        if link.is_http1:
             extensions["reason_phrase"] = head.reason
-        stream = body(self._library, request, exchange, link, pool, read_timeout_s)
-        response = response_of(self._library, head.status, head.headers, stream, extensions)
-        if any(name.lower() == b"content-encoding" for name, _ in head.headers):
-            bound_expansion(response, self._library)
-        return response
+        else:
+            extensions["stream_id"] = exchange.stream_id
+        stream = self._body_class(self, request, exchange, link, outgoing.timeouts.read)
+        return response_of(self.library, head.status, head.headers, stream, extensions)
 
 
-class _Retry:
-    """Whether a request is sent once more on another connection."""
+def _may_resend(outgoing: Outgoing, error: BaseException) -> bool:
+    """Whether a request is sent once more on another connection; prepares its phases for that.
 
-    def __init__(self, *, replayable: bool) -> None:
-        self._replayable = replayable
-        self._resent = False
-
-    def after(self, error: BaseException, phases: Phases) -> bool:
-        """Only where the server has certainly not processed it, and once; not counted where nothing was sent."""
-        if not isinstance(error, TransportError) or not error.unprocessed:
-            return False
-        begun = phases.send_started_ns is not None
-        if begun and (self._resent or not self._replayable):
-            return False
-        self._resent = self._resent or begun
-        phases.begin_again(resent=begun)
-        return True
+    Only where the server has certainly not processed it, and once; not counted where nothing was sent.
+    """
+    if not isinstance(error, TransportError) or not error.unprocessed:
+        return False
+    phases = outgoing.phases
+    begun = phases.send_started_ns is not None
+    if begun and (phases.resent or outgoing.body is None):
+        return False
+    phases.begin_again(resent=begun)
+    return True
 
 
-class NetworkStream:
-    """What the library's `network_stream` extension is asked for: facts of the connection. It cannot be read from."""
-
-    __slots__ = ("_link",)
-
-    def __init__(self, link: Any) -> None:
-        self._link = link
-
-    def get_extra_info(self, info: str) -> Any:
-        """`client_addr`, `server_addr`, `ssl_object`, `socket` or `is_readable`; None for anything else."""
-        return self._link.network_info(info)
+def _no_connection() -> TransportError:
+    message = f"{_MOST_CONNECTIONS} connections were closed before they could be used."
+    return TransportError("ConnectError", message)
 
 
-class SyncEngine(_Engine):
+class SyncEngine(Engine):
     """A synchronous transport's work."""
+
+    _asynchronous = False
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings)
         self._pool = ThreadPool(settings, self.context)
 
-    def handle(self, request: Any) -> Any:
+    def handle_request(self, request: Any) -> Any:
         """Send a request; its answer, the body unread. Raises the library's errors."""
-        phases = phases_of(request)
-        phases.begin(now_ns())
         try:
-            return self._handle(request, phases)
-        except TransportError as error:
-            raise as_library_error(error, self._library, request) from error
-
-    def _handle(self, request: Any, phases: Phases) -> Any:
-        route, timeouts = route_of(request), timeouts_of(request)
-        origin = route.origin
-        body = whole_body(request, self._library)
-        head = request_head(request, route)
-        trace = request.extensions.get("trace")
-        rest = pieces(request) if body is None else iter(())
-        first = next(rest) if body is None else (body, True)
-        retry = _Retry(replayable=body is not None)
-        patience = patience_of(request)
-        for _ in range(_MOST_CONNECTIONS):
-            if patience is not None:
-                patience.check()
-            link = self._pool.acquire(origin, timeouts, phases, patience)
-            exchange: ThreadExchange | None = None
-            try:  # from here on, lest Ctrl-C leave a place taken
-                exchange = (
-                    ThreadExchange(head, phases, link)
-                    if patience is None
-                    else PatientThreadExchange(head, phases, link, patience)
-                )
+            outgoing = read_request(request, self.library)
+            route, timeouts, head, body, phases, patience, trace = outgoing
+            rest = pieces(request) if body is None else iter(())
+            first = next(rest) if body is None else (body, True)
+            for _ in range(_MOST_CONNECTIONS):
                 if patience is not None:
                     patience.check()
-                if trace is not None:
-                    opened(trace, phases, link)
-                link.send_request(exchange, chain([first], rest), timeouts.write)
-                if trace is not None:
-                    sent(trace, link)
-                while exchange.answer_head is None:
-                    if exchange.error is not None:
-                        raise exchange.error.again()  # lest the error and this frame keep each other
-                    if not exchange.wait(timeouts.read):
-                        raise TransportError("ReadTimeout", "The server did not answer in time.")
-                if trace is not None:
-                    answered(trace, link, exchange)
-                body_type = body_class(self._library, asynchronous=False)
-                return self._response(request, exchange, link, self._pool, timeouts.read, body_type)
-            except BaseException as error:
-                if exchange is None:
-                    self._pool.unclaim(link)
-                else:
-                    link.drop(exchange)
-                if not retry.after(error, phases):
-                    raise
-        raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+                link = self._pool.acquire(route.origin, timeouts, phases, patience)
+                exchange: ThreadExchange | None = None
+                try:  # from here on, lest Ctrl-C leave a place taken
+                    exchange = (
+                        ThreadExchange(head, phases, link)
+                        if patience is None
+                        else PatientThreadExchange(head, phases, link, patience)
+                    )
+                    if patience is not None:
+                        patience.check()
+                    if trace is not None:
+                        opened(trace, phases, link)
+                    link.send_request(exchange, chain([first], rest), timeouts.write)
+                    if trace is not None:
+                        sent(trace, link)
+                    while exchange.answer_head is None:
+                        if exchange.error is not None:
+                            raise exchange.error.again()  # lest the error and this frame keep each other
+                        if not exchange.wait(timeouts.read):
+                            raise TransportError("ReadTimeout", "The server did not answer in time.")
+                    if trace is not None:
+                        answered(trace, link, exchange)
+                    return self._response(request, outgoing, exchange, link)
+                except BaseException as error:
+                    if exchange is None:
+                        self._pool.unclaim(link)
+                    else:
+                        link.drop(exchange)
+                    if not _may_resend(outgoing, error):
+                        raise
+            raise _no_connection()
+        except TransportError as error:
+            raise as_library_error(error, self.library, request) from error
 
     def outlook(self, request: Any) -> Outlook:
         """What such a request would find that was sent now. Opens, claims and raises nothing."""
@@ -390,15 +349,20 @@ class SyncEngine(_Engine):
         except Exception:  # noqa: BLE001 - no address of ours, or another thread has changed what was looked at
             return UNKNOWN
 
-    def warm(self, request: Any) -> None:
-        """Have a connection open that such a request could be sent on. Raises the library's errors."""
+    def warm(self, request: Any) -> bool:
+        """Open a connection that such a request could be sent on, and keep one open; the request is not sent.
+
+        True once the connection stands. Raises the library's errors.
+        """
         try:
-            self._pool.warm(origin_of(request), timeouts_of(request))
+            outgoing = read_request(request, self.library)
+            self._pool.warm(outgoing.route.origin, outgoing.timeouts)
         except TransportError as error:
-            raise as_library_error(error, self._library, request) from error
+            raise as_library_error(error, self.library, request) from error
+        return True
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; the transport can be used again and opens new ones."""
         self._pool.close()
 
     def leave(self) -> None:
@@ -414,8 +378,10 @@ class SyncEngine(_Engine):
         self._pool.forget()
 
 
-class AsyncEngine(_Engine):
+class AsyncEngine(Engine):
     """An asynchronous transport's work, on whichever event loop it is called."""
+
+    _asynchronous = True
 
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings)
@@ -441,57 +407,46 @@ class AsyncEngine(_Engine):
             if loop.is_closed():
                 self._pools.pop(loop).forget()
 
-    async def handle(self, request: Any) -> Any:
+    async def handle_async_request(self, request: Any) -> Any:
         """Send a request; its answer, the body unread. Raises the library's errors."""
-        phases = phases_of(request)
-        phases.begin(now_ns())
         try:
-            return await self._handle(request, phases)
-        except TransportError as error:
-            raise as_library_error(error, self._library, request) from error
-
-    async def _handle(self, request: Any, phases: Phases) -> Any:
-        route, timeouts = route_of(request), timeouts_of(request)
-        origin = route.origin
-        body = whole_body(request, self._library)
-        head = request_head(request, route)
-        trace = request.extensions.get("trace")
-        pool = await self._pool()
-        rest = None if body is not None else async_pieces(request)
-        first = (body or b"", True) if rest is None else await anext(rest)
-        retry = _Retry(replayable=body is not None)
-        patience = patience_of(request)
-        for _ in range(_MOST_CONNECTIONS):
-            if patience is not None:
-                patience.check()
-            link = await pool.acquire(origin, timeouts, phases, patience)
-            exchange = (
-                AsyncioExchange(head, phases, link, link.loop, link.woken)
-                if patience is None
-                else PatientAsyncioExchange(head, phases, link, link.loop, link.woken, patience)
-            )
-            try:
+            outgoing = read_request(request, self.library)
+            route, timeouts, head, body, phases, patience, trace = outgoing
+            pool = self._pools.get(asyncio.get_running_loop()) or await self._pool()
+            rest = None if body is not None else async_pieces(request)
+            first = (body or b"", True) if rest is None else await anext(rest)
+            for _ in range(_MOST_CONNECTIONS):
                 if patience is not None:
                     patience.check()
-                if trace is not None:
-                    await awaited(opened, trace, phases, link)
-                await link.send_request(exchange, first, rest, timeouts.write)
-                if trace is not None:
-                    await awaited(sent, trace, link)
-                while exchange.answer_head is None:
-                    if exchange.error is not None:
-                        raise exchange.error.again()  # lest the error and this frame keep each other
-                    if not await exchange.expect(timeouts.read):
-                        raise TransportError("ReadTimeout", "The server did not answer in time.")
-                if trace is not None:
-                    await awaited(answered, trace, link, exchange)
-                body_type = body_class(self._library, asynchronous=True)
-                return self._response(request, exchange, link, pool, timeouts.read, body_type)
-            except BaseException as error:
-                link.drop(exchange)
-                if not retry.after(error, phases):
-                    raise
-        raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+                link = await pool.acquire(route.origin, timeouts, phases, patience)
+                exchange = (
+                    AsyncioExchange(head, phases, link)
+                    if patience is None
+                    else PatientAsyncioExchange(head, phases, link, patience)
+                )
+                try:
+                    if patience is not None:
+                        patience.check()
+                    if trace is not None:
+                        await awaited(opened, trace, phases, link)
+                    await link.send_request(exchange, first, rest, timeouts.write)
+                    if trace is not None:
+                        await awaited(sent, trace, link)
+                    while exchange.answer_head is None:
+                        if exchange.error is not None:
+                            raise exchange.error.again()  # lest the error and this frame keep each other
+                        if not await exchange.expect(timeouts.read):
+                            raise TransportError("ReadTimeout", "The server did not answer in time.")
+                    if trace is not None:
+                        await awaited(answered, trace, link, exchange)
+                    return self._response(request, outgoing, exchange, link)
+                except BaseException as error:
+                    link.drop(exchange)
+                    if not _may_resend(outgoing, error):
+                        raise
+            raise _no_connection()
+        except TransportError as error:
+            raise as_library_error(error, self.library, request) from error
 
     def outlook(self, request: Any) -> Outlook:
         """What such a request would find that was sent now on this loop. Opens, claims and raises nothing."""
@@ -501,15 +456,17 @@ class AsyncEngine(_Engine):
         except Exception:  # noqa: BLE001 - no address of ours, or no loop
             return UNKNOWN
 
-    async def warm(self, request: Any) -> None:
-        """Have a connection open on this loop that such a request could be sent on. Raises the library's errors."""
+    async def warm(self, request: Any) -> bool:
+        """Open a connection on this event loop that such a request could be sent on; see `SyncEngine.warm`."""
         try:
-            await (await self._pool()).warm(origin_of(request), timeouts_of(request))
+            outgoing = read_request(request, self.library)
+            await (await self._pool()).warm(outgoing.route.origin, outgoing.timeouts)
         except TransportError as error:
-            raise as_library_error(error, self._library, request) from error
+            raise as_library_error(error, self.library, request) from error
+        return True
 
     async def aclose(self) -> None:
-        """Close every connection of this event loop."""
+        """Close every connection of this event loop; the transport can be used again and opens new ones."""
         self._forget_ended_loops()
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:

@@ -19,8 +19,6 @@ from ..protocols.exchange import (
     Exchange,
     HttpConnection,
     Opening,
-    Phases,
-    RequestHead,
     TransportError,
     worth_lingering,
 )
@@ -281,15 +279,11 @@ class Gauge:
             rate,
         )
 
-    @property
-    def far_round_trip_ns(self) -> int:
-        """To the server's end of HTTP, as HTTP measures it: the smallest that was seen of late."""
-        return min((self._opening_ns, *self._round_trips_ns))
-
     def _ask(self, sock: socket.socket | None, now_ns: int) -> None:
         told = None if sock is None else tcp_info(sock)
         self._told = now_ns, told
-        far_ns = self.far_round_trip_ns
+        # As HTTP measures it: the smallest that was seen of late.
+        far_ns = min((self._opening_ns, *self._round_trips_ns))
         if sock is None or told is None or is_farther(far_ns, told.least_round_trip_time_ns):
             self._is_farther = True
             self.round_trip_ns = far_ns
@@ -349,12 +343,11 @@ _ENHANCE_YOUR_CALM = 11  # RFC 9113, 7
 class LinkedExchange(Exchange):
     """An exchange that gives its place on the connection back when it is over."""
 
-    __slots__ = ("_left", "link")
+    __slots__ = ("has_left", "link")
 
-    def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
-        super().__init__(request_head, phases)
-        self.link = link
-        self._left = False
+    link: Link
+    has_left: bool
+    """Whether its place was given back: it is over by both sides, or nobody wants it any more."""
 
     def wake(self) -> None:
         """Wake the caller, after giving back the place if the exchange is over."""
@@ -362,20 +355,10 @@ class LinkedExchange(Exchange):
             self.leave()
         self.notify()
 
-    @property
-    def has_left(self) -> bool:
-        """Whether its place was given back: it is over by both sides, or nobody wants it any more."""
-        return self._left
-
-    def settle(self) -> None:
-        """The request may have been the last to end: the answer came earlier."""
-        if self.is_over and self.request_ended:
-            self.leave()
-
     def leave(self) -> None:
         """Give the place back, once."""
-        if not self._left:
-            self._left = True
+        if not self.has_left:
+            self.has_left = True
             self.link.ended.append(self)
 
     def notify(self) -> None:
@@ -388,6 +371,11 @@ class Link(Member):
     def __init__(self, origin: Origin, *, http2: Http2) -> None:
         super().__init__(origin)
         self.opening: Opening | None = None
+        self.is_http1 = False
+        """Whether it carries one exchange after the other."""
+        self.http_version = b"HTTP/2"
+        """As the library's extensions have it."""
+        self._opened_ns = 0
         self.tls: Tls | None = None
         self._http2 = http2
         self._lingering: deque[tuple[int, Exchange]] = deque()
@@ -407,16 +395,6 @@ class Link(Member):
         self._output_bytes = 0
         """What was given out to be sent, so far."""
         self._socket: socket.socket | None = None
-
-    @property
-    def is_http1(self) -> bool:
-        """Whether it carries one exchange after the other."""
-        return isinstance(self.http, Http1Connection)
-
-    @property
-    def http_version(self) -> bytes:
-        """As the library's extensions have it."""
-        return b"HTTP/1.1" if self.is_http1 else b"HTTP/2"
 
     # Opening
 
@@ -446,6 +424,8 @@ class Link(Member):
                 'http2="require" asks for; "prefer" would use HTTP/1.1 here',
             )
         http: HttpConnection = Http2Connection() if wants_http2 else Http1Connection()
+        self.is_http1, self.http_version = not wants_http2, http.http_version.encode()
+        self._opened_ns = opening.ended_ns
         http.start(time_ns)
         self._gauge.opened(opening, http.round_trips_ns, time_ns)
         self._heard_ns = time_ns
@@ -472,13 +452,14 @@ class Link(Member):
 
     def receive_end(self, time_ns: int) -> NoReturn:
         """The peer sends nothing more. Raises TransportError: the connection cannot go on."""
-        self._open_http().receive_end(time_ns)
+        assert self.http is not None
+        self.http.receive_end(time_ns)
         raise TransportError("ReadError", "The server closed the connection.")
 
     def output(self) -> bytes:
         """What is to go to the peer now."""
         http, tls = self.http, self.tls
-        data = http.data_to_send() if http is not None else b""
+        data = http.data_to_send() if http is not None and http.outgoing else b""
         if tls is not None:
             if data:
                 tls.wrap(data)
@@ -531,14 +512,13 @@ class Link(Member):
 
     def begin(self, exchange: LinkedExchange, *, end: bool) -> None:
         """Begin to send a request; `end` where it has no body. Raises TransportError."""
-        http = self._open_http()
+        http, phases = self.http, exchange.phases
+        assert http is not None
         http.begin(exchange, end=end)
-        if not isinstance(http, Http2Connection):
+        if self.is_http1:
             self._exchange = exchange
-        phases = exchange.phases
-        opening = self.opening
-        phases.opening = opening
-        phases.reused = opening is not None and opening.ended_ns <= (phases.started_ns or 0)
+        phases.opening = self.opening
+        phases.reused = self._opened_ns <= (phases.started_ns or 0)
         started_ns, gauge = now_ns(), self._gauge
         gauge.begin(self._socket, started_ns, self._output_bytes)
         phases.round_trip_time_ns, phases.congestion_window = gauge.round_trip_ns, gauge.congestion_window
@@ -546,7 +526,7 @@ class Link(Member):
 
     def outlook(self, now_ns: int) -> Outlook:
         """What a request that was sent on it now would find. May be asked from anywhere."""
-        return self._gauge.outlook(self._open_http(), self._socket, now_ns, self._output_bytes)
+        return self._gauge.outlook(self.http, self._socket, now_ns, self._output_bytes)
 
     @property
     def round_trip_ns(self) -> int | None:
@@ -560,7 +540,8 @@ class Link(Member):
 
     def push(self, exchange: LinkedExchange, data: bytes, position: int, *, last: bool) -> int:
         """Give the protocol as much of a piece of the body as it takes now, within reason; the new position."""
-        http = self._open_http()
+        http = self.http
+        assert http is not None
         if not data:
             if last:
                 http.send(exchange, b"", end=True)
@@ -570,7 +551,8 @@ class Link(Member):
                 piece = data if not position and room >= len(data) else data[position : position + room]
                 position += len(piece)
                 http.send(exchange, piece, end=last and position == len(data))
-        exchange.settle()
+        if exchange.request_ended and (exchange.answer_ended or exchange.error is not None):
+            exchange.leave()  # the answer came earlier
         return position
 
     def cancel(self, exchange: LinkedExchange, time_ns: int, *, given_up: bool = False) -> bool:
@@ -637,13 +619,14 @@ class Link(Member):
             http.ping(time_ns)
         return None
 
-    def _open_http(self) -> HttpConnection:
-        if self.http is None:
-            raise TransportError("LocalProtocolError", "The connection is not open.")
-        return self.http
+    def get_extra_info(self, info: str) -> Any:
+        """Return what the library's `network_stream` extension is asked for.
 
-    def extra_info(self, info: str, sock: Any) -> Any:
-        """What the library's `network_stream` extension tells about a connection."""
+        `client_addr`, `server_addr`, `ssl_object`, `socket` or `is_readable`; None for anything else.
+        """
+        sock = self._socket
+        if sock is None:
+            return None
         if info == "ssl_object":
             return None if self.tls is None else self.tls.ssl_object
         if info == "socket":

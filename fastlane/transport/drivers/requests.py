@@ -7,6 +7,8 @@ from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from fastlane._clock import now_ns
+
 from ..pool.settings import Origin
 from ..protocols.exchange import PATIENCE, PHASES, Patience, Phases, RequestHead, TransportError
 
@@ -31,24 +33,6 @@ class Timeouts(NamedTuple):
     read: float | None
     write: float | None
     pool: float | None
-
-
-def timeouts_of(request: Any) -> Timeouts:
-    """The time-outs of a request."""
-    given = request.extensions.get("timeout") or {}
-    return Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool"))
-
-
-def phases_of(request: Any) -> Phases:
-    """The stamps that the request brought along, or new ones."""
-    phases = request.extensions.get(PHASES)
-    return phases if isinstance(phases, Phases) else Phases()
-
-
-def patience_of(request: Any) -> Patience | None:
-    """How the request is to be waited for, where it says so."""
-    patience = request.extensions.get(PATIENCE)
-    return patience if isinstance(patience, Patience) else None
 
 
 def origin_of(request: Any) -> Origin:
@@ -94,29 +78,67 @@ def route_of(request: Any) -> Route:
     return Route(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
 
 
-def request_head(request: Any, route: Route) -> RequestHead:
-    """The head of a request."""
+class Outgoing(NamedTuple):
+    """A request in the terms of a connection."""
+
+    route: Route
+    timeouts: Timeouts
+    head: RequestHead
+    body: bytes | None
+    """None where it is produced on the way: such a request cannot be sent twice."""
+    phases: Phases
+    """Those that the request brought along, or new ones."""
+    patience: Patience | None
+    """How the request is to be waited for, where it says so."""
+    trace: Any
+
+
+def read_request(request: Any, library: ModuleType) -> Outgoing:
+    """Read a request of the HTTP library, and stamp its start. Raises TransportError for what is no HTTP address."""
+    extensions = request.extensions
+    phases, patience = extensions.get(PHASES), extensions.get(PATIENCE)
+    if not isinstance(phases, Phases):
+        phases = Phases()
+    phases.begin(now_ns())
+    route = route_of(request)
+    given = extensions.get("timeout") or {}
     headers = request.headers.raw
     if headers and headers[0][0] == b"Host":
         authority = headers[0][1]
     else:
         authority = next((value for name, value in headers if name.lower() == b"host"), route.url.netloc)
-    return RequestHead(
-        method=route.raw_method, scheme=route.scheme, authority=authority, target=route.target, headers=headers
+    return Outgoing(
+        route,
+        Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool")),
+        RequestHead(
+            method=route.raw_method, scheme=route.scheme, authority=authority, target=route.target, headers=headers
+        ),
+        b"".join(request.stream) if isinstance(request.stream, library.ByteStream) else None,
+        phases,
+        patience if isinstance(patience, Patience) else None,
+        extensions.get("trace"),
     )
 
 
 def response_of(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
-    """An answer of the library with its body unread, as `library.Response(...)` gives it."""
+    """Make a response of the library with its body unread, as `library.Response(...)` does."""
     if not _makes_known_responses(library):
-        return library.Response(status, headers=headers, stream=stream, extensions=extensions)
+        response = library.Response(status, headers=headers, stream=stream, extensions=extensions)
+        if "content-encoding" in response.headers:
+            bound_expansion(response, library)
+        return response
     return _response(library, status, headers, stream, extensions)
 
 
 def _response(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
     lines = library.Headers.__new__(library.Headers)
-    lines._list = [(name, name.lower(), value) for name, value in headers]
+    lines._list = lowered = []
     lines._encoding = None
+    is_encoded = False
+    for name, value in headers:
+        lower = name.lower()
+        is_encoded = is_encoded or lower == b"content-encoding"
+        lowered.append((name, lower, value))
     response = library.Response.__new__(library.Response)
     response.__dict__.update(
         status_code=status,
@@ -131,6 +153,8 @@ def _response(library: ModuleType, status: int, headers: Headers, stream: Any, e
         stream=stream,
         _num_bytes_downloaded=0,
     )
+    if is_encoded:
+        bound_expansion(response, library)
     return response
 
 
@@ -145,14 +169,6 @@ def _makes_known_responses(library: Any) -> bool:
         return bool(theirs.pop("headers").__dict__ == ours.pop("headers").__dict__ and theirs == ours)
     except (AttributeError, TypeError):
         return False
-
-
-def whole_body(request: Any, library: ModuleType) -> bytes | None:
-    """The body of a request where it is there as bytes, and can be sent twice; None where it is produced on the way."""
-    stream = request.stream
-    if isinstance(stream, library.ByteStream):
-        return b"".join(stream)
-    return None
 
 
 def _content_length(request: Any) -> int | None:

@@ -11,13 +11,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from threading import TIMEOUT_MAX
 from typing import Any, cast
 
 from fastlane._clock import now_ns
 
 from ..pool.pool import GROW_AGAIN_NS, Member, Outlook, Pool
 from ..pool.settings import Origin, PoolSettings, tick_s
-from ..protocols.exchange import Patience, Phases, RequestHead, TransportError, elsewhere_within
+from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, elsewhere_within
 from .connect import connect_sync, is_ready
 from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
 from .requests import Timeouts
@@ -39,18 +40,15 @@ def start(thread: threading.Thread) -> None:
         raise raised from None
 
 
-def lock_timeout(timeout_s: float | None) -> float:
-    """A time-out as `threading` takes it: -1 for none."""
-    return -1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
-
-
 class ThreadExchange(LinkedExchange):
     """An exchange that a thread waits for."""
 
     __slots__ = ("_signal", "is_awaited")
 
     def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
-        super().__init__(request_head, phases, link)
+        Exchange.__init__(self, request_head, phases)
+        self.link = link
+        self.has_left = False
         self._signal = threading.Lock()
         self._signal.acquire()
         self.is_awaited = False
@@ -66,7 +64,7 @@ class ThreadExchange(LinkedExchange):
         """Wait until something has happened; False where nothing did within the time."""
         self.is_awaited = True
         try:
-            return self._signal.acquire(True, -1 if timeout_s is None else lock_timeout(timeout_s))
+            return self._signal.acquire(True, -1 if timeout_s is None else max(0.0, min(timeout_s, TIMEOUT_MAX)))
         finally:
             self.is_awaited = False
 
@@ -101,8 +99,13 @@ class PatientThreadExchange(ThreadExchange):
 READ_BYTES = 65_536
 
 
-class OpeningLink(Link):
-    """A connection for threads: its socket, its lock, and how it is opened."""
+# How often a thread that waits for room in the socket looks whether an answer has come already.
+_LOOK_S = 0.1
+_AT_ONCE = (False,)
+
+
+class ThreadLink(Link):
+    """One connection, its lock, and the thread that opens it and reads from it."""
 
     def __init__(self, owner: ThreadPool, origin: Origin) -> None:
         settings = owner.settings
@@ -121,6 +124,14 @@ class OpeningLink(Link):
         self.thread: threading.Thread | None = None
         """Reads from it."""
         self._unstarted = {0: True}
+        self.ready = threading.Event()
+        """The peer has said what it allows, or the connection is gone."""
+        self.dropped: deque[tuple[ThreadExchange, bool]] = deque()
+        """Exchanges that nobody reads any more; whether they were given up. Whoever lets go of the lock looks here."""
+        self._by_us = False
+        self._has_room = threading.Event()
+        """The application has made room for more of an answer over HTTP/1.1."""
+        self.reads = 0
 
     def start(self) -> None:
         """Have it opened, and read from. Raises RuntimeError where there is no thread to be had.
@@ -142,9 +153,6 @@ class OpeningLink(Link):
         if self._unstarted.pop(0, False):
             self.thread = threading.current_thread()
             self._run()
-
-    def _run(self) -> None:
-        raise NotImplementedError
 
     def leave(self) -> None:
         """The process ends: say goodbye, unless calls are on it."""
@@ -257,26 +265,6 @@ class OpeningLink(Link):
             raise TransportError("WriteError", str(error)) from error
         self._sent_bytes += sent
         self._unsent = data[sent:] if sent < len(data) else b""
-
-
-# How often a thread that waits for room in the socket looks whether an answer has come already.
-_LOOK_S = 0.1
-_AT_ONCE = (False,)
-
-
-class ThreadLink(OpeningLink):
-    """One connection, its lock, and the thread that reads from it."""
-
-    def __init__(self, owner: ThreadPool, origin: Origin) -> None:
-        super().__init__(owner, origin)
-        self.ready = threading.Event()
-        """The peer has said what it allows, or the connection is gone."""
-        self.dropped: deque[tuple[ThreadExchange, bool]] = deque()
-        """Exchanges that nobody reads any more; whether they were given up. Whoever lets go of the lock looks here."""
-        self._by_us = False
-        self._has_room = threading.Event()
-        """The application has made room for more of an answer over HTTP/1.1."""
-        self.reads = 0
 
     # The reading thread
 
@@ -568,11 +556,6 @@ class ThreadLink(OpeningLink):
                     return
                 pause.acquire(timeout=0.001)
 
-    def network_info(self, info: str) -> Any:
-        """What the library's `network_stream` extension tells."""
-        sock = self._socket
-        return None if sock is None else self.extra_info(info, sock)
-
     def forget(self) -> None:
         """In a child process: the connection is the parent's; leave it alone."""
         self.lock = threading.Lock()
@@ -622,7 +605,7 @@ class _Waiter:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait to be woken; whether the wait is over because of what has come."""
-        self._signal.acquire(timeout=lock_timeout(timeout_s))
+        self._signal.acquire(True, -1 if timeout_s is None else max(0.0, min(timeout_s, TIMEOUT_MAX)))
         return self.link is not None or self.error is not None
 
 
@@ -663,16 +646,19 @@ class ThreadPool:
                 if member is None:
                     waiter = _Waiter(avoid)
                     self._pool.wait(origin, waiter, now_ns())
-                new, surplus = self._pool.take_orders()
-            self._catch_up()
+                if self._pool.new or self._pool.surplus:
+                    new, surplus = self._pool.take_orders()
+            if self._changed or self._pool.new or self._pool.surplus:
+                self._catch_up()
             if waiter is not None:
                 if phases is not None:
                     phases.connection_wait_started_ns = now_ns()
                 self._start(new, surplus)
                 return self._wait(origin, waiter, timeouts, patience)
             assert isinstance(member, ThreadLink)
-            self._start(new, surplus)
-            if not member.is_busy and member.looks_stale():
+            if new or surplus:
+                self._start(new, surplus)
+            if member.claimed == 1 and member.looks_stale():
                 member.let_reader_catch_up()
         except BaseException:
             # Ctrl-C comes anywhere, and others may wait for what was to be opened.
@@ -785,7 +771,7 @@ class ThreadPool:
             raise
 
     def _note_changes(self) -> None:
-        while self._changed or self._pool.has_orders:
+        while self._changed or self._pool.new or self._pool.surplus:
             new, surplus = list[Member](), list[Member]()
             taken: list[bool] = []
             try:

@@ -13,8 +13,8 @@ import threading
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from functools import cache
-from types import ModuleType, TracebackType
-from typing import Any, ClassVar, NamedTuple, Self
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
 import anyio
@@ -24,7 +24,7 @@ from ..pool.pool import UNKNOWN, Outlook
 from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, library_of
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
-from .engines import AsyncEngine, SyncEngine, engines
+from .engines import AsyncEngine, Engine, SyncEngine, engines
 from .requests import is_own, is_own_function
 
 _TRIES = 3
@@ -79,31 +79,29 @@ _MOST_IDLE = 100
 class _Method:
     """A method of the library that others may replace with their own."""
 
-    __slots__ = ("_name", "_original", "_owner")
+    __slots__ = ("name", "original", "owner")
 
     def __init__(self, owner: type[Any], name: str) -> None:
-        self._owner = owner
-        self._name = name
-        self._original: Any = None
+        self.owner = owner
+        self.name = name
+        self.original: Any = None
+        """What was found to be the library's own."""
 
     @property
     def is_replaced(self) -> bool:
-        found = self._owner.__dict__[self._name]
-        if found is self._original:
-            return False
-        if not is_own(self._owner, self._name):
+        if not is_own(self.owner, self.name):
             return True
-        self._original = found
+        self.original = self.owner.__dict__[self.name]
         return False
 
     @property
     def is_traced(self) -> bool:
         """Whether what is in its place is OpenTelemetry's instrumentation, around the library's own."""
-        found = self._owner.__dict__[self._name]
+        found = self.owner.__dict__[self.name]
         wrapper = getattr(found, "_self_wrapper", None)
         module = str(getattr(getattr(wrapper, "func", wrapper), "__module__", ""))  # (a partial has its function)
         inside = getattr(found, "__wrapped__", None)
-        return module.startswith("opentelemetry.instrumentation.") and is_own_function(self._owner, self._name, inside)
+        return module.startswith("opentelemetry.instrumentation.") and is_own_function(self.owner, self.name, inside)
 
 
 @cache
@@ -129,7 +127,9 @@ class Fallback:
         # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too; unless
         # that instrumentation is to keep silent about it.
         for method in self._methods:
-            if method.is_replaced and not (request is not None and request.extensions.get(TRACED) and method.is_traced):
+            if method.owner.__dict__[method.name] is method.original or not method.is_replaced:
+                continue
+            if not (request is not None and request.extensions.get(TRACED) and method.is_traced):
                 return True
         # So does what stands in for sockets: gevent, a SOCKS wrapper, a test that forbids them.
         if socket.socket.__module__ != "socket":
@@ -359,16 +359,13 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 if self._fallback.is_wanted(request):
                     await self._fallback.aprepare(request)
                     return await super().handle_async_request(request)
-                return await self._engine.handle(request)
+                return await self._engine.handle_async_request(request)
 
             def warm(self, request: Any) -> Any:
                 return self._awarm(request)
 
             async def _awarm(self, request: Any) -> bool:
-                if self._fallback.is_wanted(request):
-                    return False
-                await self._engine.warm(request)
-                return True
+                return not self._fallback.is_wanted(request) and await self._engine.warm(request)
 
             async def __aenter__(self) -> Any:
                 return self
@@ -386,13 +383,10 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 if self._fallback.is_wanted(request):
                     self._fallback.prepare(request)
                     return super().handle_request(request)
-                return self._engine.handle(request)
+                return self._engine.handle_request(request)
 
             def warm(self, request: Any) -> Any:
-                if self._fallback.is_wanted(request):
-                    return False
-                self._engine.warm(request)
-                return True
+                return not self._fallback.is_wanted(request) and self._engine.warm(request)
 
             def __enter__(self) -> Any:
                 return self
@@ -437,20 +431,30 @@ async def aclose_if_unused(settings: PoolSettings) -> None:
             await engine.aclose()
 
 
-def _settings(
-    http2: Http2, max_connections: int, idle_s: float, ping_s: float | None, verify: bool | ssl.SSLContext
-) -> PoolSettings:
-    return PoolSettings(
-        http2=http2,
-        max_connections=max_connections,
-        idle_s=float(idle_s),
-        ping_s=None if ping_s is None else float(ping_s),
-        verify=verify,
-        certificates=certificates_now(),
-    )
+class _OwnPool(Engine):
+    def __init__(
+        self,
+        *,
+        http2: Http2 = "prefer",
+        max_connections: int = 1_000,
+        idle_s: float = 300.0,
+        ping_s: float | None = 45.0,
+        verify: bool | ssl.SSLContext = True,
+    ) -> None:
+        super().__init__(
+            PoolSettings(
+                http2=http2,
+                max_connections=max_connections,
+                idle_s=float(idle_s),
+                ping_s=None if ping_s is None else float(ping_s),
+                verify=verify,
+                certificates=certificates_now(),
+            )
+        )
+        self.context()
 
 
-class Transport(httpx2.BaseTransport):
+class Transport(_OwnPool, SyncEngine, httpx2.BaseTransport):
     """A pool of connections of its own: `httpx2.Client(transport=Transport())`.
 
     `http2`: "prefer" (HTTP/2 where the server speaks it), "require" or "never". `max_connections`: open at once.
@@ -458,100 +462,9 @@ class Transport(httpx2.BaseTransport):
     without a request; None for none. `verify`: False for no verification at all, or the application's own context.
     """
 
-    def __init__(
-        self,
-        *,
-        http2: Http2 = "prefer",
-        max_connections: int = 1_000,
-        idle_s: float = 300.0,
-        ping_s: float | None = 45.0,
-        verify: bool | ssl.SSLContext = True,
-    ) -> None:
-        self._engine = SyncEngine(_settings(http2, max_connections, idle_s, ping_s, verify))
-        self._engine.context()
 
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises httpx2's errors."""
-        response: httpx2.Response = self._engine.handle(request)
-        return response
-
-    def warm(self, request: httpx2.Request) -> bool:
-        """Open a connection that such a request could be sent on, and keep one open; the request is not sent.
-
-        True once the connection stands. Raises httpx2's errors.
-        """
-        self._engine.warm(request)
-        return True
-
-    def outlook(self, request: httpx2.Request) -> Outlook:
-        """What is known of the connection that such a request would be sent on now.
-
-        Opens nothing, waits for nothing, and raises nothing.
-        """
-        return self._engine.outlook(request)
-
-    def close(self) -> None:
-        """Close every connection; the transport can be used again and opens new ones."""
-        self._engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.close()
-
-
-class AsyncTransport(httpx2.AsyncBaseTransport):
+class AsyncTransport(_OwnPool, AsyncEngine, httpx2.AsyncBaseTransport):
     """A pool of connections of its own on each event loop: `httpx2.AsyncClient(transport=AsyncTransport())`.
 
     For asyncio; settings as for `Transport`.
     """
-
-    def __init__(
-        self,
-        *,
-        http2: Http2 = "prefer",
-        max_connections: int = 1_000,
-        idle_s: float = 300.0,
-        ping_s: float | None = 45.0,
-        verify: bool | ssl.SSLContext = True,
-    ) -> None:
-        self._engine = AsyncEngine(_settings(http2, max_connections, idle_s, ping_s, verify))
-        self._engine.context()
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises httpx2's errors."""
-        response: httpx2.Response = await self._engine.handle(request)
-        return response
-
-    async def warm(self, request: httpx2.Request) -> bool:
-        """Open a connection on this event loop that such a request could be sent on; see `Transport.warm`."""
-        await self._engine.warm(request)
-        return True
-
-    def outlook(self, request: httpx2.Request) -> Outlook:
-        """What is known of the connection that such a request would be sent on now, on this event loop.
-
-        Opens nothing, waits for nothing, and raises nothing.
-        """
-        return self._engine.outlook(request)
-
-    async def aclose(self) -> None:
-        """Close every connection of this event loop; the transport can be used again and opens new ones."""
-        await self._engine.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self.aclose()

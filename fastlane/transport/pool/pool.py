@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count, islice
 from typing import NamedTuple, Protocol
 
@@ -262,7 +263,9 @@ class OriginState:
         for member in reversed(self.spare):
             if member.room(BUSY_STREAMS) <= 0:
                 full.append(member)
-            elif not self.in_doubt(member, now_ns) and (avoid is None or member.local_address != avoid):
+            elif (self.idle_limit_ns is None or not self.in_doubt(member, now_ns)) and (
+                avoid is None or member.local_address != avoid
+            ):
                 found = member
                 break
         for member in full:
@@ -372,8 +375,10 @@ class Pool:
         self._count = 0
         self._idle: OrderedDict[Member, None] = OrderedDict()
         """Open connections without a call, the one that has had none for the longest time first."""
-        self._new: list[Member] = []
-        self._surplus: list[Member] = []
+        self.new: list[Member] = []
+        """To be opened now. May be looked at without the lock; taken by `take_orders()`, like `surplus`."""
+        self.surplus: list[Member] = []
+        """Idle ones, out of the pool already, that are to be closed."""
 
     # What there is
 
@@ -393,15 +398,10 @@ class Pool:
         # What has left without the pool's having looked goes first to those who wait, wherever they want to go.
         return UNKNOWN if state is None else state.outlook(now_ns, with_ended=not self._waiting)
 
-    @property
-    def has_orders(self) -> bool:
-        """Whether there are any. May be asked without the lock."""
-        return bool(self._new or self._surplus)
-
     def take_orders(self) -> tuple[list[Member], list[Member]]:
-        """The connections that are to be opened now, and idle ones, out of the pool already, that are to be closed."""
-        orders = self._new, self._surplus
-        self._new, self._surplus = [], []
+        """Take `new` and `surplus`."""
+        orders = self.new, self.surplus
+        self.new, self.surplus = [], []
         return orders
 
     def take_unwanted(self, origin: Origin) -> list[Member]:
@@ -422,9 +422,9 @@ class Pool:
 
         `avoid`: local address of a connection that is taken only where no other is to be had.
         """
-        state = self._state(origin)
+        state = self._origins.get(origin) or self._state(origin)
         state.last_used_ns = now_ns
-        if state.has_queue:
+        if state.waiters and state.has_queue:
             return None  # first come, first served
         member = self._pick(state, now_ns, avoid)
         # Answers that were dropped unread leave quietly: a finaliser cannot take the pool's lock.
@@ -552,21 +552,15 @@ class Pool:
         state = self._origins.get(member.origin)
         return state if state is not None and member in state.members else None
 
-    def _pick(self, state: OriginState, now_ns: int, avoid: str | None) -> Member | None:
-        """Claim a place on a connection that is not too busy."""
-        found = state.with_room(now_ns, avoid)
-        if found is not None:
-            return self._take(state, found)
-        if state.opening or (now_ns >= state.grow_after_ns and self._has_place()):
-            return None  # a further connection is the better place
-        return self._pick_any(state, now_ns, avoid)
-
-    def _pick_any(self, state: OriginState, now_ns: int, avoid: str | None) -> Member | None:
-        """Claim a place wherever one is: no further connection can be opened."""
-        best = state.with_any_room(now_ns, avoid)
-        return None if best is None else self._take(state, best)
-
-    def _take(self, state: OriginState, member: Member) -> Member:
+    def _pick(self, state: OriginState, now_ns: int, avoid: str | None, *, anywhere: bool = False) -> Member | None:
+        """Claim a place on a connection that is not too busy; wherever one is if no further one can be opened."""
+        member = state.with_room(now_ns, avoid)
+        if member is None:
+            if not anywhere and (state.opening or (now_ns >= state.grow_after_ns and self._has_place())):
+                return None  # a further connection is the better place
+            member = state.with_any_room(now_ns, avoid)
+            if member is None:
+                return None
         member.was_used = True
         state.fruitless = 0
         self._idle.pop(member, None)
@@ -586,13 +580,13 @@ class Pool:
         state.members[member] = None
         state.opening += 1
         self._count += 1
-        self._new += [member]
+        self.new += [member]
 
     def _retire_oldest(self) -> None:
         """Take the connection out of the pool, to be closed, that has been without a call the longest."""
         member = next(iter(self._idle))
         state, had_room = self._origins[member.origin], member.room(UNBOUNDED) > 0
-        self._surplus.append(member)  # first: Ctrl-C may come behind it, and what is closed leaves the pool by itself
+        self.surplus.append(member)  # first: Ctrl-C may come behind it, and what is closed leaves the pool by itself
         self._remove(state, member)
         member.is_closed = True
         # Two origins whose servers allow nothing would close each other's connections for ever.
@@ -647,14 +641,14 @@ class Pool:
                 self._settle_all(state, now_ns)
         retired = -1
         # Once more after one was retired: it may be what kept those who came before from opening one.
-        while retired < len(self._surplus):
-            retired = len(self._surplus)
+        while retired < len(self.surplus):
+            retired = len(self.surplus)
             for state in sorted(self._waiting.values(), key=lambda each: next(iter(each.waiters.values()))):
                 state.grant(now_ns, self._pick)
                 if state.waiters:
                     self._grow(state, now_ns)
                 if not state.opening:
-                    state.grant(now_ns, self._pick_any)
+                    state.grant(now_ns, partial(self._pick, anywhere=True))
                 if not state.waiters:
                     self._waiting.pop(state.origin, None)
             while len(self._idle) > MOST_IDLE:

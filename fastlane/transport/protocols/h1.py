@@ -60,8 +60,8 @@ class Http1Connection:
         "_head_tail",
         "_informational",
         "_left",
-        "_reusable",
         "_size_line",
+        "capacity",
         "outgoing",
     )
 
@@ -76,7 +76,8 @@ class Http1Connection:
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_INCOMPLETE)
         self._exchange: Exchange | None = None
         self.outgoing: list[bytes] = []
-        self._reusable = True
+        self.capacity = 1
+        """1, or 0 once the connection cannot be used after the exchange that is open."""
         self._informational = 0
         """Heads with a status of 1xx that have come for this exchange."""
         self._head_tail = b""
@@ -90,11 +91,6 @@ class Http1Connection:
         """
         self._size_line = b""
         """The beginning of a chunk's size line, kept from h11 until it is known what it becomes."""
-
-    @property
-    def capacity(self) -> int:
-        """1, or 0 once the connection cannot be used after the exchange that is open."""
-        return 1 if self._reusable else 0
 
     @property
     def open_exchanges(self) -> int:
@@ -116,7 +112,7 @@ class Http1Connection:
 
     def begin(self, exchange: Exchange, *, end: bool) -> None:
         """Send the head of a request."""
-        if self._exchange is not None or not self._reusable:
+        if self._exchange is not None or not self.capacity:
             raise TransportError("WriteError", "The connection takes no further request.", unprocessed=True)
         head = exchange.request_head
         try:
@@ -162,7 +158,7 @@ class Http1Connection:
             self.outgoing += written
             return
         # The server waits for bytes that will not come, or would take the ones too many for another request.
-        self._reusable = False
+        self.capacity = 0
         raise failure
 
     # -------------------------------------------------------------------------------------------------- the answer
@@ -174,7 +170,7 @@ class Http1Connection:
             if data:
                 # A second answer to one request, or the 408 with which some servers close: it must never become
                 # the answer to the next request.
-                self._reusable = False
+                self.capacity = 0
                 raise TransportError("RemoteProtocolError", "Server sent bytes that no request has asked for.")
             return
         if self._left == 0 and not self._size_line:
@@ -191,7 +187,7 @@ class Http1Connection:
 
     def receive_end(self, now_ns: int) -> None:
         """The peer will send nothing more: the end of the connection, and of an answer that is as long as it lasts."""
-        self._reusable = False
+        self.capacity = 0
         exchange = self._exchange
         if exchange is None:
             return
@@ -220,7 +216,7 @@ class Http1Connection:
         if pieces:
             exchange.arrived(b"".join(pieces), now_ns)
         if failure is not None:
-            self._reusable = False
+            self.capacity = 0
             raise failure
         if ended:
             self._end(exchange, now_ns)
@@ -247,7 +243,7 @@ class Http1Connection:
                 # The answer's own first byte is still to come, or came behind this head.
                 exchange.phases.first_byte_ns = now_ns if data else None
         if ended and data:
-            self._reusable = False
+            self.capacity = 0
         return ended, data
 
     def _take_body(self, exchange: Exchange, data: bytes, pieces: list[bytes | bytearray]) -> bool:
@@ -274,7 +270,7 @@ class Http1Connection:
         for at in range(0, len(data), MAX_LINE):
             if self._feed(exchange, data[at : at + MAX_LINE], pieces):
                 if at + MAX_LINE < len(data):
-                    self._reusable = False
+                    self.capacity = 0
                 return True
             if len(self._h11.trailing_data[0]) > MAX_LINE:
                 raise TransportError("RemoteProtocolError", "Receive buffer too long")
@@ -303,7 +299,7 @@ class Http1Connection:
                 raise TransportError("RemoteProtocolError", "Server sent too many informational responses.")
             return
         # Anything but DONE: the answer came before the request was sent, one side closes, or the protocol changes.
-        self._reusable = self._reusable and self._h11.our_state is h11.DONE
+        self.capacity = 1 if self.capacity and self._h11.our_state is h11.DONE else 0
         self._chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
         self._left = 0 if self._chunked else None
         exchange.answer_head = AnswerHead(event.status_code, event.headers.raw_items(), bytes(event.reason))
@@ -313,10 +309,10 @@ class Http1Connection:
         """The answer is complete: make the connection ready for the next request, if it may carry one."""
         self._exchange = None
         both = (self._h11.our_state, self._h11.their_state)
-        if self._reusable and both == (h11.DONE, h11.DONE) and not self._h11.trailing_data[0]:
+        if self.capacity and both == (h11.DONE, h11.DONE) and not self._h11.trailing_data[0]:
             self._h11.start_next_cycle()
         else:
-            self._reusable = False
+            self.capacity = 0
         exchange.end(now_ns)
 
     # ------------------------------------------------------------------------------------------- the rest of a life
@@ -328,10 +324,10 @@ class Http1Connection:
         """Only closing the connection stops an answer that is under way."""
         if exchange is self._exchange:
             self._exchange = None
-            self._reusable = False
+            self.capacity = 0
             return False
         # Another exchange may be on its way here by now: it is not to be harmed.
-        return self._reusable or self._exchange is not None
+        return bool(self.capacity) or self._exchange is not None
 
     def ping(self, now_ns: int) -> bool:
         """HTTP/1.1 cannot ask."""
@@ -342,7 +338,7 @@ class Http1Connection:
 
     def lost(self, error: TransportError) -> None:
         """Break off the exchange that is open."""
-        self._reusable = False
+        self.capacity = 0
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.fail(error.again())

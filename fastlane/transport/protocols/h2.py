@@ -173,8 +173,10 @@ class Stream:
         """Bytes of the body that have come."""
 
 
-class Http2Streams:
-    """What a connection over HTTP/2 remembers."""
+class Http2Connection:
+    """An `HttpConnection` over HTTP/2."""
+
+    http_version = "HTTP/2"
 
     def __init__(self) -> None:
         self.is_ready = False
@@ -216,6 +218,16 @@ class Http2Streams:
         self._ping = b""
         self._now_ns = 0
         self._error: TransportError | None = None
+        self._rest = b""
+        self._window = limits.CONNECTION_WINDOW
+        # The one type of frame that may come: SETTINGS at first, CONTINUATION within a head.
+        self._only: int | None = wire.SETTINGS
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._block_flags = 0
+        self._block_stream_id = 0
+        self._pings = 0
+        self._said_goodbye = False
 
     def _fail(self, code: ErrorCodes, message: str) -> NoReturn:
         """The connection cannot go on."""
@@ -255,20 +267,7 @@ class Http2Streams:
             self.outgoing.append(data)
         return len(data)
 
-
-class Http2Answers(Http2Streams):
-    """The half of a connection that listens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rest = b""
-        self._window = limits.CONNECTION_WINDOW
-        # The one type of frame that may come: SETTINGS at first, CONTINUATION within a head.
-        self._only: int | None = wire.SETTINGS
-        self._block: list[bytes] = []
-        self._block_bytes = 0
-        self._block_flags = 0
-        self._block_stream_id = 0
+    # What the peer sends
 
     def receive(self, data: bytes, now_ns: int) -> None:
         """Bytes have come from the peer."""
@@ -548,16 +547,7 @@ class Http2Answers(Http2Streams):
         if self._unsent_control > limits.UNSENT_CONTROL_BYTES:
             self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server does not read what it makes us acknowledge")
 
-
-class Http2Connection(Http2Answers):
-    """An `HttpConnection` over HTTP/2."""
-
-    http_version = "HTTP/2"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pings = 0
-        self._said_goodbye = False
+    # What we send
 
     @property
     def capacity(self) -> int:

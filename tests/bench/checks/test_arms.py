@@ -53,7 +53,7 @@ def test_connections_that_another_client_holds_otherwise_are_its_finding() -> No
 
 
 def test_connections_that_differ_without_a_reason_are_a_fault() -> None:
-    found = check(with_play("Encoding(probe=True)", change=opening("baseline", "baseline-again")))
+    found = check(with_play("RequestEncoding(probe=True)", change=opening("baseline", "baseline-again")))
 
     assert level(found, "new connections") == "refused"
 
@@ -200,7 +200,7 @@ def test_prompts_that_differ_within_pairs_are_refused() -> None:
     assert level(check(a_run(change=other)), "the same prompts") == "refused"
 
 
-@pytest.mark.parametrize(("play", "expected"), [("Curation()", "flagged"), ("Connection()", "refused")])
+@pytest.mark.parametrize(("play", "expected"), [("ContextTrimming()", "flagged"), ("Connection()", "refused")])
 def test_prompts_that_the_provider_counts_otherwise_want_a_reason(play: str, expected: str) -> None:
     def fewer(sample: Sample) -> Sample:
         return replace(sample, input_tokens=400) if sample.arm == "fastlane" else sample

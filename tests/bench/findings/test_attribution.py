@@ -12,8 +12,8 @@ from fastlane.bench.findings import Attribution, find
 from fastlane.bench.recorded import ArmInfo, Recorded, Sample
 from tests.bench.recorded_runs import MS, a_run, an_arm
 
-PLAYS = ("Connection()", "Encoding()", "PromptCache()")
-SAVED_MS = {"Connection()": 40, "Encoding()": 25, "PromptCache()": 60}
+PLAYS = ("Connection()", "RequestEncoding()", "PromptCache()")
+SAVED_MS = {"Connection()": 40, "RequestEncoding()": 25, "PromptCache()": 60}
 
 
 def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = True) -> tuple[ArmInfo, ...]:
@@ -90,7 +90,7 @@ def test_of_two_plays_each_arm_with_one_is_the_one_without_the_other_and_parts_a
 
 
 def test_plays_that_do_nothing_have_no_part() -> None:
-    found = attributed(run(arms(), {**SAVED_MS, "Encoding()": 0}))
+    found = attributed(run(arms(), {**SAVED_MS, "RequestEncoding()": 0}))
     nothing = found.shares[1].share
     assert nothing.low is not None
     assert nothing.high is not None
@@ -110,7 +110,7 @@ def test_fewer_than_two_plays_have_nothing_to_tell_apart(plays: tuple[str, ...])
 
 
 def test_a_play_that_no_arm_tells_apart_leaves_nothing_attributed() -> None:
-    kept = tuple(info for info in arms() if "Encoding" not in info.name)
+    kept = tuple(info for info in arms() if "RequestEncoding" not in info.name)
     assert find(run(kept, pairs=20)).attributions == ()
 
 
@@ -120,8 +120,8 @@ def test_a_stock_client_stands_for_no_play_where_no_arm_has_none() -> None:
 
 
 def test_the_asynchronous_client_is_not_the_synchronous_one_without_a_play() -> None:
-    kept = tuple(info for info in arms() if info.name != "only Encoding()")
-    other = an_arm("async", plays=("Encoding()",), client="fastlane.AsyncOpenAI")
+    kept = tuple(info for info in arms() if info.name != "only RequestEncoding()")
+    other = an_arm("async", plays=("RequestEncoding()",), client="fastlane.AsyncOpenAI")
     assert find(run((*kept, other))).attributions == ()
 
 

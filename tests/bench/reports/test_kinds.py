@@ -226,7 +226,9 @@ def test_attribution_divides_the_change_among_the_plays() -> None:
             last=None,
             share=Interval(value=-45, low=-50, high=-40),
         ),
-        Share(play="Encoding", alone=None, last=Interval(value=-10), share=Interval(value=-15, low=-20, high=-10)),
+        Share(
+            play="RequestEncoding", alone=None, last=Interval(value=-10), share=Interval(value=-15, low=-20, high=-10)
+        ),
     )
     attribution = Attribution(
         cell=run.header.cells[0].name,
@@ -242,7 +244,7 @@ def test_attribution_divides_the_change_among_the_plays() -> None:
     rows = texts(next(table for table in found.tables() if table.name.startswith("attribution")))
     assert rows == [
         ["Connection", "-40.0", "-", "-45.0 [-50.0, -40.0]", "75 %"],
-        ["Encoding", "-", "-10.0", "-15.0 [-20.0, -10.0]", "25 %"],
+        ["RequestEncoding", "-", "-10.0", "-15.0 [-20.0, -10.0]", "25 %"],
         ["all together", "-", "-", "-60.0", "100 %"],
     ]
     caption = next(chart.caption for chart in found.charts() if chart.name == "attribution")

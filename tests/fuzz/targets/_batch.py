@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fastlane.batch._jobs import Answer, Job
-from fastlane.batch._lines_in import LineError, jobs_in, line_of
-from fastlane.batch._outcomes import outcome_of, read_line
-from fastlane.batch._settings import WorkerSettings
+from fastlane.batch.jobs import Job, JobAnswer
+from fastlane.batch.outcomes import outcome_of, read_line
+from fastlane.batch.requests import InputLineError, jobs_in
+from fastlane.batch.results import line_of
+from fastlane.batch.settings import WorkerSettings
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_text, json_value
 from tests.fuzz.targets._target import Target, holds
@@ -58,7 +59,7 @@ def check(data: bytes) -> None:
 def _check_in(line: bytes) -> None:
     try:
         jobs = list(jobs_in([line], prefix="file", endpoint="/v1/chat/completions"))
-    except LineError as error:
+    except InputLineError as error:
         holds(str(error).startswith("line 1: ") and len(str(error)) < 3_000, "a refusal is none", str(error))
         return
     for job in jobs:
@@ -118,7 +119,7 @@ def _check_kept(told: Any, body: bytes, job: Job) -> None:
     # As text: what is no number equals nothing.
     kept = repr(json.loads(body)) == repr(told["response"]["body"])
     holds(kept, "the answer that is kept is not the provider's", body, told)
-    written = line_of(Answer(job=job, body=body, request_id=None, sequence=1))
+    written = line_of(JobAnswer(job=job, body=body, request_id=None, sequence=1))
     holds(json.loads(written)["custom_id"] == job.key and written.count(b"\n") == 1, "a line is none", written)
 
 
@@ -147,10 +148,10 @@ def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
 TARGET = Target(
     name="batch",
     reads="lines of batches, in and out",
-    oracle="LineError or ValueError and nothing else; what is kept equals what json reads, and no job is sent for ever",
+    oracle="InputLineError or ValueError alone; what is kept equals what json reads, and no job is sent for ever",
     check=check,
     seeds=seeds,
-    modules=("fastlane.batch._lines_in", "fastlane.batch._outcomes", "fastlane.batch._bodies"),
+    modules=("fastlane.batch.outcomes", "fastlane.batch.requests", "fastlane.batch.results"),
     grown={
         "deep lists": _fed(lambda size: "[" * size),
         "a long answer": _fed(lambda size: '{"custom_id":"fastlane-7","response":{"status_code":200,"body":{"a":"'

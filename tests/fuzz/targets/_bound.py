@@ -10,16 +10,13 @@ from typing import Any
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from fastlane import ConfigurationError
-from fastlane.knowledge.tokens import counter
-from fastlane.plays.bounded_output.progress._nodes import compile_schema
 from fastlane.providers import facts_named
-from fastlane.schemas.bound import Bound, bound, bound_of
-from fastlane.schemas.compact import compact
+from fastlane.schemas.bound import Bound, bound, schema_bound
 from fastlane.schemas.dialect import wire_schema
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
 from tests.fuzz.targets._target import Target, holds
-from tests.progress import small_schemas
+from tests.schemas import small_schemas
 
 _NAMES = (
     "type", "properties", "items", "$ref", "$defs", "#", "#/$defs/a", "enum", "const", "anyOf", "oneOf", "allOf",
@@ -60,16 +57,14 @@ def _check_any(schema: Any) -> None:
         return
     before = repr(schema)
     for closed in (False, True):
-        _check_numbers(bound_of(schema, closed=closed))
+        _check_numbers(schema_bound(schema, closed=closed))
     try:
-        bound_of(schema, checked=True, unbounded=50)
+        bound(schema, unbounded=50)
     except ConfigurationError as error:
         holds(len(str(error)) < 5_000, "a refusal is longer than anybody reads", len(str(error)))
     if isinstance(schema, dict):
-        compact(schema, counter(None, wait=False))
         for provider in ("openai", "cerebras", "unknown"):
             wire_schema(schema, facts_named(provider).structured, strict=True)
-    compile_schema(schema)
     holds(repr(schema) == before, "the schema was changed", before[:500])
 
 
@@ -84,7 +79,7 @@ def _check_numbers(found: Bound) -> None:
 
 def _check_values(draw: Drawn) -> None:
     schema = small_schemas.document(draw, plain=draw.randrange(2) == 0)
-    found = bound(schema, number_characters=None)
+    found = schema_bound(schema, number_characters=None)
     _check_numbers(found)
     if found.characters is None or found.compact_characters is None or found.tokens is None:
         return
@@ -114,7 +109,7 @@ _UNIQUE = itertools.count()
 def _fed(make: Callable[[int], Any]) -> Callable[[int], Callable[[], object]]:
     def work(size: int) -> Callable[[], object]:
         schema = make(size)
-        return lambda: bound({**schema, "description": f"{next(_UNIQUE)}"})
+        return lambda: schema_bound({**schema, "description": f"{next(_UNIQUE)}"})
 
     return work
 

@@ -11,16 +11,22 @@ from typing import Any
 from pydantic import BaseModel
 
 from fastlane import ConfigurationError
-from fastlane.plays.routing.catalog._load import catalog_from
-from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Price, Task
-from fastlane.plays.routing.catalog._scores import Score
-from fastlane.providers._load import parsed
+from fastlane.plays.routing.catalog.models import HIDDEN, Catalog, CatalogModel, ModelPrice, Task
+from fastlane.plays.routing.catalog.scores import Score
+from fastlane.providers._load import checked, parsed
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._facts import fed_file
 from tests.fuzz.targets._tables import FILE, check_refusal, drawn_file, drawn_tables, is_kept, read
 from tests.fuzz.targets._target import Target, holds
 
-_NAMES = (*Catalog.model_fields, *CatalogModel.model_fields, *Price.model_fields, *Task.model_fields, "tools", "passed")
+_NAMES = (
+    *Catalog.model_fields,
+    *CatalogModel.model_fields,
+    *ModelPrice.model_fields,
+    *Task.model_fields,
+    "tools",
+    "passed",
+)
 _SECRET = "sk-proj-0123456789abcdefghijkl"
 _MODEL = 'name = "m{n}"\nfirst_token_s = [[1000, 0.5]]\ntokens_per_s = 50.0\n'
 
@@ -57,7 +63,7 @@ def check(data: bytes) -> None:
         tables = drawn_tables(draw, _tables(), _NAMES)
     hidden = kind % 4 == 3 and _hide(tables, draw)
     try:
-        catalog = catalog_from(tables, FILE)
+        catalog = checked(Catalog, tables, FILE, HIDDEN)
     except ConfigurationError as error:
         check_refusal(error)
         if hidden:
@@ -72,8 +78,8 @@ def _hide(tables: Any, draw: Drawn) -> bool:
     models = tables.get("models") if isinstance(tables, Mapping) else None
     if not isinstance(models, list) or not models or not isinstance(models[0], dict):
         return False
-    where = draw.choice(("api_key_env", "base_url"))
-    text = _SECRET if where == "api_key_env" else f"https://user:{_SECRET}@a.test"
+    where = draw.choice(("api_key_env", "base_url", "api_key"))
+    text = _SECRET if where != "base_url" else f"https://user:{_SECRET}@a.test"
     models[0][where] = draw.choice((text, text, [text], {"key": text}))
     return True
 
@@ -85,7 +91,7 @@ def _check_catalog(catalog: Catalog, tables: Any) -> None:
     holds(pickle.loads(pickle.dumps(catalog)) == catalog, "a catalog that was pickled is another")
     for given, model in zip(tables["models"], catalog.models, strict=True):
         if isinstance(given, Mapping):
-            of_order = ("first_token_s", "abilities", "base_url")
+            of_order = ("first_token_s", "capabilities", "base_url")
             plain = {name: value for name, value in given.items() if name not in of_order}
             missing = is_kept(plain, _plain(model))
             holds(missing is None, "what stood there is left out", missing, given)
@@ -119,16 +125,16 @@ TARGET = Target(
     modules=("fastlane.plays.routing.catalog", "fastlane.providers._load"),
     grown={
         "many models": fed_file(
-            lambda written: catalog_from(parsed(written, FILE), FILE),
+            lambda written: checked(Catalog, parsed(written, FILE), FILE, HIDDEN),
             lambda size: "".join("[[models]]\n" + _MODEL.format(n=number) for number in range(size // 75)),
         ),
         "many pairs": fed_file(
-            lambda written: catalog_from(parsed(written, FILE), FILE),
+            lambda written: checked(Catalog, parsed(written, FILE), FILE, HIDDEN),
             lambda size: '[[models]]\nname = "a"\ntokens_per_s = 1.0\nfirst_token_s = ['
             + ",".join(f"[{number + 1}, 0.5]" for number in range(size // 12)) + "]\n",
         ),
         "many unknown keys": fed_file(
-            lambda written: catalog_from(parsed(written, FILE), FILE),
+            lambda written: checked(Catalog, parsed(written, FILE), FILE, HIDDEN),
             lambda size: "[[models]]\n" + "".join(f"k{number} = 1\n" for number in range(size // 12)),
         ),
     },

@@ -57,7 +57,7 @@ def check_refusal(error: ConfigurationError) -> None:
     lines = str(error).split("\n")
     holds(lines[0].startswith(f"{FILE}: "), "a refusal does not say where", lines[0])
     holds(all(line.startswith(FILE) for line in lines if line), "a line of a refusal does not say where", lines)
-    said = ("expected", "unknown key", "more")
+    said = ("expected", "unknown key", "more", "String should")
     holds(any(word in str(error) for word in said), "a refusal does not say what was expected", lines)
     holds(len(str(error)) < 20_000, "a refusal is longer than anybody reads", len(str(error)))
     holds(error.__cause__ is None or isinstance(error.__cause__, ValueError | RecursionError), "its cause quotes")

@@ -1,0 +1,107 @@
+"""Settings of plays: pydantic dataclasses, whose errors name the setting, what it takes and what it got."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+
+from pydantic import AfterValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+from ..errors import ConfigurationError
+
+T = TypeVar("T")
+
+Texts = Annotated[Sequence[str], AfterValidator(tuple)]
+"""A list or a tuple of texts. It becomes a tuple."""
+
+# Strict: True is no number, and "5" neither.
+_CONFIG: Final = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True, extra="forbid")
+_WRONG_ARGUMENTS: Final = ("missing", "unexpected_keyword_argument", "unexpected_positional_argument")
+_WORDS: Final[dict[Any, str]] = {
+    bool: "True or False", float: "a number", int: "a whole number", str: "a text", NoneType: "None",
+    Sequence[str]: "a list of texts",
+}  # fmt: skip
+_LIMITS: Final = {"gt": "above", "ge": "from", "lt": "below", "le": "to"}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
+def settings(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass with slots, whose keyword arguments are checked against their annotations.
+
+    Constraints stand in the annotation: `Annotated[float, Field(ge=0, le=1)]`. `Field(description=...)` says what a
+    setting takes, where the type and the constraints do not say it well. Annotations have to exist at run time. Fields
+    with `init=False` are set by `__post_init__`, and are neither checked nor copied: a copy has learned nothing.
+
+    Making an instance raises ConfigurationError for a value that does not fit, and for a ValueError of `__post_init__`;
+    TypeError for wrong arguments.
+    """
+    made: Any = dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)(cls)
+    validate = made.__init__
+
+    def checked_init(self: Any, /, *args: Any, **given: Any) -> None:
+        try:
+            validate(self, *args, **given)
+        except ValidationError as error:
+            raise _converted(error, made, args, given) from None
+
+    made.__init__ = checked_init
+    made.__reduce__ = _made_again
+    result: type[T] = made
+    return result
+
+
+def _made_again(self: Any) -> tuple[Any, ...]:
+    """Copy and pickle the settings alone: what `__post_init__` sets is made anew."""
+    cls: Any = type(self)
+    given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.init}
+    return partial(cls, **given), ()
+
+
+def _converted(error: ValidationError, cls: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Exception:
+    wrong = error.errors(include_url=False)[0]
+    raised = wrong.get("ctx", {}).get("error")
+    if isinstance(raised, ConfigurationError):
+        return raised
+    if not wrong["loc"]:
+        return ConfigurationError(f"{cls.__name__}: {raised or wrong['msg']}")
+    fields = {name: field for name, field in cls.__pydantic_fields__.items() if field.init is not False}
+    name = wrong["loc"][0]
+    if wrong["type"] in _WRONG_ARGUMENTS:
+        verb = "needs" if wrong["type"] == "missing" else "does not take"
+        return TypeError(f"{cls.__name__}() {verb} {name!r}; its settings are {', '.join(fields)}")
+    value = args[name] if isinstance(name, int) else given[name]
+    name = list(fields)[name] if isinstance(name, int) else name
+    wanted = raised or fields[name].description or _wanted(name, fields[name].annotation, fields[name].metadata)
+    return ConfigurationError(f"{cls.__name__}({name}=...) takes {wanted}, got {value!r:.80}")
+
+
+def _wanted(name: str, annotation: Any, constraints: Iterable[Any] = ()) -> str:
+    """Return what a setting takes, in words."""
+    kind, options = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        fields = [one for one in options[1:] if isinstance(one, FieldInfo)]
+        described = next((field.description for field in fields if field.description), None)
+        return described or _wanted(name, options[0], [one for field in fields for one in field.metadata])
+    if kind in (Union, UnionType):
+        return _listed([_wanted(name, option, constraints) for option in options], ", or ")
+    if kind is Literal:
+        return _listed([f'"{option}"' if isinstance(option, str) else repr(option) for option in options], " or ")
+    noun = _WORDS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
+    if annotation is float and name.endswith("_s"):
+        noun = "seconds"
+    limits = [
+        f" {word} {getattr(one, limit):,}"
+        for limit, word in _LIMITS.items()
+        for one in constraints
+        if hasattr(one, limit)
+    ]
+    return noun + "".join(limits)
+
+
+def _listed(words: Sequence[str], before_last: str) -> str:
+    return before_last.join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,0 +1,104 @@
+"""How urgent the calls of a block of the program are: `with fastlane.urgency("background"):`."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, cast
+
+from ..errors import ConfigurationError
+from ..records.urgency import LEVELS, Level
+
+_F = TypeVar("_F")
+
+
+class _Block(NamedTuple):
+    """A block that was entered."""
+
+    level: Level
+    around: _Block | None
+    by: object
+    """What is to leave it."""
+
+
+_current: ContextVar[_Block | None] = ContextVar("fastlane_urgency", default=None)
+
+
+def checked_level(level: Any, what: str) -> Level:
+    """A level of urgency as it was given. Raises ConfigurationError for anything else; `what` takes it."""
+    if level not in LEVELS:
+        raise ConfigurationError(f'{what} takes "interactive", "background" or "offline", got {level!r:.80}')
+    return level  # type: ignore[no-any-return]
+
+
+class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("background"):`
+    """Say how urgent calls are: `with urgency("background"):`, `async with`, or `@urgency("background")`.
+
+    Levels: "interactive" (somebody waits for the answer), "background" (it is wanted soon), "offline" (at some time).
+    They say something to clients that have the `Urgency` play. Blocks nest, and the innermost counts. asyncio's tasks
+    and `asyncio.to_thread` go on with the level. Threads do not: start them with `contextvars.copy_context().run`, or
+    with a function that `urgency.carried(...)` returns. One object may be entered any number of times, by several
+    threads and tasks at once. Raises ConfigurationError for another level.
+    """
+
+    def __init__(self, level: Level) -> None:
+        self.level: Level = checked_level(level, "urgency()")
+
+    def __enter__(self) -> Self:
+        _current.set(_Block(self.level, _current.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Left in another context than it was entered in (an async generator that was finalised elsewhere), there is
+        # nothing to restore: that context has gone.
+        block = _current.get()
+        if block is not None and block.by is self:
+            _current.set(block.around)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __call__(self, function: _F) -> _F:
+        """Decorate a function or a coroutine function: what it calls has this level."""
+        inner: Any = function
+        if isgeneratorfunction(inner) or isasyncgenfunction(inner):
+            raise ConfigurationError(
+                f"@urgency decorates functions and coroutine functions, and {inner.__qualname__} is a generator: its "
+                "body runs in the context of whoever asks it for the next value; use `with urgency(...)` around that"
+            )
+        within: Any
+        if iscoroutinefunction(inner):
+
+            @wraps(inner)
+            async def within(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await inner(*args, **kwargs)
+        else:
+
+            @wraps(inner)
+            def within(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return inner(*args, **kwargs)
+
+        return cast(_F, within)
+
+    @staticmethod
+    def carried(function: _F) -> _F:
+        """Return the function, to be run in another thread with the level of this point of the program."""
+        level = current_urgency()
+        return function if level is None else urgency(level)(function)
+
+
+def current_urgency() -> Level | None:
+    """The level of the innermost `urgency()` block around this point of the program; None outside of any."""
+    block = _current.get()
+    return None if block is None else block.level

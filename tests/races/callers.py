@@ -1,0 +1,124 @@
+"""Calls from threads or from tasks, driven alike, and an upstream that answers when a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import fastlane
+from fastlane import Connection
+from fastlane.plays.urgency.play import Urgency
+from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
+from tests.transport.peer import Stream
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
+KINDS = ("sync", "async")
+HANG_S = 20.0
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait until something has happened that surely will."""
+    deadline = time.monotonic() + HANG_S
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def held(gate: threading.Event, then: Script) -> Script:
+    """Answer once the test says."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        upstream.silent.append(stream)
+        stream.hold(gate)
+        then(upstream, stream, body)
+
+    return script
+
+
+def in_steps(gate: threading.Event, *, ends: bool = True) -> Script:
+    """Send some of a stream, and the rest once the test says: its end, or a reset."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        upstream.silent.append(stream)
+        model = body["model"]
+        stream.head(200, (EVENTS,))
+        for piece in ("One ", "two "):
+            stream.data(chunk(model, {"content": piece}))
+        stream.hold(gate)
+        if not ends:
+            stream.rst(2)
+            return
+        for piece in ("three ", "four "):
+            stream.data(chunk(model, {"content": piece}))
+        stream.data(chunk(model, {}, "stop"))
+        usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+        last = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": []}
+        stream.data(b"data: " + json.dumps({**last, "usage": usage}).encode() + b"\n\n")
+        stream.data(b"data: [DONE]\n\n", end=True)
+
+    return script
+
+
+class Party:
+    """Callers of one upstream, in threads or in the tasks of one event loop."""
+
+    def __init__(self, kind: str, upstream: Upstream, *plays: Any, **settings: Any) -> None:
+        self.kind = kind
+        self.upstream = upstream
+        self.plays = [Connection(), Urgency(**settings), *plays]
+        self.client = self.new_client()
+        self._pool = ThreadPoolExecutor(64)
+        self._loop: Any = None
+        if kind == "async":
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever)
+            self._thread.start()
+
+    def new_client(self, **options: Any) -> Any:
+        """One more client with these plays."""
+        kind: Any = fastlane.OpenAI if self.kind == "sync" else fastlane.AsyncOpenAI
+        return kind(**{"api_key": "sk-test", "base_url": self.upstream.url, "only_plays": self.plays, **options})
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+        if self._loop is not None:
+            self.on_loop(self.client.close()).result(HANG_S)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def on_loop(self, coroutine: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, sync: Callable[[], Any], tasks: Callable[[], Any]) -> Future[Any]:
+        """Run one of the two, as it is."""
+        return self._pool.submit(sync) if self.kind == "sync" else self.on_loop(tasks())
+
+    def ask(self, client: Any = None, **body: Any) -> Future[Any]:
+        """A call; its answer, or the stream."""
+        body = {"model": "m", "messages": MESSAGES, "temperature": 0, **body}
+        create = (self.client if client is None else client).chat.completions.create
+
+        async def tasks() -> Any:
+            return await create(**body)
+
+        return self.run(lambda: create(**body), tasks)
+
+
+@contextmanager
+def party_of(kind: str, upstream: Upstream, *plays: Any, **settings: Any) -> Iterator[Party]:
+    party = Party(kind, upstream, *plays, **settings)
+    try:
+        yield party
+    finally:
+        upstream.may_break.set()
+        party.close()
+
+
+__all__ = ["HANG_S", "KINDS", "MESSAGES", "Party", "answer", "held", "in_steps", "party_of", "until"]

@@ -7,6 +7,9 @@ used, as in openai: the two together take tens of milliseconds.
 
 from __future__ import annotations
 
+# Registers its fork handlers here. If openai's modules import it while a fork waits for `_importing` below, Python runs
+# only the second half of those handlers.
+import concurrent.futures.thread  # noqa: F401
 import functools
 import logging
 import os

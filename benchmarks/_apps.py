@@ -16,7 +16,7 @@ import openai
 
 import fastlane
 from fastlane._clock import now_ns
-from fastlane.bench.self_test import Pace, Reading, TruthServer, truth_server
+from fastlane.bench.self_test import ClientTimes, ServerPace, TruthServer, truth_server
 
 SIDES = ("stock", "stock_threads", "fastlane", "fastlane_threads")
 _MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
@@ -39,9 +39,9 @@ class _Log:
         if chunk.usage is not None:
             self._tokens = chunk.usage.completion_tokens
 
-    def reading(self) -> Reading:
+    def reading(self) -> ClientTimes:
         first, last = self._stamps[0], self._stamps[-1]
-        return Reading(
+        return ClientTimes(
             tag=self._tag,
             time_to_first_token_s=(first - self._started_ns) / 1e9,
             time_per_output_token_s=(last - first) / 1e9 / (self._tokens - 1),
@@ -53,10 +53,10 @@ def _asked(tag: str) -> dict[str, Any]:
     return {"model": "truth", "messages": _MESSAGES, "stream": True, "user": tag}
 
 
-async def _async_app(client: openai.AsyncOpenAI, streams: int, requests: int, pace: Pace) -> list[Reading]:
-    done: list[Reading] = []
+async def _async_app(client: openai.AsyncOpenAI, streams: int, requests: int, pace: ServerPace) -> list[ClientTimes]:
+    done: list[ClientTimes] = []
 
-    async def call(tag: str) -> Reading:
+    async def call(tag: str) -> ClientTimes:
         log = _Log(tag)
         async for chunk in await client.chat.completions.create(**_asked(tag)):
             log.see(chunk)
@@ -75,11 +75,11 @@ async def _async_app(client: openai.AsyncOpenAI, streams: int, requests: int, pa
     return done
 
 
-def _threaded_app(client: openai.OpenAI, streams: int, requests: int, pace: Pace) -> list[Reading]:
-    done: list[Reading] = []
+def _threaded_app(client: openai.OpenAI, streams: int, requests: int, pace: ServerPace) -> list[ClientTimes]:
+    done: list[ClientTimes] = []
     wait = threading.Event().wait
 
-    def call(tag: str) -> Reading:
+    def call(tag: str) -> ClientTimes:
         log = _Log(tag)
         for chunk in client.chat.completions.create(**_asked(tag)):
             log.see(chunk)
@@ -98,20 +98,20 @@ def _threaded_app(client: openai.OpenAI, streams: int, requests: int, pace: Pace
     return done
 
 
-def _app(side: str, base_url: str, streams: int, requests: int, pace: Pace) -> list[Reading]:
+def _app(side: str, base_url: str, streams: int, requests: int, pace: ServerPace) -> list[ClientTimes]:
     options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
     if side.endswith("_threads"):
         make: Callable[..., openai.OpenAI] = openai.OpenAI if side.startswith("stock") else fastlane.OpenAI
         return _threaded_app(make(**options), streams, requests, pace)
 
-    async def run() -> list[Reading]:
+    async def run() -> list[ClientTimes]:
         amake: Callable[..., openai.AsyncOpenAI] = openai.AsyncOpenAI if side == "stock" else fastlane.AsyncOpenAI
         return await _async_app(amake(**options), streams, requests, pace)
 
     return asyncio.run(run())
 
 
-def app(side: str, truth: TruthServer, pace: Pace, *, streams: int, requests: int) -> Sequence[Reading]:
+def app(side: str, truth: TruthServer, pace: ServerPace, *, streams: int, requests: int) -> Sequence[ClientTimes]:
     """Run one application in a new process of its own, and return what it logged."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_app, side, truth.base_url, streams, requests, pace).result()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastlane.bench.self_test import Pace, Reading, Score, TruthLog, TruthServer, score
+from fastlane.bench.self_test import ClientTimes, MeasurementErrors, ServerPace, TruthLog, TruthServer, score
 from scripts.peers import python
 
 _LIMIT_S = 170.0
@@ -44,7 +44,7 @@ def _run(command: list[str], directory: Path, **variables: str) -> str:
 
 def _guidellm(
     interpreter: str, truth: TruthServer, lanes: int, requests: int, directory: Path
-) -> tuple[list[Reading], TruthLog]:
+) -> tuple[list[ClientTimes], TruthLog]:
     count = lanes * (requests + _UNCOUNTED_ROUNDS)
     prompts, written = directory / "prompts.jsonl", directory / "guidellm.json"
     prompts.write_text("".join(json.dumps({"prompt": f"Is water wet? {number}"}) + "\n" for number in range(count)))
@@ -64,7 +64,7 @@ def _guidellm(
     told = [each for run in json.loads(written.read_text())["benchmarks"] for each in run["requests"]["successful"]]
     told.sort(key=lambda each: float(each["request_start_time"]))
     readings = [
-        Reading(
+        ClientTimes(
             tag=each["response_id"],
             time_to_first_token_s=each["time_to_first_token_ms"] / 1e3,
             time_per_output_token_s=each["inter_token_latency_ms"] / 1e3,
@@ -103,7 +103,7 @@ def _tokenizer(directory: Path) -> Path:
 
 def _aiperf(
     interpreter: str, truth: TruthServer, lanes: int, requests: int, directory: Path
-) -> tuple[list[Reading], TruthLog]:
+) -> tuple[list[ClientTimes], TruthLog]:
     written = directory / "written"
     _run(
         [
@@ -124,7 +124,7 @@ def _aiperf(
         if told["metadata"]["benchmark_phase"] != "warmup" and "time_to_first_token" in metrics:
             each_ms = metrics.get("inter_token_latency")
             readings.append(
-                Reading(
+                ClientTimes(
                     tag=told["metadata"]["x_request_id"],
                     time_to_first_token_s=metrics["time_to_first_token"] / 1e3,
                     time_per_output_token_s=None if each_ms is None else each_ms / 1e3,
@@ -135,8 +135,8 @@ def _aiperf(
 
 
 def _bare(
-    interpreter: str, truth: TruthServer, lanes: int, requests: int, directory: Path, *, kind: str, pace: Pace
-) -> tuple[list[Reading], TruthLog]:
+    interpreter: str, truth: TruthServer, lanes: int, requests: int, directory: Path, *, kind: str, pace: ServerPace
+) -> tuple[list[ClientTimes], TruthLog]:
     port = truth.base_url.rpartition(":")[2].partition("/")[0]
     program = str(Path(__file__).with_name("_bare_client.py"))
     said = _run([interpreter, program, kind, port, str(lanes), str(requests), str(pace.answer_s)], directory)
@@ -145,7 +145,7 @@ def _bare(
         told = json.loads(line)
         stamps = told["stamps"]
         readings.append(
-            Reading(
+            ClientTimes(
                 tag=told["tag"],
                 time_to_first_token_s=(stamps[0] - told["issued"]) / 1e9,
                 time_per_output_token_s=(stamps[-1] - stamps[0]) / 1e9 / (len(stamps) - 1),
@@ -155,7 +155,7 @@ def _bare(
     return readings, truth.log()
 
 
-_TOOLS: dict[str, Callable[[str, TruthServer, int, int, Path], tuple[list[Reading], TruthLog]]] = {
+_TOOLS: dict[str, Callable[[str, TruthServer, int, int, Path], tuple[list[ClientTimes], TruthLog]]] = {
     "guidellm": _guidellm,
     "aiperf": _aiperf,
 }
@@ -164,7 +164,9 @@ REFERENCES = ("aiohttp", "asyncio")
 """No load generators: the least that reads a stream on either, stamped as bytes come."""
 
 
-def peer_score(name: str, truth: TruthServer, pace: Pace, *, lanes: int, requests: int) -> Score | None:
+def peer_score(
+    name: str, truth: TruthServer, pace: ServerPace, *, lanes: int, requests: int
+) -> MeasurementErrors | None:
     """Run a peer or a reference against a truth server; None where it is not installed. Raises PeerFailedError."""
     interpreter = sys.executable if name == "asyncio" else python("aiperf" if name == "aiohttp" else name)
     if interpreter is None:

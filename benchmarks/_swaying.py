@@ -17,9 +17,9 @@ import openai
 from numpy.typing import NDArray
 
 from fastlane._clock import now_ns
-from fastlane.bench import Arm, Experiment
-from fastlane.bench.load import Budget, Closed
-from fastlane.bench.recorded import Recorded
+from fastlane.bench import Arm, Benchmark
+from fastlane.bench.load import Closed, RunBudget
+from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.workloads import Conversation, Workload
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ def slower_by_10(base_url: str, api_key: str) -> openai.OpenAI:
     return _client(base_url, api_key, 1.1)
 
 
-def run(arms: Sequence[Arm], pairs: int, *, again: bool, seed: int) -> Recorded:
+def run(arms: Sequence[Arm], pairs: int, *, again: bool, seed: int) -> RecordedRun:
     """Run an experiment of short requests to the embedded provider; the first arm is the reference."""
     from fastlane.bench import Embedded
 
@@ -121,7 +121,7 @@ def run(arms: Sequence[Arm], pairs: int, *, again: bool, seed: int) -> Recorded:
         {"role": "user", "content": "How long does it take?"},
         {"role": "assistant", "content": "As long as it takes, and not the same each time."},
     )
-    return Experiment(
+    return Benchmark(
         arms=tuple(arms),
         reference=arms[0].name,
         workload=Workload(name="one question", conversations=(Conversation(name="one", messages=messages),)),
@@ -129,14 +129,14 @@ def run(arms: Sequence[Arm], pairs: int, *, again: bool, seed: int) -> Recorded:
         metrics=(METRIC,),
         provider=Embedded(round_trip_time_s=0.0),
         # Each arm's first request and the one that warms it up are of the budget.
-        budget=Budget(seconds=None, calls=(len(arms) + again) * (pairs + 2)),
+        budget=RunBudget(seconds=None, calls=(len(arms) + again) * (pairs + 2)),
         again=again,
         max_output_tokens=2,
         seed=seed,
     ).run()
 
 
-def log_ratios_of(recorded: Recorded, arm: str, reference: str) -> list[float]:
+def log_ratios_of(recorded: RecordedRun, arm: str, reference: str) -> list[float]:
     """Return the log-ratios of a run's pairs in the order in which their blocks ended."""
     samples = {(sample.key, sample.arm): sample for sample in recorded.measured() if sample.error is None}
     found = []

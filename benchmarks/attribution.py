@@ -23,11 +23,11 @@ from statistics import fmean
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._trimming import PART_TOKENS, TRIMMING, true_parts_ms, workload
 from fastlane import PromptCache, RequestEncoding
-from fastlane.bench import Embedded, Experiment
-from fastlane.bench._provider import Running, _environment
+from fastlane.bench import Benchmark, Embedded
+from fastlane.bench._provider import RunningProvider, _environment
 from fastlane.bench.findings import Attribution, find
-from fastlane.bench.load import Budget, Closed
-from fastlane.bench.recorded import Recorded
+from fastlane.bench.load import Closed, RunBudget
+from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.workloads import Conversation, Workload
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator.wire import Wire
@@ -48,13 +48,13 @@ class _Narrow(Embedded):
         return f"embedded provider, {_MACHINES} machines, round trip {self.round_trip_time_s * 1e3:g} ms, 10 Mbit/s"
 
     @contextmanager
-    def running(self) -> Iterator[Running]:
+    def running(self) -> Iterator[RunningProvider]:
         wire = Wire(round_trip_time_s=self.round_trip_time_s, rate_bits_per_s=_RATE_BITS_PER_S)
         model = ProviderModel(
             prefill_base_s=0.05, prefill_s_per_token=10e-6, inter_token_s=0.001, cache_machines=_MACHINES
         )
         with Emulator(model=model, seed=self.seed, wire=wire) as emulator, _environment(emulator.environment):
-            yield Running(
+            yield RunningProvider(
                 base_url=emulator.base_url,
                 api_key="none",
                 model=self.model,
@@ -75,7 +75,7 @@ def _long_conversation() -> Workload:
     return Workload(name="long prompt", conversations=(Conversation(name="steps", messages=tuple(messages)),))
 
 
-def _attributed(recorded: Recorded) -> Attribution:
+def _attributed(recorded: RecordedRun) -> Attribution:
     (attribution,) = find(recorded).attributions
     return attribution
 
@@ -105,14 +105,14 @@ def _figures(kind: str, attribution: Attribution, truth: Mapping[str, float]) ->
 
 def _known(blocks: int) -> dict[str, Figure]:
     arms = 2 * len(TRIMMING) + 2
-    recorded = Experiment(
+    recorded = Benchmark(
         arms=(),
         attribute=TRIMMING,
         workload=workload(),
         load=Closed(users=(_LANES,), think_s=0.02),
         metrics=(_METRIC,),
         provider=Embedded(round_trip_time_s=0.02),
-        budget=Budget(seconds=None, calls=arms * (blocks + 2)),
+        budget=RunBudget(seconds=None, calls=arms * (blocks + 2)),
         again=False,
         max_output_tokens=2,
     ).run()
@@ -121,14 +121,14 @@ def _known(blocks: int) -> dict[str, Figure]:
 
 def _real(blocks: int) -> dict[str, Figure]:
     arms = 2 + len(_PLAYS)
-    recorded = Experiment(
+    recorded = Benchmark(
         arms=(),
         attribute=_PLAYS,
         workload=_long_conversation(),
         load=Closed(users=(1,), think_s=0.02),
         metrics=(_METRIC,),
         provider=_Narrow(round_trip_time_s=0.04),
-        budget=Budget(seconds=None, calls=arms * (blocks + 2)),
+        budget=RunBudget(seconds=None, calls=arms * (blocks + 2)),
         again=False,
         max_output_tokens=2,
     ).run()
@@ -139,7 +139,7 @@ def _real(blocks: int) -> dict[str, Figure]:
     return _figures("real", _attributed(recorded), truth)
 
 
-def _phases_ms(recorded: Recorded, arm: str) -> tuple[float, float]:
+def _phases_ms(recorded: RecordedRun, arm: str) -> tuple[float, float]:
     """Return how long an arm's uploads and prefills took on average, by the provider's log."""
     log = {entry.tag: entry for entry in recorded.log or ()}
     uploads, prefills = [], []

@@ -33,7 +33,7 @@ from fastlane.bench.self_test import (
     MOST_P99_MS,
     MOST_TPOT_ERROR,
     PACES,
-    Score,
+    MeasurementErrors,
     run,
     truth_server,
 )
@@ -51,7 +51,7 @@ _FIGURES = (
 )
 
 
-def _figures(name: str, rate: int, scored: Score | None) -> dict[str, Figure]:
+def _figures(name: str, rate: int, scored: MeasurementErrors | None) -> dict[str, Figure]:
     known: dict[str, Figure] = dict.fromkeys(_FIGURES)
     if scored is not None:
         known = {
@@ -68,7 +68,7 @@ def _figures(name: str, rate: int, scored: Score | None) -> dict[str, Figure]:
 def measure(quick: bool) -> Report:
     """Run every client at both paces."""
     requests = _QUICK_REQUESTS if quick else _REQUESTS
-    scores: dict[tuple[str, int], Score | None] = {}
+    scores: dict[tuple[str, int], MeasurementErrors | None] = {}
     figures: dict[str, Figure] = {}
     problems: list[str] = []
     notes: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ def measure(quick: bool) -> Report:
     )
 
 
-def _ahead(ours: Score | None, other: Score | None) -> bool:
+def _ahead(ours: MeasurementErrors | None, other: MeasurementErrors | None) -> bool:
     if ours is None or other is None:
         return other is None
     return ours.ttft_error_p50_ms <= other.ttft_error_p50_ms and ours.ttft_error_p99_ms <= other.ttft_error_p99_ms

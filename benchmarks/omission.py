@@ -26,11 +26,11 @@ from benchmarks._report import Reach, Report, main
 from fastlane._clock import now_ns
 from fastlane.bench.recorded import Sample
 from fastlane.bench.running._async_recorder import read
-from fastlane.bench.running._messages import Job, Place
+from fastlane.bench.running._messages import SampleKey, ScheduledRequest
 from fastlane.bench.running._reading import sample_of
-from fastlane.bench.self_test import Pace, TruthLog, TruthServer, percentile, truth_server
+from fastlane.bench.self_test import ServerPace, TruthLog, TruthServer, percentile, truth_server
 
-_PACE = Pace(time_to_first_token_s=0.02, token_s=0.001, tokens=10, stall_every_s=10.0, stall_s=1.0)
+_PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=10, stall_every_s=10.0, stall_s=1.0)
 _RATE = 20.0
 _USERS = 10
 _ALLOWED = 0.05
@@ -55,9 +55,9 @@ class _Loads:
         self._random = random.Random(seed)
 
     async def _one(self, tag: str, intended_ns: int | None = None) -> Sample:
-        place = Place(arm="fastlane", tag=tag, block=0, conversation=tag, turn=0, intended_ns=intended_ns)
+        place = SampleKey(arm="fastlane", tag=tag, block=0, conversation=tag, turn=0, intended_ns=intended_ns)
         body = {"model": "truth", "messages": [{"role": "user", "content": "Is water wet?"}], "user": tag}
-        reading = await read(self._client, Job(place, body, {}))
+        reading = await read(self._client, ScheduledRequest(place, body, {}))
         sample = sample_of(self._client, place, reading)
         if sample.error is not None:
             raise RuntimeError(f"a request failed: {sample.error}: {sample.error_message}")

@@ -34,7 +34,7 @@ from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import now_ns
 from fastlane.emulator import ProviderModel, Quantiles, RequestLog
-from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._rate_limits import KeyRateLimits
 
 _REQUESTS, _TOKENS = 600.0, 60_000.0
 _KINDS = {"bucket": "bucket", "window": "fixed", "quantized": "quantized", "quantized_requests": "quantized"}
@@ -47,7 +47,7 @@ _QUICK_S, _QUICK_FROM_S, _QUICK_BURST = 36.0, 12.0, 0.1
 def _model(*, burst: float) -> ProviderModel:
     names = [f"{client}-{kind}" for client in ("ours", "stock") for kind in _KINDS]
     limits = {
-        name: RateLimits(
+        name: KeyRateLimits(
             requests_per_minute=_REQUESTS,
             tokens_per_minute=None if name.endswith("_requests") else _TOKENS,
             window=_KINDS.get(name.partition("-")[2], "bucket"),  # type: ignore[arg-type]

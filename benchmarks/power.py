@@ -39,7 +39,7 @@ from benchmarks._swaying import (
     slower_by_10,
 )
 from fastlane.bench import Arm
-from fastlane.bench.recorded import Recorded
+from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.statistics import hodges_lehmann
 
 _MOST_PAIRS = 1_000
@@ -85,7 +85,7 @@ def _simulated(experiments: int) -> dict[str, Figure]:
     return figures
 
 
-def _truth(recorded: Recorded, effect: float) -> float:
+def _truth(recorded: RecordedRun, effect: float) -> float:
     """Return the logarithm of what an arm's whole time is of the reference's, for a request of the usual size.
 
     The emulator was told to take `effect` times the prefill, and the usual overhead once more for what it is of the

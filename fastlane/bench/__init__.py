@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError
 from ._arms import Arm as Arm, arms_named as arms_named
-from ._experiment import Experiment as Experiment
+from ._experiment import Benchmark as Benchmark
 from ._progress import Progress as Progress
 from ._provider import Embedded as Embedded, Real as Real
-from .load import Budget as Budget, Closed as Closed, Open as Open, Precision as Precision
-from .recorded import Recorded as Recorded, Sample as Sample, read_run as read_run
+from .load import Closed as Closed, Open as Open, Precision as Precision, RunBudget as RunBudget
+from .recorded import RecordedRun as RecordedRun, Sample as Sample, read_run as read_run
 from .running import RunFailedError as RunFailedError
 from .workloads import (
     Conversation as Conversation,
@@ -39,19 +39,19 @@ _LATER = {
 
 __all__ = [
     "Arm",
-    "Budget",
+    "Benchmark",
     "CheckResult",
     "Checked",
     "Closed",
     "Conversation",
     "Embedded",
-    "Experiment",
     "Findings",
     "Open",
     "Precision",
     "Progress",
     "Real",
-    "Recorded",
+    "RecordedRun",
+    "RunBudget",
     "RunFailedError",
     "Sample",
     "Workload",

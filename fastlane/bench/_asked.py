@@ -9,10 +9,10 @@ from pathlib import Path
 from ..errors import ConfigurationError
 from ..plays import Play
 from ._arms import ATTRIBUTABLE, DEFAULT_ARMS
-from ._experiment import Experiment
+from ._experiment import Benchmark
 from ._flags import PRESET, ROUND_TRIP_MS
 from ._provider import Embedded, Provider, Real
-from .load import Arrivals, Budget, Closed, Load, Open, Precision
+from .load import Arrivals, Closed, Load, Open, Precision, RunBudget
 from .recorded import DEFAULT_METRICS
 from .workloads import Preset, Workload, preset as preset_workload, presets, read_workload, scenarios
 
@@ -51,7 +51,7 @@ def experiment(
     provider: Provider,
     processes: int,
     calibration_s: float = 0.0,
-) -> Experiment:
+) -> Benchmark:
     """Return the experiment. Raises ConfigurationError, in the words of the command line."""
     if arms is not None and attribute is not None:
         raise ConfigurationError("--attribute makes its own arms: leave --arms out")
@@ -67,14 +67,14 @@ def experiment(
         max_output_tokens = _CONVERSATION_TOKENS
     # A preset that says how often it is run ends by that.
     seconds = (None if runs is not None else _BUDGET_S * cells) if budget_s is None else budget_s or None
-    return Experiment(
+    return Benchmark(
         arms=() if attribute is not None else DEFAULT_ARMS if arms is None else _names(arms, "--arms"),
         attribute=_plays(attribute) if attribute is not None else (),
         workload=asked,
         load=load,
         metrics=compared,
         provider=provider,
-        budget=Budget(seconds=seconds, calls=max_calls, tokens=max_tokens, money=max_money),
+        budget=RunBudget(seconds=seconds, calls=max_calls, tokens=max_tokens, money=max_money),
         precision=None if precision is None else Precision(metric=compared[0], half_width=precision),
         again=again,
         warm_up=warm_up if warm_up is not None else 1 if preset is None or preset.warm_up is None else preset.warm_up,

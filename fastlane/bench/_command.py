@@ -13,13 +13,13 @@ from rich.console import Console
 
 from ..errors import ConfigurationError, FastlaneError
 from . import _asked, _flags as flags
-from ._experiment import Experiment
+from ._experiment import Benchmark
 from ._outputs import Outputs, publish
 from ._provider import Embedded
 from ._spreading import CALIBRATION_S, is_heavy, processes_for
 from .checks import check
 from .findings import find
-from .recorded import Recorded, read_run
+from .recorded import RecordedRun, read_run
 from .reports import LiveProgress, compare, print_terminal, report_document
 from .reports._words import listed
 
@@ -201,7 +201,7 @@ def _refuse_ignored(given: set[str]) -> None:
             raise ConfigurationError(f"{option} goes with {needed}: {why}")
 
 
-def _run(experiment: Experiment, ray: str | None, out: Path | None, errors: Console, *, resume: bool) -> Recorded:
+def _run(experiment: Benchmark, ray: str | None, out: Path | None, errors: Console, *, resume: bool) -> RecordedRun:
     what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
     with _members(experiment, ray) as member_of:
         if not errors.is_terminal:
@@ -212,7 +212,7 @@ def _run(experiment: Experiment, ray: str | None, out: Path | None, errors: Cons
             return experiment.run(out, resume=resume, on_progress=live, member_of=member_of)
 
 
-def _members(experiment: Experiment, ray: str | None) -> Any:
+def _members(experiment: Benchmark, ray: str | None) -> Any:
     if ray is None:
         return nullcontext()
     from .running._ray import ray_members

@@ -15,16 +15,16 @@ from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
 from ._price import price_of
 from ._progress import Progress
 from ._provider import Embedded, Provider
-from .load import Budget, Closed, Load, Open, Precision, cells_of
-from .recorded import DEFAULT_METRICS, Cell, Recorded, Role, metric_named
+from .load import Closed, Load, Open, Precision, RunBudget, cells_of
+from .recorded import DEFAULT_METRICS, Cell, RecordedRun, Role, metric_named
 from .workloads import Workload, code_review
 
 if TYPE_CHECKING:
-    from .running import Member, ShardPlan
+    from .running import ShardPlan, ShardRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Benchmark:
     """Arms, what they are asked, how, and until when. Raises ConfigurationError for what cannot work.
 
     In a block every arm sends the same request once, in an order drawn at random: what a provider does from minute to
@@ -39,7 +39,7 @@ class Experiment:
     load: Load = field(default_factory=Closed)
     metrics: Sequence[str] = DEFAULT_METRICS
     provider: Provider = field(default_factory=Embedded)
-    budget: Budget = field(default_factory=Budget)
+    budget: RunBudget = field(default_factory=RunBudget)
     """Of all cells together: each of those that are left may spend an equal part of what is left."""
     precision: Precision | None = None
     again: bool = True
@@ -71,7 +71,7 @@ class Experiment:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         arms = self.arms
-        if self.attribute and tuple(arms) == Experiment.__dataclass_fields__["arms"].default:
+        if self.attribute and tuple(arms) == Benchmark.__dataclass_fields__["arms"].default:
             arms = ()
         given = [arms_named([arm])[0] if isinstance(arm, str) else arm for arm in arms]
         attributed = attributing(self.attribute) if self.attribute else ()
@@ -143,7 +143,7 @@ class Experiment:
             value = getattr(budget, name)
             if value is not None and (not math.isfinite(value) or value <= 0):
                 raise ConfigurationError(f"the budget's {name} must be a number above 0, got {value:g}")
-        if budget == Budget(seconds=None) and self.passes is None and self.precision is None:
+        if budget == RunBudget(seconds=None) and self.passes is None and self.precision is None:
             raise ConfigurationError("nothing ends this run: set a budget, passes, or the precision that is wanted")
         if self.precision is not None:
             metric_named(self.precision.metric)
@@ -204,8 +204,8 @@ class Experiment:
         *,
         resume: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
-        member_of: Callable[[ShardPlan], Member] | None = None,
-    ) -> Recorded:
+        member_of: Callable[[ShardPlan], ShardRunner] | None = None,
+    ) -> RecordedRun:
         """Run it, and return what was recorded; every record is appended to files in `folder` as it comes.
 
         `resume` goes on where an aborted run in that folder was; whole blocks count, and what is left of the budget

@@ -8,7 +8,7 @@ from typing import Any
 
 from .load._precision import Watch
 from .recorded import Sample
-from .recorded._folder import Kept
+from .recorded._folder import StoredRun
 from .running import BlockDone, CellEnded
 
 
@@ -33,7 +33,7 @@ class Follow:
         self.watch.pair(self.blocks_open.pop((cell, event.shard, event.lane, event.block)))
 
 
-def earlier_blocks(kept: Kept | None, cell: str, arms: int) -> Iterator[Mapping[str, Sample]]:
+def earlier_blocks(kept: StoredRun | None, cell: str, arms: int) -> Iterator[Mapping[str, Sample]]:
     """Return the whole blocks of earlier sessions of a run."""
     blocks: dict[Any, dict[str, Sample]] = defaultdict(dict)
     for sample in kept.recorded.measured(cell) if kept is not None else ():

@@ -15,11 +15,11 @@ from ..errors import ConfigurationError, MissingExtraError
 from ._spans import prepare_trace, write_trace
 from .checks import Checked, check
 from .findings import Findings, find
-from .recorded import Recorded
+from .recorded import RecordedRun
 from .reports import (
     KINDS,
     Kind,
-    Report,
+    RunReport,
     document,
     fails,
     judge,
@@ -81,7 +81,7 @@ class Outputs:
             prepare_trace(self.trace)
 
 
-def publish(recorded: Recorded, outputs: Outputs, complain: Callable[[str], None]) -> int:
+def publish(recorded: RecordedRun, outputs: Outputs, complain: Callable[[str], None]) -> int:
     """Print a run's report and write what was asked for; return the exit code.
 
     0 where every cell's figures may be used and no rule came true, else 1.
@@ -116,7 +116,7 @@ def publish(recorded: Recorded, outputs: Outputs, complain: Callable[[str], None
 
 
 def _writers(
-    recorded: Recorded, findings: Findings, checked: Checked, shown: Report, outputs: Outputs
+    recorded: RecordedRun, findings: Findings, checked: Checked, shown: RunReport, outputs: Outputs
 ) -> list[tuple[str, Path, Callable[[Path], None]]]:
     def as_markdown(path: Path) -> None:
         path.write_text(markdown(shown), encoding="utf-8")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningProvider:
     """A provider that takes requests now."""
 
     base_url: str
@@ -67,7 +67,7 @@ class Embedded:
         return f"embedded provider, preset {self.preset!r}, round trip {self.round_trip_time_s * 1e3:g} ms"
 
     @contextmanager
-    def running(self) -> Iterator[Running]:
+    def running(self) -> Iterator[RunningProvider]:
         """Start it, and trust its certificate as long as it runs."""
         from ..emulator import Emulator, preset
         from ..emulator.wire import Wire
@@ -77,7 +77,7 @@ class Embedded:
             Emulator(model=preset(self.preset), seed=self.seed, wire=wire) as emulator,
             _environment(emulator.environment),
         ):
-            yield Running(
+            yield RunningProvider(
                 base_url=emulator.base_url,
                 api_key="sk-bench",
                 model=self.model,
@@ -122,9 +122,9 @@ class Real:
         return f"{shown}, model {self.model!r}{limit}"
 
     @contextmanager
-    def running(self) -> Iterator[Running]:
+    def running(self) -> Iterator[RunningProvider]:
         """Read the key from the environment; nothing is started."""
-        yield Running(
+        yield RunningProvider(
             base_url=self.base_url,
             api_key=os.environ[self.api_key_env],
             model=self.model,

@@ -13,30 +13,30 @@ from .._clock import now_ns, wall_ns
 from ..errors import ConfigurationError
 from ._following import Follow, earlier_blocks, run_ended, why_ended
 from ._progress import Progress
-from ._provider import Running
+from ._provider import RunningProvider
 from ._settings import header_of, same_settings, settings_of
-from .load import Spent, blocks_in_pass, first_turn, share_of, share_spent
+from .load import RunCost, blocks_in_pass, first_turn, share_of, share_spent
 from .load._precision import Watch
-from .recorded import Cell, Header, Recorded, Sample, Vitals
-from .recorded._folder import RUN, Kept, RunWriter, read_kept, spans_of, whole_blocks, with_own_records, without
-from .running import BlockDone, CellPlan, Crew, Member, Shard, ShardPlan, ShardProcess
+from .recorded import Cell, Header, RecordedRun, Sample, Vitals
+from .recorded._folder import RUN, RunWriter, StoredRun, read_kept, spans_of, whole_blocks, with_own_records, without
+from .running import BlockDone, CellPlan, Crew, Shard, ShardPlan, ShardProcess, ShardRunner
 from .running._calibration import calibrate
 from .running._interrupting import ctrl_c
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog
-    from ._experiment import Experiment
+    from ._experiment import Benchmark
 
 
 def run_session(
-    experiment: Experiment,
+    experiment: Benchmark,
     folder: Path | None,
     *,
     resume: bool,
     on_progress: Callable[[Progress], None] | None,
-    member_of: Callable[[ShardPlan], Member] | None,
-) -> Recorded:
-    """Run an experiment, or go on with it. See Experiment.run."""
+    member_of: Callable[[ShardPlan], ShardRunner] | None,
+) -> RecordedRun:
+    """Run a benchmark, or continue it. See Benchmark.run."""
     kept = _kept(experiment, folder) if resume else None
     if kept is not None and kept.over:
         return kept.recorded
@@ -51,7 +51,7 @@ def run_session(
         capacities = _capacities(experiment)
         running = stack.enter_context(experiment.provider.running())
         plans = [_shard_plan(experiment, running, capacities, shard, session) for shard in range(experiment.processes)]
-        make: Callable[[ShardPlan], Member] = member_of or (Shard if experiment.processes == 1 else ShardProcess)
+        make: Callable[[ShardPlan], ShardRunner] = member_of or (Shard if experiment.processes == 1 else ShardProcess)
         # One after the other on the stack, so that each that was started is ended, whatever becomes of the next.
         crew = stack.enter_context(Crew.of(make, plans))
         cold = crew.start()
@@ -67,11 +67,11 @@ class _Session:
 
     def __init__(
         self,
-        experiment: Experiment,
-        running: Running,
+        experiment: Benchmark,
+        running: RunningProvider,
         crew: Crew,
         writer: RunWriter | None,
-        kept: Kept | None,
+        kept: StoredRun | None,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
         self._experiment = experiment
@@ -86,7 +86,7 @@ class _Session:
         self._abandoned: set[str] = set()
         self._logged = 0
         earlier = () if kept is None else kept.recorded.samples
-        self._spent = Spent(seconds=0.0 if kept is None else _seconds_spent(experiment, kept))
+        self._spent = RunCost(seconds=0.0 if kept is None else _seconds_spent(experiment, kept))
         for sample in earlier:
             self._spent = self._spent.with_sample(sample)
         self._done = whole_blocks(earlier, len(experiment.resolved))
@@ -106,7 +106,7 @@ class _Session:
         for sample in cold:
             self._take(sample)
 
-    def run(self) -> Recorded:
+    def run(self) -> RecordedRun:
         """Run the cells that are not done, and return the whole run."""
         reasons: list[str] = []
         cells = self._cells
@@ -172,7 +172,7 @@ class _Session:
                 if experiment.precision is not None and watch.reached(experiment.precision) and not follow.enough:
                     follow.enough = True
                     self._crew.end_cell(cell.name)
-                spent = Spent(
+                spent = RunCost(
                     seconds=(now_ns() - began_ns) / 1e9,
                     calls=self._spent.calls - before.calls,
                     tokens=self._spent.tokens - before.tokens,
@@ -240,7 +240,7 @@ class _Session:
             )
         )
 
-    def _recorded(self, ended: str) -> Recorded:
+    def _recorded(self, ended: str) -> RecordedRun:
         before = None if self._before is None else self._before.recorded
         again = {sample.key for sample in self._samples if sample.part == "measured"}
         kept = (
@@ -259,7 +259,7 @@ class _Session:
             for name, seconds in spans["cell_durations_s"].items():
                 cells[name] += seconds
             spans = {"duration_s": sum(cells.values()), "cell_durations_s": dict(cells)}
-        return Recorded(
+        return RecordedRun(
             header=self._header,
             samples=(*kept, *self._samples),
             vitals=(*(before.vitals if before is not None else ()), *self._vitals),
@@ -270,7 +270,7 @@ class _Session:
         )
 
 
-def _kept(experiment: Experiment, folder: Path | None) -> Kept | None:
+def _kept(experiment: Benchmark, folder: Path | None) -> StoredRun | None:
     if folder is None:
         raise ConfigurationError("a run is resumed from its folder, got none: name the folder that it was begun in")
     if not (folder / RUN).exists():
@@ -280,7 +280,7 @@ def _kept(experiment: Experiment, folder: Path | None) -> Kept | None:
     return kept
 
 
-def _capacities(experiment: Experiment) -> dict[str, float]:
+def _capacities(experiment: Benchmark) -> dict[str, float]:
     """Measure how many chunks a second each arm's client takes; equal clients once."""
     if not experiment.calibration_s:
         return {}
@@ -295,7 +295,7 @@ def _capacities(experiment: Experiment) -> dict[str, float]:
 
 
 def _shard_plan(
-    experiment: Experiment, running: Running, capacities: dict[str, float], shard: int, session: int
+    experiment: Benchmark, running: RunningProvider, capacities: dict[str, float], shard: int, session: int
 ) -> ShardPlan:
     first = next(each for each in experiment.workloads if each.name == experiment.cells[0].workload)
     return ShardPlan(
@@ -318,13 +318,13 @@ def _shard_plan(
     )
 
 
-def _seconds_spent(experiment: Experiment, kept: Kept) -> float:
+def _seconds_spent(experiment: Benchmark, kept: StoredRun) -> float:
     durations = (kept.recorded.cell_durations_s or {}).values()
     limit = experiment.budget.seconds
     return sum(durations) if limit is None else sum(min(each, limit / len(experiment.cells)) for each in durations)
 
 
-def _planned(experiment: Experiment, cells: Sequence[Cell]) -> dict[str, int]:
+def _planned(experiment: Benchmark, cells: Sequence[Cell]) -> dict[str, int]:
     blocks = {each.name: blocks_in_pass(each, experiment.turns) for each in experiment.workloads}
     return {cell.name: blocks[cell.workload] * (experiment.passes or 1) for cell in cells}
 

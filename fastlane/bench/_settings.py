@@ -16,15 +16,15 @@ from .recorded import ArmInfo, Header
 from .workloads import Workload
 
 if TYPE_CHECKING:
-    from ._experiment import Experiment
-    from ._provider import Running
+    from ._experiment import Benchmark
+    from ._provider import RunningProvider
     from .running._messages import Ready
 
 _WRITTEN = 3
 _PACKAGES = ("openai", "httpx", "httpx2", "aiohttp", "fastlane-llm", "numpy")
 
 
-def settings_of(experiment: Experiment) -> dict[str, Any]:
+def settings_of(experiment: Benchmark) -> dict[str, Any]:
     """Return what a resumed run must have in common with the one that it goes on with, as plain JSON data."""
     settings = {
         "name": experiment.name,
@@ -55,7 +55,9 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
     return plain
 
 
-def header_of(experiment: Experiment, running: Running, clients: Mapping[str, Ready], *, started_at: str) -> Header:
+def header_of(
+    experiment: Benchmark, running: RunningProvider, clients: Mapping[str, Ready], *, started_at: str
+) -> Header:
     """Return a run's header; `clients` are what the arms' processes said of theirs."""
     workloads = experiment.workloads
     return Header(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .._clock import now_ns, wall_ns
 from .._version import __version__
 from ..errors import ConfigurationError, MissingExtraError
-from .recorded import Header, Recorded, Sample
+from .recorded import Header, RecordedRun, Sample
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -45,7 +45,7 @@ def prepare_trace(path: Path) -> None:
         ) from error
 
 
-def write_trace(recorded: Recorded, path: Path) -> None:
+def write_trace(recorded: RecordedRun, path: Path) -> None:
     """Write the spans of every request of a run, by the client's own record or else by what its caller saw.
 
     Raises OSError.
@@ -74,7 +74,7 @@ def write_trace(recorded: Recorded, path: Path) -> None:
     provider.shutdown()
 
 
-def _tell(tracer: Tracer, sample: Sample, recorded: Recorded, offset_ns: int) -> None:
+def _tell(tracer: Tracer, sample: Sample, recorded: RecordedRun, offset_ns: int) -> None:
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
@@ -115,7 +115,7 @@ def _tell(tracer: Tracer, sample: Sample, recorded: Recorded, offset_ns: int) ->
     span.end(sample.ended_ns + offset_ns)
 
 
-def _origin(recorded: Recorded) -> str:
+def _origin(recorded: RecordedRun) -> str:
     """Where all samples of a run went: what a client with records says."""
     return next((sample.record.origin for sample in recorded.samples if sample.record is not None), "")
 

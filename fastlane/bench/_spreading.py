@@ -9,7 +9,7 @@ from .load import Closed
 from .running._sharding import STREAM_TOKENS_PER_S, sharding
 
 if TYPE_CHECKING:
-    from ._experiment import Experiment
+    from ._experiment import Benchmark
 
 CALIBRATION_S: Final = 1.0
 """For each kind of client, beside the time to start it."""
@@ -17,13 +17,13 @@ UNCALIBRATED: Final = 2_500.0
 """Chunks per second below which no client is calibrated: the slowest that was seen takes 9,000, and half is trusted."""
 
 
-def is_heavy(experiment: Experiment) -> bool:
+def is_heavy(experiment: Benchmark) -> bool:
     """Whether a load is such that a client may be too slow for it."""
     load = experiment.load
     return isinstance(load, Closed) and max(load.users) * STREAM_TOKENS_PER_S > UNCALIBRATED
 
 
-def processes_for(experiment: Experiment) -> tuple[int, str]:
+def processes_for(experiment: Benchmark) -> tuple[int, str]:
     """Return how many processes share the users, and why; the clients are calibrated for it.
 
     Never more than the users of the smallest cell, since a user is not divided. Raises CalibrationError.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._findings import Finding, Seen
+from ._findings import MeasuredFact, ProviderFinding
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
@@ -123,15 +123,15 @@ def findings(
     answers: Sequence[Mapping[str, Any]],
     counts: Mapping[str, Mapping[str, str]],
     known: ProviderFacts | None,
-) -> Iterator[Finding]:
+) -> Iterator[ProviderFinding]:
     """What the heads of answers say of limits and times, and their fields of times and of tokens (by endpoint)."""
     limits = limit_headers(headers, known)
-    yield Finding(
+    yield ProviderFinding(
         group="timing and limits",
         looked_at="rate-limit headers",
         seen=", ".join(limits) if limits else "none",
         value=list(limits),
-        facts=(Seen(path=("rate_limits", "headers"), value=list(limits)),) if limits else (),
+        facts=(MeasuredFact(path=("rate_limits", "headers"), value=list(limits)),) if limits else (),
     )
     yield _times("headers", time_headers(headers, known))
     if not answers:
@@ -141,23 +141,23 @@ def findings(
         fields.update(time_fields(answer, known))
     yield _times("fields", fields)
     for endpoint, paths in counts.items():
-        yield Finding(
+        yield ProviderFinding(
             group="timing and limits",
             looked_at=f"tokens, {endpoint}",
             seen=", ".join(f"{kind}: {path}" for kind, path in paths.items()) if paths else "not counted",
             state="seen" if paths else "notable",
             value=dict(paths),
-            facts=(Seen(path=("usage", endpoint), value=dict(paths)),) if paths else (),
+            facts=(MeasuredFact(path=("usage", endpoint), value=dict(paths)),) if paths else (),
         )
 
 
-def _times(where: str, times: dict[str, str]) -> Finding:
+def _times(where: str, times: dict[str, str]) -> ProviderFinding:
     """The times that the server tells in its "headers" or "fields"."""
     usable = {name: unit for name, unit in times.items() if unit != "unknown"}
-    return Finding(
+    return ProviderFinding(
         group="timing and limits",
         looked_at=f"server-timing {where}",
         seen=", ".join(f"{name} ({unit})" for name, unit in times.items()) if times else "none",
         value=times,
-        facts=(Seen(path=("timing", where), value=usable),) if usable else (),
+        facts=(MeasuredFact(path=("timing", where), value=usable),) if usable else (),
     )

@@ -14,7 +14,7 @@ from .._clock import now_ns
 from ..client.clients import OpenAI
 from ..plays import Connection
 from ._answers import at_path
-from ._session import Settings
+from ._session import DoctorSettings
 
 # The names under which servers know the limit of an answer, and limits: reasoning models refuse very small ones.
 _LIMITS = (
@@ -28,7 +28,7 @@ _MOST_STREAM_BYTES = 4 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class WholeAnswer:
     """An answer that came at once."""
 
     headers: Mapping[str, str]
@@ -50,7 +50,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class StreamRead:
     """What one read of a stream brought."""
 
     at_ns: int
@@ -62,7 +62,7 @@ class Streamed:
     """An answer that came in pieces."""
 
     headers: Mapping[str, str]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StreamRead, ...]
     sent_ns: int
     headers_ns: int
     """When the answer's head was there."""
@@ -70,10 +70,10 @@ class Streamed:
     """Class name of the error that ended it; None where it ended by itself."""
 
 
-class Asking:
+class ModelCalls:
     """Calls of the model, each as small as can be."""
 
-    def __init__(self, settings: Settings, model: str) -> None:
+    def __init__(self, settings: DoctorSettings, model: str) -> None:
         self._client = OpenAI(
             base_url=settings.target.base_url,
             # A server that needs none ignores it; openai's client insists on one.
@@ -109,10 +109,10 @@ class Asking:
         with contextlib.suppress(openai.OpenAIError):
             self._client.models.with_raw_response.list()
 
-    def learn_limit(self, prompt: str) -> Whole:
+    def learn_limit(self, prompt: str) -> WholeAnswer:
         """Ask for as little as the model can give, and find out what its limit is called. Raises openai's errors."""
         refused: list[tuple[str, int]] = []
-        unheeded: dict[str, Whole] = {}
+        unheeded: dict[str, WholeAnswer] = {}
         last: openai.APIStatusError | None = None
         for name, tokens in _LIMITS:
             if name in unheeded:
@@ -137,13 +137,15 @@ class Asking:
         assert last is not None
         raise last
 
-    def whole(self, prompt: str, tokens: int, **fields: Any) -> Whole:
+    def whole(self, prompt: str, tokens: int, **fields: Any) -> WholeAnswer:
         """Ask for an answer at once. Raises openai's errors."""
         body = self.body(prompt, tokens, **fields)
         sent_ns = now_ns()
         raw = self._client.chat.completions.with_raw_response.create(**_typed(body))
         response = raw.http_response
-        return Whole(headers=dict(response.headers), data=_object(response.content), sent_ns=sent_ns, ended_ns=now_ns())
+        return WholeAnswer(
+            headers=dict(response.headers), data=_object(response.content), sent_ns=sent_ns, ended_ns=now_ns()
+        )
 
     def stream(
         self, prompt: str, tokens: int, *, enough: Callable[[], bool] = lambda: False, **fields: Any
@@ -151,14 +153,14 @@ class Asking:
         """Ask for an answer in pieces, with its usage at the end. Raises openai's errors before the first piece."""
         body = self.body(prompt, tokens, stream=True, stream_options={"include_usage": True}, **fields)
         sent_ns = now_ns()
-        pieces: list[Piece] = []
+        pieces: list[StreamRead] = []
         broke_off = None
         with self._client.chat.completions.with_streaming_response.create(**_typed(body)) as response:
             headers_ns = now_ns()
             size = 0
             try:
                 for data in response.iter_bytes():
-                    pieces.append(Piece(at_ns=now_ns(), data=data))
+                    pieces.append(StreamRead(at_ns=now_ns(), data=data))
                     size += len(data)
                     if size > _MOST_STREAM_BYTES or enough():
                         break

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._answers import at_path, count_paths
-from ._findings import Finding, Group, Seen, in_ms, milliseconds
-from ._session import Session
+from ._findings import Group, MeasuredFact, ProviderFinding, in_ms, milliseconds
+from ._session import DoctorSession
 from ._streaming import cadence_of, events_in, usage_in
 
 _GROUP: Group = "prompt cache"
@@ -25,7 +25,7 @@ _WORDS = ("river", "stone", "lamp", "north", "seven", "paper", "cloud", "garden"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CacheReading:
     """What one of the two requests showed."""
 
     input_tokens: int | None
@@ -56,7 +56,7 @@ def prompt_of(tokens: int, mark: str) -> str:
     return "\n".join([*lines, "Say yes."])
 
 
-def look(session: Session) -> Iterator[Finding]:
+def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Send the same long prompt twice."""
     prompt = prompt_of(tokens_wanted(session.known), secrets.token_hex(8))
     first = _reading(session, prompt)
@@ -66,7 +66,7 @@ def look(session: Session) -> Iterator[Finding]:
     yield judge(first, second, pause_s)
 
 
-def _reading(session: Session, prompt: str) -> Reading:
+def _reading(session: DoctorSession, prompt: str) -> CacheReading:
     assert session.asking is not None
     streamed = session.asking.stream(prompt, 1)
     session.headers_seen.update(streamed.headers)
@@ -76,14 +76,14 @@ def _reading(session: Session, prompt: str) -> Reading:
     paths = count_paths(last, _ENDPOINT, session.known)
     if paths:
         session.count_paths.setdefault(_ENDPOINT, {}).update(paths)
-    return Reading(
+    return CacheReading(
         input_tokens=at_path(last, paths["input"]) if "input" in paths else None,
         cached_tokens=at_path(last, paths["cached"]) if "cached" in paths else None,
         first_ns=None if cadence is None else cadence.first_ns,
     )
 
 
-def judge(first: Reading, second: Reading, pause_s: float) -> Finding:
+def judge(first: CacheReading, second: CacheReading, pause_s: float) -> ProviderFinding:
     """What two equal requests say of a cache."""
     times = ""
     if first.first_ns is not None and second.first_ns is not None:
@@ -103,8 +103,10 @@ def judge(first: Reading, second: Reading, pause_s: float) -> Finding:
         advice = "It may need a longer prompt, more time, another server of theirs, or to be asked for it."
         return _finding(seen, "notable", advice, value)
     seen = f"{second.cached_tokens:,}{of} tokens of the second of two equal requests{times}"
-    facts: tuple[Seen, ...] = (
-        Seen(path=("cache", "automatic"), value=True, note=f"{second.cached_tokens} of {second.input_tokens} tokens"),
+    facts: tuple[MeasuredFact, ...] = (
+        MeasuredFact(
+            path=("cache", "automatic"), value=True, note=f"{second.cached_tokens} of {second.input_tokens} tokens"
+        ),
     )
     if first.cached_tokens:
         seen += f"; of the first {first.cached_tokens:,}, although it was new"
@@ -112,7 +114,7 @@ def judge(first: Reading, second: Reading, pause_s: float) -> Finding:
     return _finding(seen, "seen", "", value, facts)
 
 
-def _finding(seen: str, state: Any, advice: str, value: Any, facts: tuple[Seen, ...] = ()) -> Finding:
-    return Finding(
+def _finding(seen: str, state: Any, advice: str, value: Any, facts: tuple[MeasuredFact, ...] = ()) -> ProviderFinding:
+    return ProviderFinding(
         group=_GROUP, looked_at="equal prompts", seen=seen, state=state, advice=advice, value=value, facts=facts
     )

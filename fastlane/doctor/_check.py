@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .._clock import now_ns
-from ._findings import Finding, Group
-from ._session import Session
+from ._findings import Group, ProviderFinding
+from ._session import DoctorSession
 from ._words import failure
 
 
@@ -29,29 +29,29 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class ProviderCheck:
     """One thing to look at."""
 
     group: Group
     name: str
-    look: Callable[[Session], Iterator[Finding]]
+    look: Callable[[DoctorSession], Iterator[ProviderFinding]]
     """Yields what it has seen, one finding at a time, so that what comes before an error counts."""
     timeout_s: float
     cost: Cost = Cost()
 
 
-class Running:
+class RunningCheck:
     """A check on a thread of its own, which is left behind when its time is up."""
 
-    def __init__(self, check: Check, session: Session) -> None:
+    def __init__(self, check: ProviderCheck, session: DoctorSession) -> None:
         self._check = check
-        self._found: list[Finding] = []
+        self._found: list[ProviderFinding] = []
         self._over = threading.Event()
         self._started_ns = now_ns()
         self._thread = threading.Thread(target=self._run, args=(session,), name=f"doctor: {check.name}", daemon=True)
         self._thread.start()
 
-    def _run(self, session: Session) -> None:
+    def _run(self, session: DoctorSession) -> None:
         try:
             for finding in self._check.look(session):
                 self._found.append(finding)
@@ -60,14 +60,14 @@ class Running:
         finally:
             self._over.set()
 
-    def finish(self) -> tuple[Finding, ...]:
+    def finish(self) -> tuple[ProviderFinding, ...]:
         """Wait until it is over or its time is up, and return what was seen. Ctrl-C gets through."""
         left_s = self._check.timeout_s - (now_ns() - self._started_ns) / 1e9
         over = self._over.wait(max(0.0, left_s))
         found = tuple(self._found)
         if over:
             return found
-        late = Finding(
+        late = ProviderFinding(
             group=self._check.group,
             looked_at=self._check.name,
             seen=f"not finished within {self._check.timeout_s:g} s",
@@ -76,6 +76,6 @@ class Running:
         return (*found, late)
 
 
-def run(check: Check, session: Session) -> tuple[Finding, ...]:
+def run(check: ProviderCheck, session: DoctorSession) -> tuple[ProviderFinding, ...]:
     """Run a check and return what was seen, after its time at most."""
-    return Running(check, session).finish()
+    return RunningCheck(check, session).finish()

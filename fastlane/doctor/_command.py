@@ -18,7 +18,7 @@ from ._check import Cost
 from ._examination import Examination, examine
 from ._facts import facts_file
 from ._report import document, print_report
-from ._session import Settings
+from ._session import DoctorSettings
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _INTERRUPTED = 130
@@ -63,7 +63,7 @@ def doctor(
     try:
         target = target_of(url)
         source = api_key_env or _own_key_of(target)
-        settings = Settings(
+        settings = DoctorSettings(
             target=target,
             model=model,
             key=os.environ.get(source, "").strip() or None if source else None,
@@ -91,7 +91,7 @@ def _own_key_of(target: Target) -> str | None:
     return None
 
 
-def _examine(settings: Settings, errors: Console, *, yes: bool) -> Examination:
+def _examine(settings: DoctorSettings, errors: Console, *, yes: bool) -> Examination:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("starting", total=None)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from . import _idle, _provider, _way, _wire, _written
-from ._check import Check, Cost, Running, run
-from ._findings import Finding
+from ._check import Cost, ProviderCheck, RunningCheck, run
+from ._findings import ProviderFinding
 from ._line import LineError
 from ._paid import chosen_model, first_call, free_checks, paid_checks, what_answers_said, what_is_missing
-from ._session import Session, Settings, has_proxy
+from ._session import DoctorSession, DoctorSettings, has_proxy
 
 _WALK_S = 60.0
 
@@ -21,8 +21,8 @@ Allow = Callable[[Cost, str], bool]
 class Examination:
     """What came of it."""
 
-    settings: Settings
-    findings: tuple[Finding, ...]
+    settings: DoctorSettings
+    findings: tuple[ProviderFinding, ...]
     is_reached: bool
     """Whether the provider answered over HTTP."""
     model: str | None
@@ -30,9 +30,11 @@ class Examination:
     interrupted: bool = False
 
 
-def examine(settings: Settings, *, allow: Allow, on_check: Callable[[str], None] = lambda _name: None) -> Examination:
+def examine(
+    settings: DoctorSettings, *, allow: Allow, on_check: Callable[[str], None] = lambda _name: None
+) -> Examination:
     """Look at everything. `allow` is asked once, before what costs tokens; `on_check` is told what comes next."""
-    session = Session(settings=settings)
+    session = DoctorSession(settings=settings)
     rounds = _Rounds(session, allow, on_check)
     interrupted = False
     try:
@@ -51,13 +53,13 @@ def examine(settings: Settings, *, allow: Allow, on_check: Callable[[str], None]
 
 
 class _Rounds:
-    def __init__(self, session: Session, allow: Allow, on_check: Callable[[str], None]) -> None:
+    def __init__(self, session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) -> None:
         self._session = session
         self._settings = session.settings
         self._allow = allow
         self._on_check = on_check
-        self._idle: Running | None = None
-        self.found: list[Finding] = []
+        self._idle: RunningCheck | None = None
+        self.found: list[ProviderFinding] = []
 
     def go(self) -> None:
         """Look at everything."""
@@ -68,7 +70,9 @@ class _Rounds:
         elif not self._walk():
             return
         self._session.http = _provider.connections(through_proxy=proxied, timeout_s=settings.timeout_s)
-        self._look(Check(group="the provider", name="models", look=_provider.look, timeout_s=3 * settings.timeout_s))
+        self._look(
+            ProviderCheck(group="the provider", name="models", look=_provider.look, timeout_s=3 * settings.timeout_s)
+        )
         if self._session.is_reached:
             self._session.model = chosen_model(self._session)
             for check in free_checks(self._session):
@@ -85,20 +89,22 @@ class _Rounds:
     def _walk(self) -> bool:
         """Whether the way leads somewhere."""
         settings = self._settings
-        self._look(Check(group="the way there", name="the way there", look=_walk, timeout_s=_WALK_S))
+        self._look(ProviderCheck(group="the way there", name="the way there", look=_walk, timeout_s=_WALK_S))
         if any(finding.state == "failed" for finding in self.found):
             return False
         self._look(
-            Check(group="the connection", name="HTTP versions", look=_versions, timeout_s=3 * settings.timeout_s)
+            ProviderCheck(
+                group="the connection", name="HTTP versions", look=_versions, timeout_s=3 * settings.timeout_s
+            )
         )
         if settings.idle_s and not settings.quick:
-            check = Check(
+            check = ProviderCheck(
                 group="the connection",
                 name="idle life",
                 look=_idle.look,
                 timeout_s=settings.idle_s + 3 * settings.timeout_s,
             )
-            self._idle = Running(check, self._session)
+            self._idle = RunningCheck(check, self._session)
         return True
 
     def _ask_the_model(self) -> None:
@@ -119,21 +125,21 @@ class _Rounds:
             else:
                 self._look(check)
 
-    def _look(self, check: Check) -> None:
+    def _look(self, check: ProviderCheck) -> None:
         self._on_check(check.name)
         self.found.extend(run(check, self._session))
 
 
-def _left_out(check: Check, why: str) -> Finding:
-    return Finding(group=check.group, looked_at=check.name, seen=f"left out: {why}", state="left out")
+def _left_out(check: ProviderCheck, why: str) -> ProviderFinding:
+    return ProviderFinding(group=check.group, looked_at=check.name, seen=f"left out: {why}", state="left out")
 
 
-def _walk(session: Session) -> Iterator[Finding]:
+def _walk(session: DoctorSession) -> Iterator[ProviderFinding]:
     settings = session.settings
     return _wire.walk(session.target, session.steps, rounds=settings.rounds, timeout_s=settings.timeout_s)
 
 
-def _versions(session: Session) -> Iterator[Finding]:
+def _versions(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Ask over HTTP/1.1 too, where HTTP/2 was chosen before."""
     steps, settings = session.steps, session.settings
     http1: bool | None

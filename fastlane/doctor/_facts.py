@@ -9,7 +9,7 @@ from typing import Any
 from .._clock import wall_ns
 from ..providers import ProviderFacts
 from ._examination import Examination
-from ._findings import Finding, Seen, lasting
+from ._findings import MeasuredFact, ProviderFinding, lasting
 
 # What a facts file has no place for, but its reader may want to know.
 _REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")
@@ -41,7 +41,7 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
     return f"{_remarks(examination.findings, today)}\n{ProviderFacts.model_validate(document).to_toml()}"
 
 
-def _put(document: dict[str, Any], fact: Seen, *, source: str, today: date, model: str | None) -> None:
+def _put(document: dict[str, Any], fact: MeasuredFact, *, source: str, today: date, model: str | None) -> None:
     *tables, last = fact.path
     table = document
     for name in tables:
@@ -51,7 +51,7 @@ def _put(document: dict[str, Any], fact: Seen, *, source: str, today: date, mode
     table[last] = {"value": fact.value, "source": source, "checked": today, "evidence": "measured", "note": note}
 
 
-def _remarks(findings: tuple[Finding, ...], today: date) -> str:
+def _remarks(findings: tuple[ProviderFinding, ...], today: date) -> str:
     lines = [f"# Measured by fastlane doctor on {today.isoformat()}, from one machine at one moment."]
     lines += [f"# {each.looked_at}: {each.seen}" for each in findings if each.looked_at in _REMARKED]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"

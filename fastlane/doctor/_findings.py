@@ -29,7 +29,7 @@ State = Literal["seen", "notable", "failed", "left out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class MeasuredFact:
     """One fact that was measured, as a place in a facts file and its value."""
 
     path: tuple[str, ...]
@@ -42,7 +42,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ProviderFinding:
     """One thing that was looked at. Holds no text of a prompt or an answer, and no key."""
 
     group: Group
@@ -53,7 +53,7 @@ class Finding:
     """What follows from it, or what to do; empty where nothing does."""
     value: Any = None
     """The figures behind `seen`, as JSON values."""
-    facts: tuple[Seen, ...] = ()
+    facts: tuple[MeasuredFact, ...] = ()
     evidence: Literal["measured", "predicted"] = "measured"
 
     def to_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Finding:
         }
 
 
-def lasting(findings: Iterable[Finding]) -> dict[tuple[str, ...], tuple[Finding, Seen]]:
+def lasting(findings: Iterable[ProviderFinding]) -> dict[tuple[str, ...], tuple[ProviderFinding, MeasuredFact]]:
     """The facts that hold in the end, by their places, each with the finding that it comes from."""
     last = {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
     return {path: (finding, fact) for path, (finding, fact) in last.items() if fact.value is not None}

@@ -13,8 +13,8 @@ from ..plays.request_encoding.bodies import Writing, in_form
 from ..plays.request_encoding.probe import MOST_ANSWER_BYTES, Answer, probe
 from ..records.attempts import Form
 from ._answers import at_path, count_paths
-from ._findings import Finding, Group, Seen
-from ._session import Session
+from ._findings import Group, MeasuredFact, ProviderFinding
+from ._session import DoctorSession
 from ._words import of_status
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def writing_for(known: ProviderFacts | None) -> Writing:
     return Writing(msgpack_type=value or _MESSAGEPACK)
 
 
-def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
+def look_for_free(session: DoctorSession, endpoint: str) -> Iterator[ProviderFinding]:
     """Send bodies that nobody can answer, in each form, and see whether the server has read them."""
     assert session.http is not None
     writing = writing_for(session.known)
@@ -93,7 +93,7 @@ def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
     yield judge(found, writing, tokens=False)
 
 
-def look_with_tokens(session: Session) -> Iterator[Finding]:
+def look_with_tokens(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Send a real call in each form, and compare the tokens that the server counted with those of the plain one."""
     writing = writing_for(session.known)
     for endpoint in session.free_forms or (CHAT,):
@@ -103,7 +103,7 @@ def look_with_tokens(session: Session) -> Iterator[Finding]:
         yield _calls_at(session, endpoint, free, writing)
 
 
-def _calls_at(session: Session, endpoint: str, free: Outcomes | None, writing: Writing) -> Finding:
+def _calls_at(session: DoctorSession, endpoint: str, free: Outcomes | None, writing: Writing) -> ProviderFinding:
     plain = json.dumps(real(session, endpoint)).encode()
     request = httpx2.Request(
         "POST",
@@ -113,7 +113,7 @@ def _calls_at(session: Session, endpoint: str, free: Outcomes | None, writing: W
     expected, status = _tokens(session, in_form(request, plain, "json", writing), endpoint)
     if status != 200:
         said = status if isinstance(status, str) else of_status(status)
-        return Finding(
+        return ProviderFinding(
             group=_GROUP,
             looked_at=f"{endpoint}, with tokens",
             seen=f"not for this model: its plain JSON was not answered ({said})",
@@ -132,7 +132,7 @@ def _calls_at(session: Session, endpoint: str, free: Outcomes | None, writing: W
     return judge(Outcomes(endpoint=endpoint, forms=outcomes), writing, tokens=True, before=free)
 
 
-def real(session: Session, endpoint: str) -> dict[str, Any]:
+def real(session: DoctorSession, endpoint: str) -> dict[str, Any]:
     """A call of the model that costs as little as can be."""
     assert session.asking is not None
     if endpoint == "/responses":
@@ -159,12 +159,12 @@ def compare(expected: int | None, counted: int | None, status: int | str) -> tup
     return "accepted", f"read as sent: {counted} tokens"
 
 
-def judge(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcomes | None = None) -> Finding:
+def judge(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcomes | None = None) -> ProviderFinding:
     """What was found out of an endpoint, in words and as facts. `before` is what was found out without tokens."""
     looked_at = f"{outcomes.endpoint}{', with tokens' if tokens else ''}"
     value = {form: {"outcome": outcome, "reason": reason} for form, (outcome, reason) in outcomes.forms.items()}
     if not outcomes.is_there:
-        return Finding(group=_GROUP, looked_at=looked_at, seen="no such endpoint", value=value)
+        return ProviderFinding(group=_GROUP, looked_at=looked_at, seen="no such endpoint", value=value)
     taken = [form for form in FORMS if outcomes.forms.get(form, ("undecided", ""))[0] == "accepted"]
     if not tokens and any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
         advice = "Calls of the model tell more: with a key, --model and --yes." if outcomes.endpoint == CHAT else ""
@@ -172,7 +172,7 @@ def judge(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcome
         advice = "RequestEncoding() can send these."
     else:
         advice = ""
-    return Finding(
+    return ProviderFinding(
         group=_GROUP,
         looked_at=looked_at,
         seen="; ".join(_in_words(outcomes)),
@@ -182,7 +182,7 @@ def judge(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcome
     )
 
 
-def _facts(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcomes | None) -> tuple[Seen, ...]:
+def _facts(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcomes | None) -> tuple[MeasuredFact, ...]:
     free: Mapping[Form, tuple[Outcome, str]] = before.forms if before is not None else {}
     # A call that says nothing of a form, such as one too many, leaves standing what was found out before.
     lasting = {
@@ -194,13 +194,15 @@ def _facts(outcomes: Outcomes, writing: Writing, *, tokens: bool, before: Outcom
     path = ("encodings", outcomes.endpoint)
     if open_ones and not taken:
         # Nothing but JSON would be read as: the others are refused. Nobody knows that.
-        return (Seen(path=path, value=None),) if any(outcome == "accepted" for outcome, _ in free.values()) else ()
+        return (
+            (MeasuredFact(path=path, value=None),) if any(outcome == "accepted" for outcome, _ in free.values()) else ()
+        )
     note = "by calls of the model" if tokens else "by what refusals say, without a call of the model"
     if open_ones:
         note += f"; not to be told: {', '.join(open_ones)}"
-    facts = [Seen(path=path, value=["json", *taken], note=note, is_whole=not open_ones)]
+    facts = [MeasuredFact(path=path, value=["json", *taken], note=note, is_whole=not open_ones)]
     if any(form.startswith("msgpack") for form in taken):
-        facts.append(Seen(path=("media_types", "msgpack"), value=writing.msgpack_type))
+        facts.append(MeasuredFact(path=("media_types", "msgpack"), value=writing.msgpack_type))
     return tuple(facts)
 
 
@@ -215,7 +217,7 @@ def _in_words(outcomes: Outcomes) -> Iterator[str]:
         yield f"{', '.join(forms)} {words}"
 
 
-def _send(session: Session, request: httpx2.Request) -> Answer:
+def _send(session: DoctorSession, request: httpx2.Request) -> Answer:
     assert session.http is not None
     request.extensions["timeout"] = httpx2.Timeout(
         session.settings.timeout_s, read=session.settings.probe_timeout_s
@@ -227,7 +229,7 @@ def _send(session: Session, request: httpx2.Request) -> Answer:
         return Answer(None, error=type(error).__name__)
 
 
-def _tokens(session: Session, request: httpx2.Request, endpoint: str) -> tuple[int | None, int | str]:
+def _tokens(session: DoctorSession, request: httpx2.Request, endpoint: str) -> tuple[int | None, int | str]:
     """The input tokens that the server counted, and the status or the class of an error."""
     assert session.http is not None
     settings = session.settings

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .._clock import now_ns
-from ._findings import Finding
-from ._line import Address, Goodbye, LineError, opened
-from ._session import Session
+from ._findings import ProviderFinding
+from ._line import Goodbye, HostAddress, LineError, opened
+from ._session import DoctorSession
 
 # Of the longest pause: each of these is tried on a connection of its own, all at the same time.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
@@ -36,7 +36,7 @@ def pauses(idle_s: float) -> tuple[float, ...]:
     return tuple(round(idle_s * share, 3) for share in _SHARES) if idle_s else ()
 
 
-def look(session: Session) -> Iterator[Finding]:
+def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Leave connections alone for growing pauses, at the same time, and use each again."""
     address = session.steps.answering[0][0]
     wanted = pauses(session.settings.idle_s)
@@ -54,7 +54,7 @@ def look(session: Session) -> Iterator[Finding]:
     yield judge(spells)
 
 
-def _spell(session: Session, address: Address, pause_s: float) -> Spell:
+def _spell(session: DoctorSession, address: HostAddress, pause_s: float) -> Spell:
     settings = session.settings
     path = f"{settings.target.path}/models"
     try:
@@ -75,7 +75,7 @@ def _spell(session: Session, address: Address, pause_s: float) -> Spell:
         return Spell(pause_s=pause_s, error=type(error).__name__)
 
 
-def judge(spells: Sequence[Spell]) -> Finding:
+def judge(spells: Sequence[Spell]) -> ProviderFinding:
     """What the spells say together."""
     tried = [spell for spell in spells if spell.error is None]
     left = sorted(spell.after_s for spell in tried if spell.after_s is not None)
@@ -102,8 +102,8 @@ def judge(spells: Sequence[Spell]) -> Finding:
     return _finding(f"at least {lived:g} s without a call: none was closed", "seen", "", value)
 
 
-def _finding(seen: str, state: str, advice: str, value: object) -> Finding:
-    return Finding(
+def _finding(seen: str, state: str, advice: str, value: object) -> ProviderFinding:
+    return ProviderFinding(
         group="the connection",
         looked_at="idle life",
         seen=seen,

@@ -29,7 +29,7 @@ Goodbye = Literal["goaway", "closed", "reset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class HostAddress:
     """One address of the host."""
 
     family: int
@@ -42,7 +42,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Http2Settings:
     """What an HTTP/2 server says first."""
 
     most_streams: int | None
@@ -59,13 +59,15 @@ class LineError(Exception):
     """The peer broke the protocol, or ended the connection where an answer was due."""
 
 
-def resolve(target: Target) -> tuple[Address, ...]:
+def resolve(target: Target) -> tuple[HostAddress, ...]:
     """Ask for the host's addresses. Raises socket.gaierror; waits as long as the system's resolver does."""
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(Address(family=family, sockaddr=tuple(sockaddr)) for family, _, _, _, sockaddr in found))
+    return tuple(
+        dict.fromkeys(HostAddress(family=family, sockaddr=tuple(sockaddr)) for family, _, _, _, sockaddr in found)
+    )
 
 
-def connect(address: Address, timeout_s: float) -> socket.socket:
+def connect(address: HostAddress, timeout_s: float) -> socket.socket:
     """Open a TCP connection. Raises OSError."""
     sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
@@ -146,7 +148,7 @@ class Http2Line:
         self._http = h2.connection.H2Connection(H2Configuration(header_encoding="utf-8"))
         self._pings = 0
 
-    def greet(self, timeout_s: float) -> Settings:
+    def greet(self, timeout_s: float) -> Http2Settings:
         """Exchange settings. Raises OSError and LineError."""
         self._http.initiate_connection()
         self._flush()
@@ -156,7 +158,7 @@ class Http2Line:
         said = self._http.remote_settings
         # h2 has a number of its own where the peer says nothing, which is not the peer's.
         streams = said.max_concurrent_streams if SettingCodes.MAX_CONCURRENT_STREAMS in said else None
-        return Settings(
+        return Http2Settings(
             most_streams=streams,
             stream_window=said.initial_window_size,
             connection_window=self._http.outbound_flow_control_window,
@@ -249,7 +251,7 @@ Line = Http1Line | Http2Line
 
 
 @contextlib.contextmanager
-def opened(target: Target, address: Address, http2: Http2, timeout_s: float) -> Iterator[Line]:
+def opened(target: Target, address: HostAddress, http2: Http2, timeout_s: float) -> Iterator[Line]:
     """A connection that is ready for a request, closed at the end. Raises OSError and LineError."""
     sock = connect(address, timeout_s)
     if target.is_secure:

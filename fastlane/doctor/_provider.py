@@ -13,8 +13,8 @@ from .._clock import now_ns
 from ..providers import facts_of, facts_said
 from ..providers._registry import UNKNOWN
 from ..transport import PHASES, Phases, Transport
-from ._findings import Finding, Group, in_ms, milliseconds
-from ._session import Session
+from ._findings import Group, ProviderFinding, in_ms, milliseconds
+from ._session import DoctorSession
 from ._words import failure, refused
 
 _GROUP: Group = "the provider"
@@ -23,7 +23,7 @@ _MOST_NAME = 60
 _MAYBE_HTTPS = "Does it want https://?"
 
 
-def look(session: Session) -> Iterator[Finding]:
+def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Ask for the models, twice over one connection, as the calls of an application go."""
     assert session.http is not None
     url = f"{session.target.base_url}/models"
@@ -66,12 +66,12 @@ def models_in(body: bytes) -> dict[str, str | None] | None:
     }
 
 
-def over_the_shared_connections(phases: Phases, taken_ns: int) -> Finding:
+def over_the_shared_connections(phases: Phases, taken_ns: int) -> ProviderFinding:
     """What a request takes that needs no model, on an open connection of the transport that calls use."""
     seen = f"{milliseconds(taken_ns)} over {phases.http_version or 'a connection of another library'}"
     if phases.reused is False:
         seen += ", on a new connection: the first one was not kept"
-    return Finding(
+    return ProviderFinding(
         group="the connection",
         looked_at="a request without a model",
         seen=seen,
@@ -89,7 +89,7 @@ def over_the_shared_connections(phases: Phases, taken_ns: int) -> Finding:
     )
 
 
-def of_models(session: Session, status: int, listed: Mapping[str, str | None] | None) -> Finding:
+def of_models(session: DoctorSession, status: int, listed: Mapping[str, str | None] | None) -> ProviderFinding:
     """Whether the provider lists its models, and whether the one to be asked is among them."""
     value: dict[str, Any] = {"status": status, "models": None if listed is None else len(listed)}
     key_source = session.settings.key_source
@@ -115,7 +115,9 @@ def of_models(session: Session, status: int, listed: Mapping[str, str | None] | 
     return _finding("models", _many(listed), "seen", "", value)
 
 
-def identity(session: Session, headers: Mapping[str, str], listed: Mapping[str, str | None] | None) -> Finding:
+def identity(
+    session: DoctorSession, headers: Mapping[str, str], listed: Mapping[str, str | None] | None
+) -> ProviderFinding:
     """How the server says what it is, and what is written down of that kind."""
     owner = next(iter(listed.values()), None) if listed else None
     by_origin = facts_of(session.target.origin)
@@ -144,8 +146,8 @@ def connections(*, through_proxy: bool, timeout_s: float) -> httpx2.Client:
     return httpx2.Client(transport=Transport(ping_s=None), timeout=timeout_s)
 
 
-def _finding(looked_at: str, seen: str, state: Any, advice: str, value: Any) -> Finding:
-    return Finding(group=_GROUP, looked_at=looked_at, seen=seen, state=state, advice=advice, value=value)
+def _finding(looked_at: str, seen: str, state: Any, advice: str, value: Any) -> ProviderFinding:
+    return ProviderFinding(group=_GROUP, looked_at=looked_at, seen=seen, state=state, advice=advice, value=value)
 
 
 def _many(listed: Mapping[str, str | None]) -> str:

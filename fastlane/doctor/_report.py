@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ._examination import Examination
-from ._findings import Finding, Group
+from ._findings import Group, ProviderFinding
 
 _STYLES = {"seen": "", "notable": "yellow", "failed": "red", "left out": "dim"}
 _MARKS = {"seen": "", "notable": "!", "failed": "x", "left out": "-"}
@@ -67,7 +67,7 @@ def _heading(examination: Examination) -> str:
     return heading + (f", key from {examination.settings.key_source}" if examination.settings.key else ", no key")
 
 
-def _table(group: str, findings: list[Finding]) -> Table:
+def _table(group: str, findings: list[ProviderFinding]) -> Table:
     table = Table(
         title=group.capitalize(),
         title_justify="left",

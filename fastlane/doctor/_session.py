@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import httpx2
 
     from ..providers import ProviderFacts
-    from ._asking import Asking
+    from ._asking import ModelCalls
     from ._forms import Outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class DoctorSettings:
     """What is to be looked at, and for how long. Raises ConfigurationError for a setting that cannot work."""
 
     target: Target
@@ -60,10 +60,10 @@ class Settings:
 
 
 @dataclass(kw_only=True)
-class Session:
+class DoctorSession:
     """What has been found out so far. Each check adds to it; a check that runs beside others adds nothing."""
 
-    settings: Settings
+    settings: DoctorSettings
     steps: Steps = field(default_factory=Steps)
     is_reached: bool = False
     """The server has answered over HTTP, whatever it said."""
@@ -82,7 +82,7 @@ class Session:
     """Where answers of the model have their token counts, by endpoint."""
     last_chunk: Mapping[str, Any] | None = field(default=None, repr=False)
     """The last event of a stream that brought token counts."""
-    asking: Asking | None = None
+    asking: ModelCalls | None = None
     headers_seen: dict[str, str] = field(default_factory=dict, repr=False)
     """Headers of the answers so far."""
     plain_answer: Mapping[str, Any] | None = field(default=None, repr=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ._asking import Piece, Streamed
-from ._findings import Finding, Group, Seen, in_ms, milliseconds
-from ._session import Session
+from ._asking import Streamed, StreamRead
+from ._findings import Group, MeasuredFact, ProviderFinding, in_ms, milliseconds
+from ._session import DoctorSession
 
 _GROUP: Group = "streaming"
 TOKENS = 64
@@ -22,7 +22,7 @@ _NOTICED_NS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ServerSentEvent:
     """One server-sent event."""
 
     at_ns: int
@@ -75,7 +75,7 @@ class Cadence:
         return self.gaps_ns[min(len(self.gaps_ns) - 1, int(share * len(self.gaps_ns)))]
 
 
-def events_in(pieces: Sequence[Piece]) -> Iterator[Event]:
+def events_in(pieces: Sequence[StreamRead]) -> Iterator[ServerSentEvent]:
     """The events of a stream, each with the moment at which its last byte came. Comments are no events."""
     buffer = b""
     for piece in pieces:
@@ -85,10 +85,10 @@ def events_in(pieces: Sequence[Piece]) -> Iterator[Event]:
             lines = block.decode("utf-8", "replace").split("\n")
             data = [line.removeprefix("data:").removeprefix(" ") for line in lines if line.startswith("data:")]
             if data:
-                yield Event(at_ns=piece.at_ns, size=len(block) + 2, data="\n".join(data))
+                yield ServerSentEvent(at_ns=piece.at_ns, size=len(block) + 2, data="\n".join(data))
 
 
-def cadence_of(events: Sequence[Event], sent_ns: int) -> Cadence | None:
+def cadence_of(events: Sequence[ServerSentEvent], sent_ns: int) -> Cadence | None:
     """How the output came; None where there was none."""
     output = [event for event in events if event.has_output]
     if not output:
@@ -104,7 +104,7 @@ def cadence_of(events: Sequence[Event], sent_ns: int) -> Cadence | None:
     )
 
 
-def usage_in(events: Sequence[Event]) -> Mapping[str, Any] | None:
+def usage_in(events: Sequence[ServerSentEvent]) -> Mapping[str, Any] | None:
     """The last event that brings token counts; None where none does."""
     for event in reversed(events):
         document = event.document
@@ -113,7 +113,7 @@ def usage_in(events: Sequence[Event]) -> Mapping[str, Any] | None:
     return None
 
 
-def look(session: Session) -> Iterator[Finding]:
+def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Have the model count, and watch the answer come."""
     assert session.asking is not None
     streamed = session.asking.stream(PROMPT, TOKENS)
@@ -125,7 +125,7 @@ def look(session: Session) -> Iterator[Finding]:
     yield from judge(streamed, events)
 
 
-def judge(streamed: Streamed, events: Sequence[Event]) -> Iterator[Finding]:
+def judge(streamed: Streamed, events: Sequence[ServerSentEvent]) -> Iterator[ProviderFinding]:
     """What a stream shows."""
     if streamed.broke_off is not None:
         yield _finding("the stream", f"broken off ({streamed.broke_off})", "failed")
@@ -142,7 +142,7 @@ def judge(streamed: Streamed, events: Sequence[Event]) -> Iterator[Finding]:
         yield _end(any(event.data.strip() == "[DONE]" for event in events))
 
 
-def _first(cadence: Cadence, streamed: Streamed) -> Finding:
+def _first(cadence: Cadence, streamed: Streamed) -> ProviderFinding:
     ahead = cadence.first_ns - (streamed.headers_ns - streamed.sent_ns)
     seen = milliseconds(cadence.first_ns)
     if ahead > 5_000_000:
@@ -150,7 +150,7 @@ def _first(cadence: Cadence, streamed: Streamed) -> Finding:
     return _finding("first token", seen, value={"ms": in_ms(cadence.first_ns), "head_earlier_ms": in_ms(ahead)})
 
 
-def _chunks(cadence: Cadence, output_tokens: int | None) -> Finding:
+def _chunks(cadence: Cadence, output_tokens: int | None) -> ProviderFinding:
     p50, p90 = cadence.gap_ns(0.5), cadence.gap_ns(0.9)
     per_event = output_tokens / cadence.events if output_tokens else None
     seen = f"{cadence.events} with output, {cadence.bytes_per_event:.0f} bytes each"
@@ -175,11 +175,11 @@ def _chunks(cadence: Cadence, output_tokens: int | None) -> Finding:
     )
 
 
-def _usage(came: bool) -> Finding:
+def _usage(came: bool) -> ProviderFinding:
     path = ("parameters", "stream_options.include_usage")
     if came:
         return _finding(
-            "token counts", "at the end of the stream, when asked for", facts=(Seen(path=path, value=True),)
+            "token counts", "at the end of the stream, when asked for", facts=(MeasuredFact(path=path, value=True),)
         )
     return _finding(
         "token counts",
@@ -189,7 +189,7 @@ def _usage(came: bool) -> Finding:
     )
 
 
-def _end(done: bool) -> Finding:
+def _end(done: bool) -> ProviderFinding:
     if done:
         return _finding("end", "marked by [DONE]")
     return _finding(
@@ -198,6 +198,13 @@ def _end(done: bool) -> Finding:
 
 
 def _finding(
-    looked_at: str, seen: str, state: Any = "seen", advice: str = "", value: Any = None, facts: tuple[Seen, ...] = ()
-) -> Finding:
-    return Finding(group=_GROUP, looked_at=looked_at, seen=seen, state=state, advice=advice, value=value, facts=facts)
+    looked_at: str,
+    seen: str,
+    state: Any = "seen",
+    advice: str = "",
+    value: Any = None,
+    facts: tuple[MeasuredFact, ...] = (),
+) -> ProviderFinding:
+    return ProviderFinding(
+        group=_GROUP, looked_at=looked_at, seen=seen, state=state, advice=advice, value=value, facts=facts
+    )

@@ -8,9 +8,9 @@ from typing import Any
 
 import openai
 
-from ._asking import Whole
-from ._findings import Finding, Group, Seen
-from ._session import Session
+from ._asking import WholeAnswer
+from ._findings import Group, MeasuredFact, ProviderFinding
+from ._session import DoctorSession
 from ._words import of_status
 
 _GROUP: Group = "structured outputs"
@@ -33,7 +33,7 @@ SCHEMA: Mapping[str, Any] = {
 }
 
 
-def look(session: Session) -> Iterator[Finding]:
+def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Ask for prose, bounded to JSON and then to a schema."""
     assert session.asking is not None
     schema = {"name": "sea", "strict": True, "schema": SCHEMA}
@@ -53,10 +53,10 @@ def look(session: Session) -> Iterator[Finding]:
         yield finding
 
 
-def refusal(name: str, status: int) -> Finding:
+def refusal(name: str, status: int) -> ProviderFinding:
     """A form that was not taken."""
     taken = status in (400, 404, 422)
-    return Finding(
+    return ProviderFinding(
         group=_GROUP,
         looked_at=name,
         seen=f"refused ({of_status(status)})",
@@ -65,27 +65,27 @@ def refusal(name: str, status: int) -> Finding:
     )
 
 
-def judge(name: str, whole: Whole, kept_before: Sequence[str] = ()) -> Finding:
+def judge(name: str, whole: WholeAnswer, kept_before: Sequence[str] = ()) -> ProviderFinding:
     """Whether an answer keeps to the form that was asked for. `kept_before`: the forms of which that is known."""
     problem = _problem(name, whole.text)
     if problem is None:
         seen = "an object of the schema" if name == "json_schema" else "a JSON object"
-        return Finding(
+        return ProviderFinding(
             group=_GROUP,
             looked_at=name,
             seen=f"{seen}, although the prompt asked for prose",
             value={"valid": True, "finish_reason": whole.finish_reason},
-            facts=(Seen(path=("structured", "formats"), value=[*kept_before, name]),),
+            facts=(MeasuredFact(path=("structured", "formats"), value=[*kept_before, name]),),
         )
     if whole.finish_reason == "length":
-        return Finding(
+        return ProviderFinding(
             group=_GROUP,
             looked_at=name,
             seen=f"not finished within {TOKENS} tokens",
             state="failed",
             value={"valid": None, "finish_reason": "length"},
         )
-    return Finding(
+    return ProviderFinding(
         group=_GROUP,
         looked_at=name,
         seen=f"taken, but the answer is {problem}",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import openai
 
 from ._answers import at_path
-from ._findings import Finding, Group, Seen
-from ._session import Session
+from ._findings import Group, MeasuredFact, ProviderFinding
+from ._session import DoctorSession
 from ._words import of_error, of_status
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def wanted(known: ProviderFacts | None) -> tuple[str, tuple[str, ...], str]:
     return field or _USUAL_FIELD, values or _USUAL_VALUES, path or _USUAL_FIELD
 
 
-def look(session: Session) -> Iterator[Finding]:
+def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Ask for each tier, with one token, and for one that does not exist."""
     field, values, path = wanted(session.known)
     without = at_path(session.plain_answer or {}, path)
@@ -55,7 +55,7 @@ def look(session: Session) -> Iterator[Finding]:
     yield from judge(field, path, without if isinstance(without, str) else None, tries)
 
 
-def _try(session: Session, field: str, value: str, path: str) -> Try:
+def _try(session: DoctorSession, field: str, value: str, path: str) -> Try:
     assert session.asking is not None
     try:
         whole = session.asking.whole(PROMPT, 1, **{field: value})
@@ -70,9 +70,9 @@ def _try(session: Session, field: str, value: str, path: str) -> Try:
     return Try(asked=value, answered=answered if isinstance(answered, str) else None)
 
 
-def judge(field: str, path: str, without: str | None, tries: Sequence[Try]) -> Iterator[Finding]:
+def judge(field: str, path: str, without: str | None, tries: Sequence[Try]) -> Iterator[ProviderFinding]:
     """What the tries say of the field."""
-    yield Finding(
+    yield ProviderFinding(
         group=_GROUP,
         looked_at="without asking",
         seen=f"served as {without!r}" if without else "the answer does not say",
@@ -88,15 +88,15 @@ def judge(field: str, path: str, without: str | None, tries: Sequence[Try]) -> I
         if each.refused is None and each.error is None and (heeded or (each.answered == each.asked != without))
     )
     answers = tuple(dict.fromkeys(filter(None, [without, *(each.answered for each in real)])))
-    facts: list[Seen] = []
+    facts: list[MeasuredFact] = []
     if taken:
-        facts.append(Seen(path=("tiers", "field"), value=field))
-        facts.append(Seen(path=("tiers", "values"), value=list(taken)))
+        facts.append(MeasuredFact(path=("tiers", "field"), value=field))
+        facts.append(MeasuredFact(path=("tiers", "values"), value=list(taken)))
     if answers:
-        facts.append(Seen(path=("tiers", "answers"), value=list(answers)))
-        facts.append(Seen(path=("tiers", "answer_path"), value=path))
+        facts.append(MeasuredFact(path=("tiers", "answers"), value=list(answers)))
+        facts.append(MeasuredFact(path=("tiers", "answer_path"), value=path))
     ignored = not heeded and not taken
-    yield Finding(
+    yield ProviderFinding(
         group=_GROUP,
         looked_at=field,
         seen="; ".join(_in_words(each) for each in real),

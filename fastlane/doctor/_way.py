@@ -8,8 +8,8 @@ from statistics import median
 
 from ..providers.base_urls import Target
 from ..transport.protocols.upload import Path, rounds
-from ._findings import Finding, Group, Seen, in_ms, milliseconds
-from ._line import LineError, Settings
+from ._findings import Group, MeasuredFact, ProviderFinding, in_ms, milliseconds
+from ._line import Http2Settings, LineError
 
 _WAY: Group = "the way there"
 _CONNECTION: Group = "the connection"
@@ -30,9 +30,9 @@ _SIZES = (10_000, 40_000, 120_000)
 _SLOW_UPLOAD_NS = 20_000_000
 
 
-def no_address(target: Target, error: OSError) -> Finding:
+def no_address(target: Target, error: OSError) -> ProviderFinding:
     """The host has no address."""
-    return Finding(
+    return ProviderFinding(
         group=_WAY,
         looked_at="DNS",
         seen=f"no address for {target.host!r} ({type(error).__name__})",
@@ -41,12 +41,14 @@ def no_address(target: Target, error: OSError) -> Finding:
     )
 
 
-def addresses(target: Target, found: Sequence[str], taken_ns: int) -> Finding:
+def addresses(target: Target, found: Sequence[str], taken_ns: int) -> ProviderFinding:
     """The host's addresses, and what asking for them took."""
     if list(found) == [target.host]:
-        return Finding(group=_WAY, looked_at="DNS", seen="not needed: the URL holds an address", value={"ms": None})
+        return ProviderFinding(
+            group=_WAY, looked_at="DNS", seen="not needed: the URL holds an address", value={"ms": None}
+        )
     slow = taken_ns > _SLOW_DNS_NS and not target.is_local
-    return Finding(
+    return ProviderFinding(
         group=_WAY,
         looked_at="DNS",
         seen=f"{_count(len(found), 'address', 'addresses')} in {milliseconds(taken_ns)}: {_some(found)}",
@@ -58,7 +60,7 @@ def addresses(target: Target, found: Sequence[str], taken_ns: int) -> Finding:
     )
 
 
-def no_connection(target: Target, error: OSError | None) -> Finding:
+def no_connection(target: Target, error: OSError | None) -> ProviderFinding:
     """Nobody takes the connection."""
     if isinstance(error, ConnectionRefusedError):
         advice = f"Nothing listens on port {target.port} there: check the port, and whether the server runs."
@@ -67,7 +69,7 @@ def no_connection(target: Target, error: OSError | None) -> Finding:
     else:
         advice = "This network has no way there: check the connection, VPN and proxy settings."
     kind = type(error).__name__ if error is not None else "no error"
-    return Finding(
+    return ProviderFinding(
         group=_WAY,
         looked_at="TCP",
         seen=f"no connection to {target.host}, port {target.port} ({kind})",
@@ -76,7 +78,7 @@ def no_connection(target: Target, error: OSError | None) -> Finding:
     )
 
 
-def tcp(taken_ns: Sequence[int], answering: Sequence[str], silent: Sequence[tuple[str, str]]) -> Finding:
+def tcp(taken_ns: Sequence[int], answering: Sequence[str], silent: Sequence[tuple[str, str]]) -> ProviderFinding:
     """How long a connection takes: one round trip."""
     value = {
         "ms": [in_ms(each) for each in taken_ns],
@@ -85,9 +87,9 @@ def tcp(taken_ns: Sequence[int], answering: Sequence[str], silent: Sequence[tupl
     }
     seen = f"{_spread(taken_ns)}, one round trip"
     if not silent:
-        return Finding(group=_WAY, looked_at="TCP", seen=seen, value=value)
+        return ProviderFinding(group=_WAY, looked_at="TCP", seen=seen, value=value)
     names = _some([f"{address} ({error})" for address, error in silent])
-    return Finding(
+    return ProviderFinding(
         group=_WAY,
         looked_at="TCP",
         seen=f"{seen}; no answer from {names}",
@@ -97,7 +99,7 @@ def tcp(taken_ns: Sequence[int], answering: Sequence[str], silent: Sequence[tupl
     )
 
 
-def no_tls(target: Target, error: ssl.SSLError) -> Finding:
+def no_tls(target: Target, error: ssl.SSLError) -> ProviderFinding:
     """The handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = getattr(error, "verify_message", None) or "not trusted"
@@ -108,13 +110,13 @@ def no_tls(target: Target, error: ssl.SSLError) -> Finding:
     else:
         why = getattr(error, "reason", None) or type(error).__name__
         advice = f"Nothing on port {target.port} speaks TLS as this machine does: check the port. Does it want http://?"
-    return Finding(group=_WAY, looked_at="TLS", seen=f"no handshake: {why}", state="failed", advice=advice)
+    return ProviderFinding(group=_WAY, looked_at="TLS", seen=f"no handshake: {why}", state="failed", advice=advice)
 
 
-def tls(target: Target, taken_ns: Sequence[int], version: str | None, days_left: float | None) -> Finding:
+def tls(target: Target, taken_ns: Sequence[int], version: str | None, days_left: float | None) -> ProviderFinding:
     """What encryption costs, and which version it is."""
     if not target.is_secure:
-        return Finding(
+        return ProviderFinding(
             group=_WAY,
             looked_at="TLS",
             seen="none: the URL begins with http://",
@@ -129,12 +131,12 @@ def tls(target: Target, taken_ns: Sequence[int], version: str | None, days_left:
     if days_left is not None and days_left < _SOON_DAYS:
         seen += f", certificate ends in {days_left:.0f} days"
         advice = f"{advice} The certificate ends soon.".strip()
-    return Finding(
+    return ProviderFinding(
         group=_WAY, looked_at="TLS", seen=seen, state="notable" if advice else "seen", advice=advice, value=value
     )
 
 
-def http2(said: Settings) -> Finding:
+def http2(said: Http2Settings) -> ProviderFinding:
     """What an HTTP/2 server allows on one connection."""
     small = min(said.stream_window, said.connection_window) < _SMALL_WINDOW
     narrow = said.most_streams is not None and said.most_streams < 32
@@ -144,7 +146,7 @@ def http2(said: Settings) -> Finding:
     if narrow:
         advice.append("More calls at once than that open further connections.")
     streams = "no limit" if said.most_streams is None else f"{said.most_streams:,} requests"
-    return Finding(
+    return ProviderFinding(
         group=_CONNECTION,
         looked_at="HTTP/2 limits",
         seen=f"{streams} at once, window {_bytes(said.stream_window)} per request, "
@@ -161,7 +163,7 @@ def http2(said: Settings) -> Finding:
     )
 
 
-def round_trip(tcp_ns: int, ping_ns: Sequence[int], kernel_ns: int | None) -> Finding:
+def round_trip(tcp_ns: int, ping_ns: Sequence[int], kernel_ns: int | None) -> ProviderFinding:
     """How far away the provider is, by TCP and by HTTP."""
     value = {"tcp_ms": in_ms(tcp_ns), "ping_ms": [in_ms(each) for each in ping_ns], "kernel_ms": in_ms(kernel_ns)}
     seen = f"{milliseconds(tcp_ns)} by TCP"
@@ -170,7 +172,7 @@ def round_trip(tcp_ns: int, ping_ns: Sequence[int], kernel_ns: int | None) -> Fi
     if kernel_ns is not None:
         seen += f", {milliseconds(kernel_ns)} by the kernel"
     between = bool(ping_ns) and min(ping_ns) - tcp_ns > _IN_BETWEEN_NS and min(ping_ns) > 2 * tcp_ns
-    return Finding(
+    return ProviderFinding(
         group=_CONNECTION,
         looked_at="round trip",
         seen=seen,
@@ -182,11 +184,13 @@ def round_trip(tcp_ns: int, ping_ns: Sequence[int], kernel_ns: int | None) -> Fi
     )
 
 
-def http_versions(target: Target, alpn: str | None, http1: bool | None) -> Finding:
+def http_versions(target: Target, alpn: str | None, http1: bool | None) -> ProviderFinding:
     """Which versions of HTTP are spoken; `http1` is None where that could not be found out."""
     spoken = ["HTTP/2"] if alpn == "h2" else []
     spoken += ["HTTP/1.1"] if http1 else []
-    facts = (Seen(path=("http2",), value=alpn == "h2", note=f"ALPN: {alpn or 'none'}"),) if target.is_secure else ()
+    facts = (
+        (MeasuredFact(path=("http2",), value=alpn == "h2", note=f"ALPN: {alpn or 'none'}"),) if target.is_secure else ()
+    )
     advice = ""
     if not spoken:
         seen = "none that is known here"
@@ -198,7 +202,7 @@ def http_versions(target: Target, alpn: str | None, http1: bool | None) -> Findi
             seen += ", and not HTTP/1.1"
     if target.is_secure and alpn != "h2":
         advice = "Each call at the same time needs a connection of its own: keep them open (Connection())."
-    return Finding(
+    return ProviderFinding(
         group=_CONNECTION,
         looked_at="HTTP versions",
         seen=seen,
@@ -209,10 +213,10 @@ def http_versions(target: Target, alpn: str | None, http1: bool | None) -> Findi
     )
 
 
-def new_connection(dns_ns: int | None, tcp_ns: int, tls_ns: int | None) -> Finding:
+def new_connection(dns_ns: int | None, tcp_ns: int, tls_ns: int | None) -> ProviderFinding:
     """What the first call pays before its first byte leaves."""
     total = (dns_ns or 0) + tcp_ns + (tls_ns or 0)
-    return Finding(
+    return ProviderFinding(
         group=_CONNECTION,
         looked_at="a new connection",
         seen=f"{milliseconds(total)} before the first byte of a request can leave",
@@ -221,7 +225,7 @@ def new_connection(dns_ns: int | None, tcp_ns: int, tls_ns: int | None) -> Findi
     )
 
 
-def uploads(round_trip_ns: int, said: Settings | None, *, tls: bool) -> Finding:
+def uploads(round_trip_ns: int, said: Http2Settings | None, *, tls: bool) -> ProviderFinding:
     """What sending a request costs by its size, as the model of uploads predicts it for a new or idle connection."""
     path = Path(
         round_trip_time_s=round_trip_ns / 1e9,
@@ -232,7 +236,7 @@ def uploads(round_trip_ns: int, said: Settings | None, *, tls: bool) -> Finding:
     )
     trips = {size: rounds(size, path) for size in _SIZES}
     extra_ns = round_trip_ns * (trips[_SIZES[-1]] - 1)
-    return Finding(
+    return ProviderFinding(
         group=_CONNECTION,
         looked_at="uploads",
         seen="round trips to send a body: " + ", ".join(f"{size // 1_000} kB {trip}" for size, trip in trips.items()),
@@ -248,9 +252,9 @@ def uploads(round_trip_ns: int, said: Settings | None, *, tls: bool) -> Finding:
     )
 
 
-def through_a_proxy() -> Finding:
+def through_a_proxy() -> ProviderFinding:
     """A proxy stands in between."""
-    return Finding(
+    return ProviderFinding(
         group=_WAY,
         looked_at="DNS, TCP and TLS",
         seen="left out: the system names a proxy for this URL, so the way from here is the way to the proxy",
@@ -259,10 +263,10 @@ def through_a_proxy() -> Finding:
     )
 
 
-def no_answer(error: Exception) -> Finding:
+def no_answer(error: Exception) -> ProviderFinding:
     """The connection stands, and nothing comes over it."""
     said = str(error) if isinstance(error, LineError) else type(error).__name__
-    return Finding(
+    return ProviderFinding(
         group=_CONNECTION,
         looked_at="first word",
         seen=f"no answer: {said}",

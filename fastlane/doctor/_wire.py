@@ -10,8 +10,8 @@ from .._clock import now_ns, wall_ns
 from ..providers.base_urls import Target
 from ..transport.drivers.connect import tcp_info
 from . import _way
-from ._findings import Finding
-from ._line import Address, Http2Line, LineError, Settings, connect, opened, resolve, secure
+from ._findings import ProviderFinding
+from ._line import HostAddress, Http2Line, Http2Settings, LineError, connect, opened, resolve, secure
 
 _MOST_ADDRESSES = 4
 
@@ -21,10 +21,10 @@ class Steps:
     """What each step took, in nanoseconds, and what it said."""
 
     dns_ns: int | None = None
-    addresses: tuple[Address, ...] = ()
-    answering: list[tuple[Address, int]] = field(default_factory=list)
+    addresses: tuple[HostAddress, ...] = ()
+    answering: list[tuple[HostAddress, int]] = field(default_factory=list)
     """Addresses that could be connected to, each with the time it took."""
-    silent: list[tuple[Address, str]] = field(default_factory=list)
+    silent: list[tuple[HostAddress, str]] = field(default_factory=list)
     """Addresses that could not, each with the class of the error."""
     tcp_ns: list[int] = field(default_factory=list)
     tls_ns: list[int] = field(default_factory=list)
@@ -32,13 +32,13 @@ class Steps:
     alpn: str | None = None
     certificate_days: float | None = None
     """Until the server's certificate ends."""
-    http2: Settings | None = None
+    http2: Http2Settings | None = None
     ping_ns: list[int] = field(default_factory=list)
     kernel_ns: int | None = None
     """The kernel's own smoothed round-trip time."""
 
 
-def walk(target: Target, steps: Steps, *, rounds: int, timeout_s: float) -> Iterator[Finding]:
+def walk(target: Target, steps: Steps, *, rounds: int, timeout_s: float) -> Iterator[ProviderFinding]:
     """Go to the provider, as far as one comes, and say of each step what was seen. Fills `steps` in."""
     try:
         started = now_ns()
@@ -82,7 +82,7 @@ def walk(target: Target, steps: Steps, *, rounds: int, timeout_s: float) -> Iter
     yield _way.uploads(nearest_ns, steps.http2, tls=target.is_secure)
 
 
-def answers_in_http1(target: Target, address: Address, headers: Mapping[str, str], timeout_s: float) -> bool:
+def answers_in_http1(target: Target, address: HostAddress, headers: Mapping[str, str], timeout_s: float) -> bool:
     """Whether the server answers over HTTP/1.1, where nothing else is offered. Raises OSError and LineError."""
     with opened(target, address, "never", timeout_s) as line:
         if isinstance(line, Http2Line):
@@ -91,7 +91,7 @@ def answers_in_http1(target: Target, address: Address, headers: Mapping[str, str
         return True
 
 
-def _tcp(steps: Steps) -> Finding:
+def _tcp(steps: Steps) -> ProviderFinding:
     return _way.tcp(
         steps.tcp_ns,
         [address.ip for address, _ in steps.answering],
@@ -99,7 +99,7 @@ def _tcp(steps: Steps) -> Finding:
     )
 
 
-def _once(target: Target, address: Address, steps: Steps, timeout_s: float, *, pings: int) -> None:
+def _once(target: Target, address: HostAddress, steps: Steps, timeout_s: float, *, pings: int) -> None:
     """Open one connection, with a stamp at each step."""
     started = now_ns()
     sock = connect(address, timeout_s)
@@ -128,10 +128,10 @@ def _days_left(sock: ssl.SSLSocket) -> float | None:
     return (ssl.cert_time_to_seconds(ends) - wall_ns() / 1e9) / 86_400 if isinstance(ends, str) else None
 
 
-def _one_of_each_family_first(addresses: tuple[Address, ...]) -> list[Address]:
+def _one_of_each_family_first(addresses: tuple[HostAddress, ...]) -> list[HostAddress]:
     """The addresses so that the first few are of every family, in the resolver's order otherwise."""
     rank: dict[int, int] = {}
-    ranked: list[tuple[int, Address]] = []
+    ranked: list[tuple[int, HostAddress]] = []
     for address in addresses:
         rank[address.family] = rank.get(address.family, 0) + 1
         ranked.append((rank[address.family], address))

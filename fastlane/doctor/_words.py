@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import openai
 
-from ._findings import Finding, Group
+from ._findings import Group, ProviderFinding
 
 
 def refused(status: int, *, key_source: str = "OPENAI_API_KEY") -> tuple[str, str]:
@@ -42,7 +42,7 @@ def of_error(error: BaseException) -> str:
     return f"{type(error).__name__}{below}"
 
 
-def failure(group: Group, looked_at: str, error: BaseException, key_source: str) -> Finding:
+def failure(group: Group, looked_at: str, error: BaseException, key_source: str) -> ProviderFinding:
     """A look that an error ended."""
     advice = refused(error.status_code, key_source=key_source)[1] if isinstance(error, openai.APIStatusError) else ""
-    return Finding(group=group, looked_at=looked_at, seen=of_error(error), state="failed", advice=advice)
+    return ProviderFinding(group=group, looked_at=looked_at, seen=of_error(error), state="failed", advice=advice)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..providers._registry import UNKNOWN
-from ._findings import Finding, Seen, lasting
+from ._findings import MeasuredFact, ProviderFinding, lasting
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
 
 
-def compare(known: ProviderFacts | None, findings: Iterable[Finding]) -> Finding | None:
+def compare(known: ProviderFacts | None, findings: Iterable[ProviderFinding]) -> ProviderFinding | None:
     """Say where the two differ; None where nothing is written down of what was measured."""
     if known is None or known.slug == UNKNOWN:
         return None
@@ -27,7 +27,7 @@ def compare(known: ProviderFacts | None, findings: Iterable[Finding]) -> Finding
         f"({written[path].evidence})"
         for path in differing
     ]
-    return Finding(
+    return ProviderFinding(
         group="the provider",
         looked_at="what is written",
         seen="; ".join(other) if other else f"agrees with all {len(both)} facts that were measured",
@@ -41,7 +41,7 @@ def compare(known: ProviderFacts | None, findings: Iterable[Finding]) -> Finding
     )
 
 
-def differs(measured: Seen, written: Any) -> bool:
+def differs(measured: MeasuredFact, written: Any) -> bool:
     """Whether both cannot be true: a look sees some of what there is, but never what there is not."""
     value = measured.value
     if isinstance(written, Mapping):

@@ -25,7 +25,7 @@ from fastlane.emulator._faults import Fault as Fault
 from fastlane.emulator._log import RequestLog as RequestLog
 from fastlane.emulator._model import ProviderModel as ProviderModel
 from fastlane.emulator._presets import preset as preset, presets as presets
-from fastlane.emulator._rate_limits import RateLimits as RateLimits
+from fastlane.emulator._rate_limits import KeyRateLimits as KeyRateLimits
 from fastlane.emulator._server import Server as Server
 from fastlane.emulator._tiers import STANDARD_TIERS as STANDARD_TIERS, ServiceTier as ServiceTier
 
@@ -37,11 +37,11 @@ __all__ = [
     "Emulator",
     "Fault",
     "FileLog",
+    "KeyRateLimits",
     "LineLog",
     "Offline",
     "ProviderModel",
     "Quantiles",
-    "RateLimits",
     "RequestLog",
     "Server",
     "ServiceTier",

@@ -11,19 +11,19 @@ from typing import Literal, cast
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._exchange import Exchange
+from fastlane.emulator._exchange import ServerExchange
 from fastlane.emulator._faults import Fault
-from fastlane.emulator._generation import Choice, generate
-from fastlane.emulator._intake import Entry
+from fastlane.emulator._generation import GeneratedChoice, generate
+from fastlane.emulator._intake import AdmittedRequest
 from fastlane.emulator._limiter import Headers
 from fastlane.emulator._overrides import Overrides
-from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
-from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Extras, Reply, Usage
+from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Extras, GeneratedReply, TokenUsage
 from fastlane.emulator._tiers import ServiceTier
 from fastlane.emulator._timing import timing_fields
 
-ReplyMaker = Callable[..., Reply]
+ReplyMaker = Callable[..., GeneratedReply]
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
 _TICKS_PER_TURN = 32
@@ -34,7 +34,7 @@ class AnswerEnded(Exception):  # noqa: N818  (an end, not an error)
     """A fault has ended the answer; there is nothing left to send."""
 
 
-async def strike_before_answer(exchange: Exchange, faults: Sequence[Fault]) -> None:
+async def strike_before_answer(exchange: ServerExchange, faults: Sequence[Fault]) -> None:
     """Do what the faults do before any work on the answer. Raises ApiError, or AnswerEnded if the exchange is over."""
     for fault in faults:
         if fault.kind == "disconnect":
@@ -58,14 +58,14 @@ async def until(deadline_ns: int) -> None:
         await asyncio.sleep(delay / 1e9)
 
 
-class Answer:
+class AnswerStream:
     """One generation being sent. Deadlines are absolute, so that one late token does not make the next one late."""
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: ServerExchange,
         provider: Provider,
-        prompt: Prompt,
+        prompt: GenerationRequest,
         overrides: Overrides,
         faults: Sequence[Fault],
         make_reply: ReplyMaker,
@@ -108,7 +108,7 @@ class Answer:
         finally:
             provider.intake.leave(entry, record)
 
-    async def _admitted(self, entry: Entry) -> None:
+    async def _admitted(self, entry: AdmittedRequest) -> None:
         record, provider, prompt = self._record, self._provider, self._prompt
         luck = provider.luck(record.sequence_number, prompt, self._overrides)
         record.late = luck.late
@@ -144,7 +144,7 @@ class Answer:
     async def _generate(
         self,
         luck: Luck,
-        choices: Sequence[Choice],
+        choices: Sequence[GeneratedChoice],
         *,
         tier: ServiceTier,
         waited: bool,
@@ -159,7 +159,7 @@ class Answer:
         first_token_at = self._started_ns + provider.prefill_ns(
             uncached_tokens=uncached, luck=luck, tier=tier, overrides=overrides
         )
-        usage = Usage(
+        usage = TokenUsage(
             prompt=record.prompt_tokens,
             cached=record.cached_tokens,
             cache_written=recalled.written_tokens,
@@ -179,7 +179,7 @@ class Answer:
             await self._whole(reply, usage, first_token_at, gaps.__next__, tokens)
 
     async def _stream(
-        self, reply: Reply, first_token_at: int, next_gap: Callable[[], int], alive: asyncio.Task[None] | None
+        self, reply: GeneratedReply, first_token_at: int, next_gap: Callable[[], int], alive: asyncio.Task[None] | None
     ) -> None:
         exchange, record = self._exchange, self._record
         early = self._provider.model.role_chunk_early or "early_role" in self._faults
@@ -218,7 +218,7 @@ class Answer:
         self._end()
 
     async def _whole(
-        self, reply: Reply, usage: Usage, first_token_at: int, next_gap: Callable[[], int], tokens: int
+        self, reply: GeneratedReply, usage: TokenUsage, first_token_at: int, next_gap: Callable[[], int], tokens: int
     ) -> None:
         await until(first_token_at + sum(next_gap() for _ in range(max(0, tokens - 1))))
         slow = self._faults.get("slow_headers")

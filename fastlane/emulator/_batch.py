@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fastlane.emulator._batch_input import RESOURCES, Line
+from fastlane.emulator._batch_input import RESOURCES, BatchInputLine
 from fastlane.emulator._batch_log import LineLog, prompt_digest
 from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._chat import compact
@@ -35,7 +35,7 @@ _STAMPS = (
 
 
 @dataclass(slots=True, kw_only=True)
-class Batch:
+class StoredBatch:
     """A batch and how far it is."""
 
     id: str
@@ -100,7 +100,14 @@ class Batch:
         }
 
     def carry_out(
-        self, provider: Provider, settings: BatchSettings, line: Line, body: dict[str, Any], *, number: int, now: int
+        self,
+        provider: Provider,
+        settings: BatchSettings,
+        line: BatchInputLine,
+        body: dict[str, Any],
+        *,
+        number: int,
+        now: int,
     ) -> LineLog:
         """Answer one line, and write the answer down."""
         chance = Random(f"{provider.seed}:line:{self.id}:{line.custom_id}").random()
@@ -134,7 +141,14 @@ class Batch:
         )
 
     def _answer(
-        self, provider: Provider, line: Line, body: dict[str, Any], request_id: str, number: int, *, missing: bool
+        self,
+        provider: Provider,
+        line: BatchInputLine,
+        body: dict[str, Any],
+        request_id: str,
+        number: int,
+        *,
+        missing: bool,
     ) -> int:
         try:
             whole = answer_whole(RESOURCES[self.endpoint], body, provider, number=_FIRST_NUMBER + number)
@@ -148,19 +162,19 @@ class Batch:
             self.output.append(_answered(line, request_id, 200, whole.body))
         return 200
 
-    def _fail(self, line: Line, request_id: str, error: ApiError) -> None:
+    def _fail(self, line: BatchInputLine, request_id: str, error: ApiError) -> None:
         self.failed += 1
         self.error_output.append(_answered(line, request_id, error.status, error.body()))
 
 
-def _answered(line: Line, request_id: str, status: int, body: bytes) -> bytes:
+def _answered(line: BatchInputLine, request_id: str, status: int, body: bytes) -> bytes:
     return (
         f'{{"id": "batch_req_{request_id}", "custom_id": {json.dumps(line.custom_id)}, "response": {{"status_code": '
         f'{status}, "request_id": "{request_id}", "body": '
     ).encode() + body + b'}, "error": null}\n'  # fmt: skip
 
 
-def unanswered(line: Line, request_id: str, code: str) -> bytes:
+def unanswered(line: BatchInputLine, request_id: str, code: str) -> bytes:
     """Return what stands in the error file for a line that has no response."""
     error = {"code": code, "message": _UNANSWERED[code]}
     shown = {"id": f"batch_req_{request_id}", "custom_id": line.custom_id, "response": None, "error": error}

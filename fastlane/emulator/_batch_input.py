@@ -25,7 +25,7 @@ _DUPLICATE = (
 )
 
 
-class Line(NamedTuple):
+class BatchInputLine(NamedTuple):
     """One request of a batch: its name, and where it stands in the file."""
 
     custom_id: str
@@ -40,7 +40,7 @@ class Input:
     file: StoredFile
     endpoint: str
     count_tokens: bool
-    lines: list[Line] = field(default_factory=list)
+    lines: list[BatchInputLine] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     model: str | None = None
     tokens: int = 0
@@ -62,7 +62,7 @@ class Input:
             message = "The batch input file is empty. Please ensure that the batch contains at least one request."
             self.fail("empty_file", message, None)
 
-    def body(self, line: Line) -> dict[str, Any]:
+    def body(self, line: BatchInputLine) -> dict[str, Any]:
         """Return a line's request."""
         body: dict[str, Any] = json.loads(self.file.content[line.start : line.end])["body"]
         return body
@@ -96,7 +96,7 @@ class Input:
             self.fail("duplicate_custom_id", _DUPLICATE, number, "custom_id")
         self._check_model(request["body"].get("model"), number)
         self._names.add(request["custom_id"])
-        self.lines.append(Line(request["custom_id"], start, end))
+        self.lines.append(BatchInputLine(request["custom_id"], start, end))
         if self.count_tokens:
             self.tokens += prompt_tokens(RESOURCES[self.endpoint], request["body"])
 

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
-from fastlane.emulator._batch import FINAL, Batch, unanswered
+from fastlane.emulator._batch import FINAL, StoredBatch, unanswered
 from fastlane.emulator._batch_asked import read_asked
-from fastlane.emulator._batch_input import Input, Line
+from fastlane.emulator._batch_input import BatchInputLine, Input
 from fastlane.emulator._batch_log import BatchLog, LineLog, Offline
 from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._errors import ApiError
@@ -36,7 +36,7 @@ class Batches:
         self.settings = settings or BatchSettings()
         self.files = FileStore(provider.seed, lambda: self.settings)
         self._provider = provider
-        self._batches: dict[str, Batch] = {}
+        self._batches: dict[str, StoredBatch] = {}
         self._lines: list[LineLog] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._running = 0
@@ -56,7 +56,7 @@ class Batches:
             raise ApiError(400, message, param="input_file_id", code="invalid_file_purpose")
         self._made += 1
         now = now_ns()
-        batch = Batch(
+        batch = StoredBatch(
             id=f"batch_{blake2b(f'{self._provider.seed}:batch:{self._made}'.encode(), digest_size=16).hexdigest()}",
             endpoint=asked.endpoint,
             input_file_id=asked.input_file_id,
@@ -127,7 +127,7 @@ class Batches:
         for task in self._tasks.values():
             task.cancel()
 
-    def _one(self, batch_id: str) -> Batch:
+    def _one(self, batch_id: str) -> StoredBatch:
         batch = self._batches.get(batch_id)
         if batch is None:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
@@ -139,7 +139,7 @@ class Batches:
             if over is not None:
                 del self._batches[over]
 
-    def _enter(self, batch: Batch, status: str) -> None:
+    def _enter(self, batch: StoredBatch, status: str) -> None:
         batch.status = status
         batch.stamps[f"{status}_at"] = wall_ns() // NS
         if status in FINAL:
@@ -161,7 +161,7 @@ class Batches:
                 async with asyncio.timeout(left / NS):
                     await self._changed.wait()
 
-    async def _worked_off(self, batch: Batch) -> None:
+    async def _worked_off(self, batch: StoredBatch) -> None:
         try:
             await self._work(batch)
         # Whatever it is, whoever waits for the batch learns of it.
@@ -170,13 +170,13 @@ class Batches:
             batch.errors = [_error("server_error", "The emulator has a bug; see its stderr.")]
             self._enter(batch, "failed")
 
-    async def _work(self, batch: Batch) -> None:
+    async def _work(self, batch: StoredBatch) -> None:
         """Take a batch through all of its life."""
         await self._until(lambda: batch.ending, lambda: batch.created_ns + round(self.settings.validation_s * NS))
         given = None if batch.ending else await self._validated(batch)
         if given is None and not batch.ending:
             self._enter(batch, "failed")
-        left: list[Line] = []
+        left: list[BatchInputLine] = []
         if batch.status not in FINAL:
             await self._until(
                 lambda: batch.ending or self._running < self.settings.maximum_in_progress,
@@ -186,7 +186,7 @@ class Batches:
                 left = await self._carried_out(batch, given)
             await self._finish(batch, left)
 
-    async def _validated(self, batch: Batch) -> Input | None:
+    async def _validated(self, batch: StoredBatch) -> Input | None:
         """Read all of a batch's input; None if it cannot be begun."""
         settings, file = self.settings, self.files.get(batch.input_file_id)
         if file is None:
@@ -222,7 +222,7 @@ class Batches:
         batch.model, batch.tokens, batch.total = given.model, given.tokens, len(given.lines)
         return given
 
-    async def _carried_out(self, batch: Batch, given: Input) -> list[Line]:
+    async def _carried_out(self, batch: StoredBatch, given: Input) -> list[BatchInputLine]:
         """Do a batch's lines in any order; returns those that were not done before its end."""
         order = list(given.lines)
         Random(f"{self._provider.seed}:order:{batch.id}").shuffle(order)
@@ -238,7 +238,7 @@ class Batches:
             self._announce()
         return order[batch.done :]
 
-    async def _paced(self, batch: Batch, given: Input, order: list[Line]) -> None:
+    async def _paced(self, batch: StoredBatch, given: Input, order: list[BatchInputLine]) -> None:
         while batch.done < batch.total and not self._cut(batch):
             self._slice(batch, given, order)
             if self._due(batch) > batch.done:
@@ -254,7 +254,7 @@ class Batches:
                 lambda: min(batch.expires_ns, batch.begun_ns + round((self.settings.duration_s or 0) * NS)),
             )
 
-    def _slice(self, batch: Batch, given: Input, order: list[Line]) -> None:
+    def _slice(self, batch: StoredBatch, given: Input, order: list[BatchInputLine]) -> None:
         """Do what is due, for as long as others can wait."""
         due, since = self._due(batch), now_ns()
         while batch.done < due and not self._cut(batch):
@@ -268,17 +268,17 @@ class Batches:
             done = batch.carry_out(self._provider, self.settings, line, body, number=self._answers, now=now)
             self._lines.append(done)
 
-    def _cut(self, batch: Batch) -> bool:
+    def _cut(self, batch: StoredBatch) -> bool:
         return batch.ending or now_ns() >= batch.expires_ns
 
-    def _due(self, batch: Batch) -> int:
+    def _due(self, batch: StoredBatch) -> int:
         return self.settings.due((now_ns() - batch.begun_ns) / NS, batch.total)
 
-    def _next_due_ns(self, batch: Batch) -> int:
+    def _next_due_ns(self, batch: StoredBatch) -> int:
         # A little later, so that a rounded moment is not met too early again and again.
         return batch.begun_ns + round(self.settings.next_due_s(batch.done, batch.total) * NS) + _SLICE_NS
 
-    async def _finish(self, batch: Batch, left: list[Line]) -> None:
+    async def _finish(self, batch: StoredBatch, left: list[BatchInputLine]) -> None:
         """Write the files, and end."""
         cancelled = batch.ending
         if cancelled:
@@ -306,7 +306,7 @@ class Batches:
         self._enter(batch, "cancelled" if cancelled else "expired" if left else "completed")
 
 
-def _logged(batch: Batch) -> BatchLog:
+def _logged(batch: StoredBatch) -> BatchLog:
     return BatchLog(
         id=batch.id,
         input_file_id=batch.input_file_id,

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fastlane.emulator._generation import Choice
-from fastlane.emulator._prompt import Prompt
-from fastlane.emulator._reply import CREATED, DONE, NO_EXTRAS, Extras, Tick, Usage
+from fastlane.emulator._generation import GeneratedChoice
+from fastlane.emulator._prompt import GenerationRequest
+from fastlane.emulator._reply import CREATED, DONE, NO_EXTRAS, Extras, Tick, TokenUsage
 
 _FINGERPRINT = "fp_emulator"
 
@@ -22,7 +22,13 @@ class ChatReply:
     """A chat completion; a `Reply`."""
 
     def __init__(
-        self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str | None
+        self,
+        prompt: GenerationRequest,
+        choices: Sequence[GeneratedChoice],
+        usage: TokenUsage,
+        *,
+        number: int,
+        tier: str | None,
     ) -> None:
         self._prompt = prompt
         self._choices = choices
@@ -42,14 +48,14 @@ class ChatReply:
         self._before = [f'data: {head},"choices":[{{"index":{choice.index},"delta":' for choice in choices]
         self._after = f',"logprobs":null,"finish_reason":null}}]{tail}\n\n'
 
-    def _chunk(self, choice: Choice, delta: str) -> bytes:
+    def _chunk(self, choice: GeneratedChoice, delta: str) -> bytes:
         return f"{self._before[choice.index]}{delta}{self._after}".encode()
 
     def opening(self) -> bytes:
         """Return the role chunk of every choice."""
         return b"".join(map(self._role_chunk, self._choices))
 
-    def _role_chunk(self, choice: Choice) -> bytes:
+    def _role_chunk(self, choice: GeneratedChoice) -> bytes:
         content: str | None = None if choice.tool else ""
         return self._chunk(choice, compact({"role": "assistant", "content": content, "refusal": None}))
 
@@ -66,7 +72,7 @@ class ChatReply:
                     data.append(self._chunk(choice, self._delta(choice, at - len(choice.reasoning))))
             yield Tick(b"".join(data), len(data), reasoning)
 
-    def _delta(self, choice: Choice, at: int) -> str:
+    def _delta(self, choice: GeneratedChoice, at: int) -> str:
         piece = choice.pieces[at]
         if choice.tool is None:
             return f'{{"content":{json.dumps(piece)}}}'
@@ -115,7 +121,7 @@ class ChatReply:
             answer["usage"] = {**self._usage.chat(), **extras.usage}
         return compact({**answer, **extras.answer}).encode()
 
-    def _message(self, choice: Choice) -> dict[str, Any]:
+    def _message(self, choice: GeneratedChoice) -> dict[str, Any]:
         text = "".join(choice.pieces)
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
         if choice.reasoning:
@@ -136,7 +142,13 @@ class CompletionReply:
     """A legacy completion; a `Reply`."""
 
     def __init__(
-        self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str | None
+        self,
+        prompt: GenerationRequest,
+        choices: Sequence[GeneratedChoice],
+        usage: TokenUsage,
+        *,
+        number: int,
+        tier: str | None,
     ) -> None:
         self._prompt = prompt
         self._choices = choices
@@ -149,7 +161,7 @@ class CompletionReply:
             "system_fingerprint": _FINGERPRINT,
         }
 
-    def _choice(self, choice: Choice, text: str, finish: str | None) -> dict[str, Any]:
+    def _choice(self, choice: GeneratedChoice, text: str, finish: str | None) -> dict[str, Any]:
         return {"index": choice.index, "text": text, "logprobs": None, "finish_reason": finish}
 
     def _event(self, choices: list[dict[str, Any]], **more: object) -> bytes:
@@ -194,5 +206,5 @@ def _with_fields(event: bytes, fields: Mapping[str, object]) -> bytes:
     return event.removesuffix(b"}\n\n") + f",{compact(fields)[1:]}\n\n".encode()
 
 
-def _finish(choice: Choice) -> str:
+def _finish(choice: GeneratedChoice) -> str:
     return choice.finish_reason

@@ -22,7 +22,7 @@ from fastlane.emulator._dialect import TIMINGS, Dialect
 from fastlane.emulator._emulator import Emulator, EmulatorError
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._presets import preset, presets
-from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._rate_limits import KeyRateLimits
 from fastlane.emulator._tiers import ServiceTier, with_tier
 
 from ..errors import ConfigurationError
@@ -254,14 +254,14 @@ def _naming(option: str) -> Iterator[None]:
 def _rate_limits(texts: Iterable[str]) -> dict[str, Any]:
     """Read the limits of all models, and of single ones; without any, what the preset has stays."""
     settings: dict[str, Any] = {}
-    by_model: dict[str, RateLimits] = {}
+    by_model: dict[str, KeyRateLimits] = {}
     for text in texts:
         # A model's name may hold colons, and a setting holds none before its equals sign.
         name, colon, _ = text.partition("=")[0].rpartition(":")
         if colon:
-            by_model[name.strip()] = RateLimits.parse(text[len(name) + 1 :])
+            by_model[name.strip()] = KeyRateLimits.parse(text[len(name) + 1 :])
         else:
-            settings["rate_limits"] = RateLimits.parse(text)
+            settings["rate_limits"] = KeyRateLimits.parse(text)
     return {**settings, "model_rate_limits": by_model} if by_model else settings
 
 

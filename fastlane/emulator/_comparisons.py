@@ -8,7 +8,7 @@ from typing import Any
 
 from fastlane.emulator import _tokens
 from fastlane.emulator._log import OpenRecord
-from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._prompt import GenerationRequest
 
 # Finer than what is cached, so that the place of a change is told well.
 _BLOCK_TOKENS = 16
@@ -30,7 +30,7 @@ class Comparisons:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def diagnostics(self, prompt: Prompt, tier: str, record: OpenRecord) -> Mapping[str, object]:
+    def diagnostics(self, prompt: GenerationRequest, tier: str, record: OpenRecord) -> Mapping[str, object]:
         """Remember a response's prompt, and return `prompt_cache_diagnostics` if the request asks for it."""
         if not record.path.rstrip("/").endswith("/responses"):
             return {}
@@ -48,7 +48,7 @@ class Comparisons:
         return {"prompt_cache_diagnostics": _compared(earlier, seen, prompt, record.cached_tokens)}
 
 
-def _compared(earlier: _Seen, seen: _Seen, prompt: Prompt, cached_tokens: int) -> Mapping[str, object]:
+def _compared(earlier: _Seen, seen: _Seen, prompt: GenerationRequest, cached_tokens: int) -> Mapping[str, object]:
     common = 0
     for one, other in zip(earlier.blocks, seen.blocks, strict=False):
         if one != other:
@@ -68,7 +68,7 @@ def _compared(earlier: _Seen, seen: _Seen, prompt: Prompt, cached_tokens: int) -
     return {"type": "cache_hit" if cached_tokens else "unavailable"}
 
 
-def _parts(prompt: Prompt, tier: str) -> dict[str, str]:
+def _parts(prompt: GenerationRequest, tier: str) -> dict[str, str]:
     body = prompt.body
     text = body.get("text")
     form = text.get("format") if isinstance(text, Mapping) else None
@@ -85,7 +85,7 @@ def _parts(prompt: Prompt, tier: str) -> dict[str, str]:
     return {name: _tokens.fingerprint(str(value)) for name, value in values.items()}
 
 
-def _is_compacted(prompt: Prompt) -> bool:
+def _is_compacted(prompt: GenerationRequest) -> bool:
     items = prompt.body.get("input")
     return isinstance(items, list) and any(
         isinstance(item, Mapping) and str(item.get("type")).startswith("compaction") for item in items

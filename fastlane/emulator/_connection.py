@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from fastlane._clock import now_ns
-from fastlane.emulator._exchange import Exchange, Request, Stamp
+from fastlane.emulator._exchange import Request, ServerExchange, Stamp
 from fastlane.emulator._log import OpenRecord
 
 from ..errors import ConfigurationError
@@ -25,11 +25,11 @@ class Service(Protocol):
     """What a connection needs of the server behind it."""
 
     def open_record(
-        self, connection: Connection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
+        self, connection: ServerConnection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
     ) -> OpenRecord:
         """Begin the record of a request whose headers came in."""
 
-    async def answer(self, exchange: Exchange, request: Request) -> None:
+    async def answer(self, exchange: ServerExchange, request: Request) -> None:
         """Answer a request whose body has come in."""
 
 
@@ -66,7 +66,7 @@ class ConnectionSettings:
         return max(0, whole - DEFAULT_WINDOW_BYTES)
 
 
-class Engine(Protocol):
+class ServerProtocol(Protocol):
     """HTTP/2 or HTTP/1.1 on one connection."""
 
     http_version: str
@@ -87,7 +87,7 @@ class Engine(Protocol):
         """Take note that the connection is gone."""
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """Gathers what all streams send in one turn of the event loop into one write."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         connection_id: str,
         service: Service,
         settings: ConnectionSettings,
-        choose: Callable[[Connection, bool], Engine],
+        choose: Callable[[ServerConnection, bool], ServerProtocol],
     ) -> None:
         self.connection_id = connection_id
         self.service = service
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._client_left = False
         self.socket_full = False
         self._choose = choose
-        self._engine: Engine | None = None
+        self._engine: ServerProtocol | None = None
         self._transport: asyncio.Transport | None = None
         self._flush_scheduled = False
         self._stamps: list[Stamp] = []
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         for task in self._tasks:
             task.cancel()
 
-    def run(self, exchange: Exchange, request: Request) -> asyncio.Task[None]:
+    def run(self, exchange: ServerExchange, request: Request) -> asyncio.Task[None]:
         """Begin to answer a request."""
         task = asyncio.get_running_loop().create_task(self.service.answer(exchange, request))
         self._tasks.add(task)

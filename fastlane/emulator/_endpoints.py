@@ -13,13 +13,13 @@ from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import generate
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
-from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Provider
-from fastlane.emulator._reply import Usage
+from fastlane.emulator._reply import TokenUsage
 from fastlane.emulator._resources import embeddings
 from fastlane.emulator._responses import ResponsesReply
 
-Reader = Callable[[Mapping[str, Any]], Prompt]
+Reader = Callable[[Mapping[str, Any]], GenerationRequest]
 
 GENERATING: Mapping[str, tuple[Reader, ReplyMaker]] = {
     "chat/completions": (_prompt.read_chat, ChatReply),
@@ -30,14 +30,14 @@ _NO_OVERRIDES = Overrides()
 _TIER = "default"
 
 
-class Whole(NamedTuple):
+class WholeReply(NamedTuple):
     """A whole answer: its JSON, and what it cost."""
 
     body: bytes
-    usage: Usage
+    usage: TokenUsage
 
 
-def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, number: int) -> Whole:
+def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, number: int) -> WholeReply:
     """Answer a request that is not streamed as a live call of its endpoint would be. Raises ApiError."""
     for field in provider.dialect.refused_fields:
         if field in body:
@@ -45,7 +45,7 @@ def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, 
     if resource == "embeddings":
         answer, tokens = embeddings(body, provider)
         _check_model(provider.model, answer["model"])
-        return Whole(compact(answer).encode(), Usage(prompt=tokens, cached=0, output=0, reasoning=0))
+        return WholeReply(compact(answer).encode(), TokenUsage(prompt=tokens, cached=0, output=0, reasoning=0))
     read, make_reply = GENERATING[resource]
     prompt = read(body)
     if prompt.stream:
@@ -55,14 +55,14 @@ def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, 
     prompt_tokens = _tokens.count(prompt.text)
     provider.check(prompt, prompt_tokens)
     choices = generate(prompt, _NO_OVERRIDES, provider.model, seed=provider.seed)
-    usage = Usage(
+    usage = TokenUsage(
         prompt=prompt_tokens,
         cached=0,
         output=sum(choice.tokens for choice in choices),
         reasoning=sum(len(choice.reasoning) for choice in choices),
         cached_path=provider.dialect.cached_tokens_path,
     )
-    return Whole(make_reply(prompt, choices, usage, number=number, tier=_TIER).whole(usage=True), usage)
+    return WholeReply(make_reply(prompt, choices, usage, number=number, tier=_TIER).whole(usage=True), usage)
 
 
 def prompt_tokens(resource: str, body: Mapping[str, Any]) -> int:

@@ -25,7 +25,7 @@ class Request:
     """An upload's body in the pieces in which it came, instead of `body`: to join them would hold all others up."""
 
 
-class Exchange(Protocol):
+class ServerExchange(Protocol):
     """What the provider needs of a connection to answer one request."""
 
     @property

@@ -10,17 +10,17 @@ from typing import Literal
 
 from fastlane.emulator import _text, _tokens
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._manner import Habits, Written, asks_again, parse_manners
+from fastlane.emulator._manner import Habits, WrittenText, asks_again, parse_manners
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
-from fastlane.emulator._prompt import Prompt, Schema
+from fastlane.emulator._prompt import GenerationRequest, Schema
 from fastlane.emulator._schema import value_for
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class GeneratedChoice:
     """One answer: reasoning pieces first, then the pieces of the text or of the tool's arguments."""
 
     index: int
@@ -37,10 +37,12 @@ class Choice:
         return len(self.reasoning) + len(self.pieces)
 
 
-def generate(prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed: int) -> tuple[Choice, ...]:
+def generate(
+    prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int
+) -> tuple[GeneratedChoice, ...]:
     """Return all choices; the same for the same seed and prompt."""
     if prompt.prewarm:
-        return (Choice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
+        return (GeneratedChoice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
     digest = _tokens.fingerprint(prompt.text)
     return tuple(
         _choice(index, prompt, overrides, model, seed=seed, random=Random(f"{seed}:text:{digest}:{index}"))
@@ -49,8 +51,8 @@ def generate(prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed
 
 
 def _choice(
-    index: int, prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed: int, random: Random
-) -> Choice:
+    index: int, prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int, random: Random
+) -> GeneratedChoice:
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
@@ -72,10 +74,12 @@ def _choice(
         reasoning = reasoning[:limit]
         pieces = pieces[: limit - len(reasoning)]
         finish = "length"
-    return Choice(index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=habits.shown)
+    return GeneratedChoice(
+        index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=habits.shown
+    )
 
 
-def _habits(index: int, prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed: int) -> Habits:
+def _habits(index: int, prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int) -> Habits:
     manners = parse_manners(model.manner) if overrides.manners is None else overrides.manners
     # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
     drawn_by = _tokens.fingerprint(prompt.text) if overrides.draw is None else f"draw:{overrides.draw}"
@@ -83,7 +87,7 @@ def _habits(index: int, prompt: Prompt, overrides: Overrides, model: ProviderMod
 
 
 def _natural(
-    prompt: Prompt,
+    prompt: GenerationRequest,
     overrides: Overrides,
     model: ProviderModel,
     tool: str | None,
@@ -91,7 +95,7 @@ def _natural(
     habits: Habits,
     *,
     tokens: int,
-) -> Written:
+) -> WrittenText:
     """Return what the model says of itself; `tokens` is how many it has where it runs on."""
     schema: Schema | None = None
     if tool is not None:
@@ -104,7 +108,7 @@ def _natural(
     if schema is None:
         echoed = habits.echoed(prompt.body)
         if echoed is not None:
-            return Written(echoed, False)
+            return WrittenText(echoed, False)
         wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
         return habits.write(_text.review(random, tokens=wanted), str, bound=False, tokens=tokens)
     text = _filled(_drawn(habits.echoing(habits.drawn_for(schema), prompt.body), random), overrides.output_tokens)

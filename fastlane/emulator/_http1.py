@@ -9,7 +9,7 @@ import h11
 
 from fastlane._clock import now_ns
 from fastlane.emulator._bodies import MAXIMUM_BYTES, MAXIMUM_UPLOAD_BYTES, is_upload
-from fastlane.emulator._connection import Connection
+from fastlane.emulator._connection import ServerConnection
 from fastlane.emulator._exchange import Headers, Request, Stamp
 from fastlane.emulator._log import OpenRecord
 
@@ -21,7 +21,7 @@ class Http1:
 
     http_version = "HTTP/1.1"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAXIMUM_HEAD_BYTES)
         self.close_after_turn = False

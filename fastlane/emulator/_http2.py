@@ -26,7 +26,7 @@ from hyperframe.frame import GoAwayFrame
 
 from fastlane._clock import now_ns
 from fastlane.emulator._bodies import MAXIMUM_BYTES, MAXIMUM_UPLOAD_BYTES, is_upload
-from fastlane.emulator._connection import DEFAULT_WINDOW_BYTES, Connection
+from fastlane.emulator._connection import DEFAULT_WINDOW_BYTES, ServerConnection
 from fastlane.emulator._exchange import Headers, Request, Stamp
 from fastlane.emulator._log import OpenRecord
 
@@ -36,7 +36,7 @@ class Http2:
 
     http_version = "HTTP/2"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         self.streams: dict[int, _Stream] = {}

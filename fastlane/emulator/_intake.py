@@ -9,19 +9,19 @@ from typing import NamedTuple
 from fastlane._clock import now_ns
 from fastlane.emulator._admission import Admission
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._limiter import NOTHING_SPENT, Headers, Limiter, Refused, Spending, account_of
+from fastlane.emulator._limiter import NOTHING_SPENT, ChargedTokens, Headers, Limiter, LimitExceeded, account_of
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._meters import SlidingWindow
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
-from fastlane.emulator._prompt import Prompt
-from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._prompt import GenerationRequest
+from fastlane.emulator._rate_limits import KeyRateLimits
 from fastlane.emulator._tiers import ServiceTier
 
 _MINUTE_NS = 60_000_000_000
 # A client may send any number of tags and draws.
 _MOST_ASKED = 65_536
-_COUNTED_BY_DEFAULT = RateLimits()
+_COUNTED_BY_DEFAULT = KeyRateLimits()
 
 
 class _TierState:
@@ -51,13 +51,13 @@ class _TierState:
         return beyond
 
 
-class Entry(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """A request that may go on to the queue."""
 
     tier: ServiceTier
     headers: Headers
     state: _TierState
-    spent: Spending
+    spent: ChargedTokens
     limiter: Limiter | None
     account: bytes
     model: str
@@ -78,7 +78,7 @@ class Intake:
         """Keep to these settings from now on. Limits and tiers that differ begin anew; who is inside stays."""
         self._model = model
         self.admission.set_places(model.concurrency)
-        limits: dict[str | None, RateLimits | None] = {None: model.rate_limits}
+        limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits}
         limits.update(model.limits_by_model)
         before = self._limiters
         self._limiters = {
@@ -101,7 +101,9 @@ class Intake:
         """Return whose limits hold for a request with these headers; None where there are no limits."""
         return account_of(headers) if self._limiters else None
 
-    def begin(self, prompt: Prompt, record: OpenRecord, *, account: bytes | None, overrides: Overrides) -> Entry:
+    def begin(
+        self, prompt: GenerationRequest, record: OpenRecord, *, account: bytes | None, overrides: Overrides
+    ) -> AdmittedRequest:
         """Take a request in, or refuse it. Raises ApiError, with the headers of the rate limits where there are any.
 
         A request without an account, as one of a batch, is not rate limited. `leave` must follow.
@@ -124,7 +126,7 @@ class Intake:
                 raise self._overload()
             if as_if == "overload":
                 raise self._overload()
-        except Refused as refused:
+        except LimitExceeded as refused:
             record.refused = refused.why
             if limiter is not None and spent is not NOTHING_SPENT:
                 # It costs no tokens: nothing is generated. That it was a request stays counted.
@@ -133,9 +135,9 @@ class Intake:
             raise
         state.inside += 1
         record.service_tier = state.tier.name
-        return Entry(state.tier, spent.headers, state, spent, limiter, account or b"", prompt.model)
+        return AdmittedRequest(state.tier, spent.headers, state, spent, limiter, account or b"", prompt.model)
 
-    async def enter(self, entry: Entry, record: OpenRecord) -> bool:
+    async def enter(self, entry: AdmittedRequest, record: OpenRecord) -> bool:
         """Wait for a place; returns whether it had to. `give_back` must follow."""
         came = now_ns()
         own = entry.state.queue
@@ -150,13 +152,13 @@ class Intake:
         record.queue_wait_ns = now - came if waited else 0
         return waited
 
-    def give_back(self, entry: Entry) -> None:
+    def give_back(self, entry: AdmittedRequest) -> None:
         """Give the place to the next."""
         self.admission.leave()
         if entry.state.queue is not None:
             entry.state.queue.leave()
 
-    def leave(self, entry: Entry, record: OpenRecord) -> None:
+    def leave(self, entry: AdmittedRequest, record: OpenRecord) -> None:
         """Take note that the request is over, however it ended."""
         # By name: the tier's settings may have changed meanwhile.
         state = self._tiers.get(entry.tier.name, entry.state)
@@ -168,7 +170,7 @@ class Intake:
                 prompt -= record.cached_tokens
             limiter.settle(now_ns(), entry.account, entry.model, entry.spent, prompt + record.output_tokens)
 
-    def _asked_tier(self, prompt: Prompt, overrides: Overrides) -> _TierState:
+    def _asked_tier(self, prompt: GenerationRequest, overrides: Overrides) -> _TierState:
         name = prompt.service_tier or "auto"
         state = self._tiers.get(name)
         if state is not None:
@@ -183,12 +185,12 @@ class Intake:
             )
         return self._tiers["default"]
 
-    def _tokens(self, limiter: Limiter | None, prompt: Prompt, record: OpenRecord) -> int:
+    def _tokens(self, limiter: Limiter | None, prompt: GenerationRequest, record: OpenRecord) -> int:
         limits = _COUNTED_BY_DEFAULT if limiter is None else limiter.limits
         return limits.tokens_of(prompt=record.prompt_tokens, output=prompt.output_limit, choices=prompt.choices)
 
     def _served(self, asked: _TierState, record: OpenRecord, tokens: int, now: int, overrides: Overrides) -> _TierState:
-        """Return the tier that serves a request. Raises Refused where it has no capacity."""
+        """Return the tier that serves a request. Raises LimitExceeded where it has no capacity."""
         tier = asked.tier
         too_fast = bool(asked.ramps) and asked.too_fast(now, tokens)
         wished = overrides.served_tier
@@ -224,8 +226,8 @@ class Intake:
         return random.random() < tier.exhausted, random.random() < tier.downgraded
 
     @staticmethod
-    def _full(tier: ServiceTier) -> Refused:
-        return Refused(
+    def _full(tier: ServiceTier) -> LimitExceeded:
+        return LimitExceeded(
             "tier",
             tier.full_status,
             f"Resource unavailable: the service tier '{tier.shown}' has no capacity for this request now. Try again "
@@ -235,9 +237,9 @@ class Intake:
             headers=_retry_after(tier.full_retry_after_s),
         )
 
-    def _overload(self) -> Refused:
+    def _overload(self) -> LimitExceeded:
         model = self._model
-        return Refused(
+        return LimitExceeded(
             "overload",
             model.overload_status,
             "The server is overloaded with other requests. Try again later.",

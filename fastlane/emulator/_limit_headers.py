@@ -20,7 +20,7 @@ LIMITS = tuple(f"{unit}/{period}" for period in ("minute", "hour", "day") for un
 """What can be limited, as headers are told to say it."""
 
 
-class State(NamedTuple):
+class LimitState(NamedTuple):
     """One limit as it stands after a request."""
 
     limit: float
@@ -141,7 +141,7 @@ def header_specs(headers: str | Iterable[tuple[str, str]]) -> tuple[HeaderSpec, 
 
 
 def write_headers(
-    specs: Sequence[HeaderSpec], states: Mapping[str, State], costs: Mapping[str, float]
+    specs: Sequence[HeaderSpec], states: Mapping[str, LimitState], costs: Mapping[str, float]
 ) -> tuple[tuple[str, str], ...]:
     """Return the headers of those limits that there are; `costs` is what the request took of each."""
     written: list[tuple[str, str]] = []

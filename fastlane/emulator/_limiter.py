@@ -9,9 +9,9 @@ from secrets import token_bytes
 from typing import NamedTuple
 
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._limit_headers import State, duration, write_headers
+from fastlane.emulator._limit_headers import LimitState, duration, write_headers
 from fastlane.emulator._meters import Meter, meter
-from fastlane.emulator._rate_limits import PERIODS_S, UNITS, RateLimits
+from fastlane.emulator._rate_limits import PERIODS_S, UNITS, KeyRateLimits
 
 _NS = 1_000_000_000
 _SHORT = {
@@ -35,7 +35,7 @@ def account_of(headers: Mapping[str, str]) -> bytes:
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8, key=_SECRET).digest()
 
 
-class Refused(ApiError):  # noqa: N818  (an answer, as its base is)
+class LimitExceeded(ApiError):  # noqa: N818  (an answer, as its base is)
     """A request that was refused for load; `why` is what the record says."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Refused(ApiError):  # noqa: N818  (an answer, as its base is)
         self.why = why
 
 
-class Spending(NamedTuple):
+class ChargedTokens(NamedTuple):
     """What one request took."""
 
     tokens: int
@@ -54,13 +54,13 @@ class Spending(NamedTuple):
     remaining_tokens: float | None
 
 
-NOTHING_SPENT = Spending(0, (), None, None)
+NOTHING_SPENT = ChargedTokens(0, (), None, None)
 
 
 class Limiter:
     """One set of limits, for every key and model that it holds for."""
 
-    def __init__(self, limits: RateLimits) -> None:
+    def __init__(self, limits: KeyRateLimits) -> None:
         self.limits = limits
         self._specs = limits.header_specs()
         self._amounts = {
@@ -93,13 +93,13 @@ class Limiter:
             now=now,
         )
 
-    def spend(self, now: int, account: bytes, model: str, tokens: int, *, as_if: str | None = None) -> Spending:
-        """Count a request that comes, of so many tokens. Raises Refused where it is over a limit.
+    def spend(self, now: int, account: bytes, model: str, tokens: int, *, as_if: str | None = None) -> ChargedTokens:
+        """Count a request that comes, of so many tokens. Raises LimitExceeded where it is over a limit.
 
         `as_if` (`requests`, `tokens` or `quota`) refuses it as if it were.
         """
         if self.limits.quota_spent or as_if == "quota":
-            raise Refused(
+            raise LimitExceeded(
                 "quota",
                 429,
                 "You exceeded your current quota, please check your plan and billing details.",
@@ -119,11 +119,11 @@ class Limiter:
         told = not self.limits.only_when_refused
         headers = write_headers(self._specs, states, costs) if told else ()
         requests, of_tokens = states.get("requests/minute"), states.get("tokens/minute")
-        return Spending(
+        return ChargedTokens(
             tokens, headers, requests.remaining if requests else None, of_tokens.remaining if of_tokens else None
         )
 
-    def settle(self, now: int, account: bytes, model: str, spent: Spending, tokens: int) -> None:
+    def settle(self, now: int, account: bytes, model: str, spent: ChargedTokens, tokens: int) -> None:
         """Count what a request really took in the place of what was thought."""
         for name, each in self._of(account, model, now).items():
             if name.startswith("tokens"):
@@ -136,7 +136,7 @@ class Limiter:
         meters: Mapping[str, Meter],
         costs: Mapping[str, float],
         waits: Mapping[str, int | None],
-    ) -> Refused:
+    ) -> LimitExceeded:
         # Named is what is hardest to wait for; the wait is told as it is once this request has counted too.
         name = max(waits, key=lambda each: math.inf if waits[each] is None else float(waits[each] or 0))
         unit = name.partition("/")[0]
@@ -150,7 +150,7 @@ class Limiter:
         headers = write_headers(self._specs, self._states(now, meters), {})
         about = f"{model} in organization org-emulator on {_SHORT[name]}: Limit {shown}"
         if wait is None:
-            return Refused(
+            return LimitExceeded(
                 "too_large",
                 self.limits.too_large_status,
                 f"Request too large for {about}, Requested {costs[name]:g}. The input or output tokens must be reduced "
@@ -161,7 +161,7 @@ class Limiter:
             )
         wait = max(wait, waits[name] or 0)
         used = math.ceil(max(0.0, limit.limit - limit.room(now))) if limit else 0
-        return Refused(
+        return LimitExceeded(
             name,
             self.limits.status,
             f"Rate limit reached for {about}, Used {used}, Requested {costs.get(name, 1):g}. Please try again in "
@@ -181,5 +181,5 @@ class Limiter:
         return tuple(headers)
 
     @staticmethod
-    def _states(now: int, meters: Mapping[str, Meter]) -> dict[str, State]:
-        return {name: State(each.limit, each.room(now), each.reset_ns(now)) for name, each in meters.items()}
+    def _states(now: int, meters: Mapping[str, Meter]) -> dict[str, LimitState]:
+        return {name: LimitState(each.limit, each.room(now), each.reset_ns(now)) for name, each in meters.items()}

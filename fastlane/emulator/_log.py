@@ -143,7 +143,7 @@ class OpenRecord:
 _OPEN_FIELDS = tuple(each.name for each in dataclasses.fields(OpenRecord))
 
 
-class Ledger:
+class RequestRecords:
     """All records in the order in which their headers came in."""
 
     def __init__(self) -> None:

@@ -105,7 +105,7 @@ def parse_manners(text: str) -> tuple[Manner, ...]:
     return manners
 
 
-class Written(NamedTuple):
+class WrittenText(NamedTuple):
     """What the model says in the end."""
 
     text: str
@@ -179,7 +179,7 @@ class Habits:
         self._has("tools")
         return turn
 
-    def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> Written:
+    def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> WrittenText:
         """Return the answer in its manner, of at most `tokens` tokens where it runs on.
 
         `bound` says whether a schema binds it; `again` draws another answer. Free text knows no manner but talkative.
@@ -191,13 +191,13 @@ class Habits:
         if talkative:
             wanted = talkative.tokens or _TALKATIVE_TOKENS
             text = f"{_text.thinking_aloud(self._random, tokens=wanted)}\n\n{text}"
-        return Written(text, cut)
+        return WrittenText(text, cut)
 
-    def _structured(self, text: str, again: Callable[[], str], most: int) -> Written:
+    def _structured(self, text: str, again: Callable[[], str], most: int) -> WrittenText:
         if self._has("truncated"):
             # In whole tokens; at least one is said, and at least one is not.
             half = max(1, _tokens.count(text) // 2) * _tokens.CHARACTERS_PER_TOKEN
-            return Written(text[:half], True)
+            return WrittenText(text[:half], True)
         running_on = next((self._has(kind) for kind in _RUNNING_ON if kind in self._of), None)
         inside = running_on is not None and running_on.kind == "whitespace_inside"
         last = text[-1:] if inside else ""
@@ -205,14 +205,14 @@ class Habits:
         if self._has("fence"):
             text = f"```json\n{text}" if inside else f"```json\n{text}\n```"
         if running_on is None:
-            return Written(text, False)
+            return WrittenText(text, False)
         more = most - len(text)
         if running_on.tokens is not None:
             more = min(more, running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
         text += self._more(running_on.kind, max(0, more), again)
         if running_on.tokens is not None:
             text += last
-        return Written(text, running_on.tokens is None)
+        return WrittenText(text, running_on.tokens is None)
 
     def _more(self, kind: str, characters: int, again: Callable[[], str]) -> str:
         if kind == "second":

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastlane.emulator._distribution import Quantiles
 from fastlane.emulator._manner import parse_manners
-from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._rate_limits import KeyRateLimits
 from fastlane.emulator._tiers import STANDARD_TIERS, ServiceTier, check_tiers
 
 from ..errors import ConfigurationError
@@ -49,9 +49,9 @@ class ProviderModel:
     """How many requests may wait for one of the `concurrency` places; more are refused. None: any number, 0: none."""
     overload_status: int = 503
     overload_retry_after_s: float | None = None
-    rate_limits: RateLimits | None = None
+    rate_limits: KeyRateLimits | None = None
     """What each API key may ask of each model; None: any number."""
-    model_rate_limits: Mapping[str, RateLimits] | Iterable[tuple[str, RateLimits]] = ()
+    model_rate_limits: Mapping[str, KeyRateLimits] | Iterable[tuple[str, KeyRateLimits]] = ()
     """The same for single models, by their names."""
     prompt_cache: bool = True
     # OpenAI documents prefixes from 1,024 tokens in steps of 128, kept for 5 to 10 minutes of inactivity.
@@ -119,8 +119,8 @@ class ProviderModel:
         pairs = tuple(pairs.items() if isinstance(pairs, Mapping) else pairs)
         object.__setattr__(self, "model_rate_limits", pairs)
         for limits in (self.rate_limits, *(limits for _, limits in pairs)):
-            if limits is not None and not isinstance(limits, RateLimits):
-                raise ConfigurationError(f"rate_limits must be RateLimits, got {type(limits).__name__}")
+            if limits is not None and not isinstance(limits, KeyRateLimits):
+                raise ConfigurationError(f"rate_limits must be KeyRateLimits, got {type(limits).__name__}")
 
     @staticmethod
     def _at_least(name: str, value: object, least: int) -> None:
@@ -133,7 +133,7 @@ class ProviderModel:
         return self.models or (self.name,)
 
     @property
-    def limits_by_model(self) -> dict[str, RateLimits]:
+    def limits_by_model(self) -> dict[str, KeyRateLimits]:
         """The rate limits of single models."""
         return dict(self.model_rate_limits)
 
@@ -182,11 +182,11 @@ class ProviderModel:
             if "service_tiers" in values:
                 values["service_tiers"] = tuple(ServiceTier(**tier) for tier in values["service_tiers"])
             if values.get("rate_limits") is not None:
-                values["rate_limits"] = RateLimits(**values["rate_limits"])
+                values["rate_limits"] = KeyRateLimits(**values["rate_limits"])
             if "model_rate_limits" in values:
                 pairs = values["model_rate_limits"]
                 pairs = pairs.items() if isinstance(pairs, Mapping) else pairs
-                values["model_rate_limits"] = tuple((name, RateLimits(**limits)) for name, limits in pairs)
+                values["model_rate_limits"] = tuple((name, KeyRateLimits(**limits)) for name, limits in pairs)
             if "models" in values:
                 values["models"] = tuple(values["models"])
         except (TypeError, ValueError, KeyError, AttributeError) as error:

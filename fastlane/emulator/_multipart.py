@@ -12,7 +12,7 @@ from typing import NamedTuple
 _WINDOW = 4 * 1_048_576
 
 
-class Part(NamedTuple):
+class MultipartField(NamedTuple):
     """One field: where its content begins and ends in the body, and the name of its file, if it is one."""
 
     start: int
@@ -20,13 +20,13 @@ class Part(NamedTuple):
     filename: str | None
 
 
-def read_multipart(body: bytes, content_type: str | None) -> Mapping[str, Part]:
+def read_multipart(body: bytes, content_type: str | None) -> Mapping[str, MultipartField]:
     """Return the fields of a body by their names; none of a body that is no multipart."""
     boundary = _header(b"content-type: " + (content_type or "").encode("latin-1", "replace")).get_boundary()
     if not boundary:
         return {}
     delimiter = b"--" + boundary.encode("latin-1", "replace")
-    fields: dict[str, Part] = {}
+    fields: dict[str, MultipartField] = {}
     at = _find(body, delimiter, 0)
     while at >= 0:
         head = at + len(delimiter)
@@ -41,7 +41,7 @@ def read_multipart(body: bytes, content_type: str | None) -> Mapping[str, Part]:
             break
         name = described.get_param("name", header="content-disposition")
         if isinstance(name, str):
-            fields[name] = Part(min(blank + 4, at), at, described.get_filename())
+            fields[name] = MultipartField(min(blank + 4, at), at, described.get_filename())
         at += 2
     return fields
 

@@ -10,7 +10,7 @@ from fastlane.emulator import _bodies
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._exchange import Exchange, Request
+from fastlane.emulator._exchange import Request, ServerExchange
 from fastlane.emulator._files import StoredFile
 
 _PIECE = 262_144
@@ -53,7 +53,7 @@ def answer(batches: Batches, request: Request, resource: str, body: Callable[[],
     return None
 
 
-async def send_content(exchange: Exchange, file: StoredFile, dialect: Dialect) -> None:
+async def send_content(exchange: ServerExchange, file: StoredFile, dialect: Dialect) -> None:
     """Send a file's content, a piece at a time so that others have their turn."""
     headers = [
         ("content-type", "application/octet-stream"),

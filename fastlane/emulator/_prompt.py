@@ -38,7 +38,7 @@ _LIFETIMES_S: Mapping[str, float] = {"30m": 1_800, "12h": 43_200}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class GenerationRequest:
     """One generation as asked for."""
 
     model: str
@@ -69,14 +69,14 @@ class Prompt:
     """The tool that must be called."""
 
 
-def read_chat(body: Body) -> Prompt:
+def read_chat(body: Body) -> GenerationRequest:
     """Read the body of a chat completion. Raises ApiError (400)."""
     model = _required(body, "model", str)
     messages = _messages(body)
     tools = _functions(body, lambda tool: tool.get("function"))
     schema = _chat_schema(body)
     options = _optional(body, "stream_options", dict, {})
-    return Prompt(
+    return GenerationRequest(
         model=model,
         text=_canonical(body.get("tools"), body.get("response_format"), messages),
         body=body,
@@ -96,7 +96,7 @@ def read_chat(body: Body) -> Prompt:
     )
 
 
-def read_responses(body: Body) -> Prompt:
+def read_responses(body: Body) -> GenerationRequest:
     """Read the body of a response. Raises ApiError (400)."""
     model = _required(body, "model", str)
     given = body.get("input")
@@ -120,7 +120,7 @@ def read_responses(body: Body) -> Prompt:
             schema = _schema(form.get("schema"), "text.format.schema")
         elif form.get("type") == "json_object":
             schema = True
-    return Prompt(
+    return GenerationRequest(
         model=model,
         text=_canonical(body.get("tools"), form, messages),
         body=body,
@@ -140,7 +140,7 @@ def read_responses(body: Body) -> Prompt:
     )
 
 
-def read_completion(body: Body) -> Prompt:
+def read_completion(body: Body) -> GenerationRequest:
     """Read the body of a legacy completion. Raises ApiError (400)."""
     model = _required(body, "model", str)
     prompt = body.get("prompt")
@@ -150,7 +150,7 @@ def read_completion(body: Body) -> Prompt:
     if not isinstance(prompt, str | list) or not all(isinstance(each, str | int | list) for each in members):
         raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
     options = _optional(body, "stream_options", dict, {})
-    return Prompt(
+    return GenerationRequest(
         model=model,
         text=prompt if isinstance(prompt, str) else _dumped(prompt),
         body=body,

@@ -15,11 +15,11 @@ from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._intake import Intake
-from fastlane.emulator._log import Ledger
+from fastlane.emulator._log import RequestRecords
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
-from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._tiers import ServiceTier
 
 _NS = 1_000_000_000
@@ -64,7 +64,7 @@ class Provider:
         self.seed = seed
         self.accepted_encodings = checked_encodings(accepted_encodings)
         self.encoding_refusal_status = checked_refusal(encoding_refusal_status)
-        self.ledger = Ledger()
+        self.ledger = RequestRecords()
         self.faults = FaultRules(faults)
         self.fault_random = Random(f"{seed}:faults")
         self.intake = Intake(model, seed=seed)
@@ -83,7 +83,7 @@ class Provider:
         self.model = self.model.changed(settings)
         self.intake.change(self.model)
 
-    def luck(self, number: int, prompt: Prompt, overrides: Overrides) -> Luck:
+    def luck(self, number: int, prompt: GenerationRequest, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""
         if overrides.draw is None:
             drawn_by = f"time:{number}:{_tokens.fingerprint(prompt.text)}"
@@ -107,7 +107,7 @@ class Provider:
             del self._asked[next(iter(self._asked))]
         return before
 
-    def check(self, prompt: Prompt, prompt_tokens: int) -> None:
+    def check(self, prompt: GenerationRequest, prompt_tokens: int) -> None:
         """Raise ApiError for a model that is not served or a prompt that is too long."""
         model = self.model
         if model.models and prompt.model not in model.models:
@@ -125,7 +125,7 @@ class Provider:
                 code="context_length_exceeded",
             )
 
-    def recall(self, prompt: Prompt, luck: Luck, tier: str) -> Recalled:
+    def recall(self, prompt: GenerationRequest, luck: Luck, tier: str) -> Recalled:
         """Look for the prompt in the cache, which holds it from now on."""
         if not self.model.prompt_cache:
             return Recalled(0, 0, None)

@@ -22,7 +22,7 @@ UNITS = ("requests", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimits:
+class KeyRateLimits:
     """What one API key may ask of one model. Raises ConfigurationError for a setting that cannot work.
 
     A request is counted when it comes: as one request, and as the tokens of its prompt with those that it may generate
@@ -104,7 +104,7 @@ class RateLimits:
         return prompt if self.counted == "prompt" else prompt + generated
 
     @classmethod
-    def parse(cls, text: str) -> RateLimits:
+    def parse(cls, text: str) -> KeyRateLimits:
         """Read `requests_per_minute=600;tokens_per_minute=60000;window=fixed`; `yes` and `no` for what is either."""
         return cls(**parse_settings(cls, text, "rate limits"))
 

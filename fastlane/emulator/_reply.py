@@ -14,7 +14,7 @@ MALFORMED = b'data: {"id": "broken", "choices": [{"index": 0, "delta": {"content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TokenUsage:
     """The tokens of one answer, all choices together; `output` includes `reasoning`, `prompt` includes `cached`."""
 
     prompt: int
@@ -86,7 +86,7 @@ class Tick:
     reasoning_tokens: int
 
 
-class Reply(Protocol):
+class GeneratedReply(Protocol):
     """One answer, streamed or whole; pure."""
 
     def opening(self) -> bytes:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastlane.emulator._chat import compact
-from fastlane.emulator._generation import Choice
-from fastlane.emulator._prompt import Prompt
-from fastlane.emulator._reply import CREATED, NO_EXTRAS, Extras, Tick, Usage
+from fastlane.emulator._generation import GeneratedChoice
+from fastlane.emulator._prompt import GenerationRequest
+from fastlane.emulator._reply import CREATED, NO_EXTRAS, Extras, Tick, TokenUsage
 
 # What a response repeats of its request, and what it says where the request said nothing.
 _ECHOED: tuple[tuple[str, Any], ...] = (
@@ -34,7 +34,13 @@ class ResponsesReply:
     """A response; a `Reply`. It has no [DONE]: its last event says how it ended."""
 
     def __init__(
-        self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str | None
+        self,
+        prompt: GenerationRequest,
+        choices: Sequence[GeneratedChoice],
+        usage: TokenUsage,
+        *,
+        number: int,
+        tier: str | None,
     ) -> None:
         self._choice = choices[0]
         self._usage = usage

@@ -16,7 +16,7 @@ from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._bodies import ALL_ENCODINGS
 from fastlane.emulator._certificates import ServerTls, make_tls
-from fastlane.emulator._connection import WINDOW_BYTES, Connection, ConnectionSettings, Engine
+from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings, ServerConnection, ServerProtocol
 from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._http1 import Http1
@@ -73,7 +73,7 @@ class Server:
             connection_window_bytes=connection_window_bytes,
         )
         self._service = ProviderService(self.provider, Batches(self.provider, batches))
-        self._open: set[Connection] = set()
+        self._open: set[ServerConnection] = set()
         self._listener: asyncio.Server | None = None
 
     @property
@@ -123,7 +123,7 @@ class Server:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    def _accept(self) -> Connection:
+    def _accept(self) -> ServerConnection:
         self.connections += 1
         connection = _Tracked(f"c{self.connections}", self._service, self._settings, _choose)
         connection.open_connections = self._open
@@ -145,7 +145,7 @@ def checked_late_ms(late_ms: float) -> float:
 class _LateHandshake(asyncio.Protocol):
     """A TCP connection whose TLS handshake begins some seconds after it was accepted."""
 
-    def __init__(self, late_s: float, context: ssl.SSLContext, accept: Callable[[], Connection]) -> None:
+    def __init__(self, late_s: float, context: ssl.SSLContext, accept: Callable[[], ServerConnection]) -> None:
         self._late_s = late_s
         self._context = context
         self._accept = accept
@@ -168,8 +168,8 @@ class _LateHandshake(asyncio.Protocol):
             raise
 
 
-class _Tracked(Connection):
-    open_connections: set[Connection]
+class _Tracked(ServerConnection):
+    open_connections: set[ServerConnection]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.open_connections.add(self)
@@ -180,5 +180,5 @@ class _Tracked(Connection):
         super().connection_lost(exc)
 
 
-def _choose(connection: Connection, http2: bool) -> Engine:
+def _choose(connection: ServerConnection, http2: bool) -> ServerProtocol:
     return Http2(connection) if http2 else Http1(connection)

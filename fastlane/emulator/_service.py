@@ -13,13 +13,13 @@ from urllib.parse import unquote
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _bodies, _offline_routes, _prompt
-from fastlane.emulator._answer import Answer, AnswerEnded, strike_before_answer
+from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
 from fastlane.emulator._batches import Batches
-from fastlane.emulator._connection import Connection
+from fastlane.emulator._connection import ServerConnection
 from fastlane.emulator._control import control
 from fastlane.emulator._endpoints import GENERATING
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._exchange import Exchange, Request
+from fastlane.emulator._exchange import Request, ServerExchange
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._files import StoredFile
 from fastlane.emulator._log import OpenRecord
@@ -43,7 +43,7 @@ class ProviderService:
         self._delayed: set[asyncio.Task[object]] = set()
 
     def open_record(
-        self, connection: Connection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
+        self, connection: ServerConnection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
     ) -> OpenRecord:
         """Begin the record of a request whose headers came in; the emulator's own control requests leave none."""
         logged = not path.startswith(CONTROL_PREFIX)
@@ -71,7 +71,7 @@ class ProviderService:
             connection.last_record = record
         return record
 
-    async def answer(self, exchange: Exchange, request: Request) -> None:
+    async def answer(self, exchange: ServerExchange, request: Request) -> None:
         """Answer a request. A bug becomes a 500 and a traceback on stderr."""
         try:
             await self._route(exchange, request)
@@ -89,7 +89,7 @@ class ProviderService:
             else:
                 exchange.abort()
 
-    async def _route(self, exchange: Exchange, request: Request) -> None:
+    async def _route(self, exchange: ServerExchange, request: Request) -> None:
         if request.path.startswith(CONTROL_PREFIX):
             self._send_json(exchange, control(self.provider, self.batches, request))
             return
@@ -181,7 +181,7 @@ class ProviderService:
         return faults
 
     async def _generate(
-        self, exchange: Exchange, request: Request, overrides: Overrides, resource: str, deployment: str | None
+        self, exchange: ServerExchange, request: Request, overrides: Overrides, resource: str, deployment: str | None
     ) -> None:
         record = exchange.record
         faults = self._faults(record, overrides, f"POST {resource}")
@@ -201,7 +201,7 @@ class ProviderService:
             body.setdefault("model", deployment)
         read, make_reply = GENERATING[resource]
         account = self.provider.intake.account_of(request.headers)
-        await Answer(exchange, self.provider, read(body), overrides, faults, make_reply, account=account).run()
+        await AnswerStream(exchange, self.provider, read(body), overrides, faults, make_reply, account=account).run()
 
     def decompressed(self, record: OpenRecord, request: Request) -> bytes:
         """Undo a body's compression. Raises ApiError."""
@@ -219,7 +219,7 @@ class ProviderService:
         accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
         return _bodies.parse(body, record.content_type, accepted=accepted, refusal_status=refusal)
 
-    def _send_error(self, exchange: Exchange, error: ApiError) -> None:
+    def _send_error(self, exchange: ServerExchange, error: ApiError) -> None:
         """Send an error as a whole answer."""
         headers = error.headers
         if error.status == 415 and self.provider.dialect.says_accepted:
@@ -235,11 +235,11 @@ class ProviderService:
         takes_gzip = error.code == "unsupported_content_encoding" and "gzip" in accepted
         return "accept-encoding", "gzip" if takes_gzip else "identity"
 
-    def _send_json(self, exchange: Exchange, value: object) -> None:
+    def _send_json(self, exchange: ServerExchange, value: object) -> None:
         """Send a value as a whole answer."""
         self._send(exchange, 200, json.dumps(value, separators=(",", ":")).encode(), ())
 
-    def _send(self, exchange: Exchange, status: int, body: bytes, headers: Sequence[tuple[str, str]]) -> None:
+    def _send(self, exchange: ServerExchange, status: int, body: bytes, headers: Sequence[tuple[str, str]]) -> None:
         own = [
             ("content-type", "application/json"),
             ("content-length", str(len(body))),

@@ -38,7 +38,7 @@ class End(asyncio.Protocol):
     incoming: Pipe  # what is written here
     outgoing: Pipe  # what is read here
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ProxiedConnection) -> None:
         self._link = link
         self._transport: asyncio.Transport | None = None
         self._write_paused = False
@@ -144,10 +144,12 @@ class End(asyncio.Protocol):
         self._transport.abort()
 
 
-class Link:
+class ProxiedConnection:
     """One proxied connection: the client's socket, the server's socket and the two pipes between them."""
 
-    def __init__(self, wire: Wire, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Link], None]) -> None:
+    def __init__(
+        self, wire: Wire, loop: asyncio.AbstractEventLoop, on_closed: Callable[[ProxiedConnection], None]
+    ) -> None:
         self._on_closed = on_closed
         self.loop = loop
         self.aborted = False

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from fastlane.emulator._wire_relay import End, Link
+from fastlane.emulator._wire_relay import End, ProxiedConnection
 from fastlane.emulator._wire_settings import Wire
 
 __all__ = ["RunningWire", "Wire", "serve"]
@@ -19,7 +19,7 @@ class RunningWire:
         self._loop = loop
         self._upstream = (upstream_host, upstream_port)
         self._server: asyncio.Server | None = None
-        self._links: set[Link] = set()
+        self._links: set[ProxiedConnection] = set()
         self._dials: set[asyncio.Task[None]] = set()
         self._no_link = asyncio.Event()
         self._no_link.set()
@@ -75,7 +75,7 @@ class RunningWire:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def _accept(self) -> End:
-        link = Link(self.wire, self._loop, self._forget)
+        link = ProxiedConnection(self.wire, self._loop, self._forget)
         self.connections += 1
         self._links.add(link)
         self._no_link.clear()
@@ -87,7 +87,7 @@ class RunningWire:
         dial.add_done_callback(self._dials.discard)
         return link.client
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: ProxiedConnection) -> None:
         if link not in self._links:
             return
         self._links.remove(link)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ._model import PHASES, Attempt, Call, Phase
+from ._model import PHASES, CallPhase, TracedAttempt, TracedCall
 from ._spans import Span
 
 # By name: https://github.com/open-telemetry/semantic-conventions/blob/main/docs/dotnet/dotnet-network-traces.md
@@ -65,10 +65,12 @@ def phase_of(span: Span) -> str | None:
     return next((phase for name, phase in _BY_NAME if span.name == name or span.name.startswith(f"{name} ")), None)
 
 
-def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> Call:
+def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TracedCall:
     """The call whose span is `span`, with all spans below it."""
     told = _told(span, issued_ns)
-    found = [Phase(name=name, start_ns=each.start_ns, end_ns=each.end_ns, span=each) for each, name in _named(below)]
+    found = [
+        CallPhase(name=name, start_ns=each.start_ns, end_ns=each.end_ns, span=each) for each, name in _named(below)
+    ]
     attempts = _attempts(below)
     answering = answering_of(attempts)
     if (waited_s := _waited_until_timeout_s(span, answering, told)) is not None:
@@ -77,7 +79,7 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> Call:
         found += _drawn(span, answering, told, issued_ns)
     found.sort(key=lambda phase: (phase.start_ns, -phase.end_ns))
     error = span.error
-    return Call(
+    return TracedCall(
         span=span,
         issued_ns=issued_ns,
         model=span.text("gen_ai.request.model", "llm.model_name"),
@@ -103,13 +105,13 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> Call:
     )
 
 
-def answering_of(attempts: Sequence[Attempt]) -> Attempt | None:
+def answering_of(attempts: Sequence[TracedAttempt]) -> TracedAttempt | None:
     """The attempt that gave the answer, or the last that failed."""
     good = [each for each in attempts if each.error is None and each.outcome not in _NOT_ANSWERED]
     return next(reversed(good or list(attempts)), None)
 
 
-def attempt_note(attempt: Attempt) -> str:
+def attempt_note(attempt: TracedAttempt) -> str:
     """What tells an attempt from its neighbours, in a few words."""
     words = [attempt.kind] if attempt.kind not in (None, "first") else []
     if attempt.error is None and attempt.outcome in _NOT_ANSWERED:
@@ -125,9 +127,9 @@ def _named(spans: Iterable[Span]) -> list[tuple[Span, str]]:
     return [(span, name) for span in spans if (name := phase_of(span)) is not None]
 
 
-def _attempts(below: Sequence[Span]) -> tuple[Attempt, ...]:
+def _attempts(below: Sequence[Span]) -> tuple[TracedAttempt, ...]:
     parents = {span.key: span for span in below}
-    owned: dict[tuple[str, str], list[Phase]] = {span.key: [] for span in below if is_attempt(span)}
+    owned: dict[tuple[str, str], list[CallPhase]] = {span.key: [] for span in below if is_attempt(span)}
     for span, name in _named(below):
         above: Span | None = span
         for _ in range(len(below)):
@@ -135,9 +137,9 @@ def _attempts(below: Sequence[Span]) -> tuple[Attempt, ...]:
                 break
             above = parents.get((above.trace_id, above.parent_id or ""))
         if above is not None and above.key in owned:
-            owned[above.key].append(Phase(name=name, start_ns=span.start_ns, end_ns=span.end_ns, span=span))
+            owned[above.key].append(CallPhase(name=name, start_ns=span.start_ns, end_ns=span.end_ns, span=span))
     made = [
-        Attempt(
+        TracedAttempt(
             span=parents[key],
             number=parents[key].count("fastlane.attempt.number"),
             kind=parents[key].text("fastlane.attempt.kind") or _kind_by_link(parents[key]),
@@ -157,13 +159,13 @@ def _kind_by_link(span: Span) -> str | None:
     return next((reason for reason in reasons if isinstance(reason, str)), None)
 
 
-def _reused(span: Span, answering: Attempt | None) -> bool | None:
+def _reused(span: Span, answering: TracedAttempt | None) -> bool | None:
     if answering is not None and answering.connection_reused is not None:
         return answering.connection_reused
     return span.flag("fastlane.connection.reused")
 
 
-def _drawn(span: Span, answering: Attempt | None, told: Mapping[str, float], issued_ns: int) -> list[Phase]:
+def _drawn(span: Span, answering: TracedAttempt | None, told: Mapping[str, float], issued_ns: int) -> list[CallPhase]:
     """Phases from the durations on the call's span: their lengths are measured, their places follow from these."""
     lengths = {name: _ns(seconds) for name, seconds in told.items()}
     first_s = span.number("fastlane.time_to_first_token")
@@ -180,7 +182,7 @@ def _drawn(span: Span, answering: Attempt | None, told: Mapping[str, float], iss
         # Attempts that have spans show themselves what went before the last.
         if length and not (name == "retries" and answering is not None):
             start = places.get(name, at)
-            phases.append(Phase(name=name, start_ns=start, end_ns=start + length))
+            phases.append(CallPhase(name=name, start_ns=start, end_ns=start + length))
             at = at if name in places else start + length
     return phases
 
@@ -212,7 +214,7 @@ def _told(span: Span, issued_ns: int) -> dict[str, float]:
     return told
 
 
-def _waited_until_timeout_s(span: Span, answering: Attempt | None, told: Mapping[str, float]) -> float | None:
+def _waited_until_timeout_s(span: Span, answering: TracedAttempt | None, told: Mapping[str, float]) -> float | None:
     """Return how long a call that timed out had waited for the server; None where the server had begun to answer.
 
     None too if no span says that the request was sent: what timed out may have been the connection.
@@ -238,9 +240,9 @@ def _ns(seconds: float | None) -> int:
 
 def _durations(
     span: Span,
-    phases: Sequence[Phase],
-    attempts: Sequence[Attempt],
-    answering: Attempt | None,
+    phases: Sequence[CallPhase],
+    attempts: Sequence[TracedAttempt],
+    answering: TracedAttempt | None,
     told: Mapping[str, float],
 ) -> Mapping[str, float]:
     """Seconds of each phase: by the call's own span, else by the spans below it."""

@@ -15,10 +15,10 @@ from typing import Annotated, Final
 import typer
 
 from ..errors import ConfigurationError, FastlaneError
-from ._compare import Comparison, compare
+from ._compare import ExperimentComparison, compare
 from ._document import document
 from ._entries import entries as entries_of
-from ._model import Entry
+from ._model import TraceEntry
 from ._otlp import SpanFile, TraceFileError, read_spans
 from ._page import page
 
@@ -123,7 +123,7 @@ def _chosen(file: Path | None, *, last: bool) -> Path:
     return Path(found)
 
 
-def _read(path: Path) -> tuple[SpanFile, tuple[Entry, ...]]:
+def _read(path: Path) -> tuple[SpanFile, tuple[TraceEntry, ...]]:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -153,7 +153,7 @@ def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
     return Path(file.name)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: TraceEntry) -> str:
     started = datetime.fromtimestamp(min(entry.start_ns / 1e9, 1e11)).astimezone()
     words = [f"{started:%Y-%m-%d %H:%M:%S}", f"{entry.duration_s * 1e3:10.1f} ms", _printable(entry.name)]
     if len(entry.calls) > 1:
@@ -167,7 +167,7 @@ def _line(entry: Entry) -> str:
     return "  ".join(words)
 
 
-def _compared(comparison: Comparison) -> Sequence[str]:
+def _compared(comparison: ExperimentComparison) -> Sequence[str]:
     name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
     return [
         f"{name}: {_printable(arm.arm)} took {arm.median_ratio:.2f} of {baseline}'s time in the median of {arm.pairs} "

@@ -9,14 +9,14 @@ from statistics import median
 from typing import Final
 
 from ..errors import ConfigurationError
-from ._model import PHASES, Entry
+from ._model import PHASES, TraceEntry
 
 BASELINES: Final = ("baseline", "control", "stock", "off", "before")
 """What an arm is called that the others are compared with, where nobody says which one that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ExperimentUnit:
     """One unit of an experiment: the same request or user action in each arm."""
 
     unit: str
@@ -49,14 +49,14 @@ class ArmFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ExperimentComparison:
     """One experiment."""
 
     experiment: str
     baseline: str
     arms: tuple[ArmFigures, ...]
     """The baseline first."""
-    groups: tuple[Group, ...]
+    groups: tuple[ExperimentUnit, ...]
     """Units that the baseline and another arm have, in order of time."""
     failed: int = 0
     """Entries that are left out because they failed: how long a failure took is no figure of an arm."""
@@ -66,7 +66,7 @@ class Comparison:
     """Entries that are left out because nobody said which unit they are."""
 
 
-def compare(entries: Sequence[Entry], *, baseline: str | None = None) -> tuple[Comparison, ...]:
+def compare(entries: Sequence[TraceEntry], *, baseline: str | None = None) -> tuple[ExperimentComparison, ...]:
     """Compare the arms of every experiment among the entries.
 
     `baseline` names the arm that the others are compared with. Raises ConfigurationError where no experiment has it.
@@ -95,7 +95,9 @@ def _baseline(arms: set[str], asked: str | None) -> str:
     return named or min(arms, key=lambda arm: (not arm.startswith("baseline-"), arm))
 
 
-def _comparison(name: str, entries: Sequence[Entry], members: Sequence[int], baseline: str) -> Comparison:
+def _comparison(
+    name: str, entries: Sequence[TraceEntry], members: Sequence[int], baseline: str
+) -> ExperimentComparison:
     units: dict[str, dict[str, list[int]]] = {}
     failed = unnamed = 0
     for at in members:
@@ -107,20 +109,20 @@ def _comparison(name: str, entries: Sequence[Entry], members: Sequence[int], bas
             failed += 1
         else:
             units.setdefault(marked.unit, {}).setdefault(marked.arm, []).append(at)
-    groups: list[Group] = []
+    groups: list[ExperimentUnit] = []
     alone = 0
     for unit, by_arm in units.items():
         # A unit may be a user with many requests: those that came first in each arm go together, and so on.
         for turn in range(max(map(len, by_arm.values()))):
             together = {arm: indexes[turn] for arm, indexes in by_arm.items() if turn < len(indexes)}
             if baseline in together and len(together) > 1:
-                groups.append(Group(unit=unit, members=together))
+                groups.append(ExperimentUnit(unit=unit, members=together))
             else:
                 alone += len(together)
     groups.sort(key=lambda group: min(entries[at].start_ns for at in group.members.values()))
     others = sorted({arm for group in groups for arm in group.members} - {baseline})
     alpha = 0.05 / max(1, len(others))
-    return Comparison(
+    return ExperimentComparison(
         experiment=name,
         baseline=baseline,
         arms=tuple(_figures(arm, baseline, groups, entries, alpha) for arm in (baseline, *others)) if groups else (),
@@ -131,7 +133,9 @@ def _comparison(name: str, entries: Sequence[Entry], members: Sequence[int], bas
     )
 
 
-def _figures(arm: str, baseline: str, groups: Sequence[Group], entries: Sequence[Entry], alpha: float) -> ArmFigures:
+def _figures(
+    arm: str, baseline: str, groups: Sequence[ExperimentUnit], entries: Sequence[TraceEntry], alpha: float
+) -> ArmFigures:
     pairs = [
         (entries[group.members[arm]], entries[group.members[baseline]]) for group in groups if arm in group.members
     ]

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from ._compare import Comparison
-from ._model import Call, Entry, Row
+from ._compare import ExperimentComparison
+from ._model import TracedCall, TraceEntry, WaterfallBar
 from ._otlp import SpanFile
 from ._spans import Span
 
@@ -27,7 +27,9 @@ _DRAWN: Final = frozenset({
 """The phases that have a colour in the list."""
 
 
-def document(file: SpanFile, entries: Sequence[Entry], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def document(
+    file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison]
+) -> dict[str, Any]:
     """Everything that was read, for other programs. Durations are seconds, moments nanoseconds since the epoch."""
     return {
         "schema": SCHEMA,
@@ -39,7 +41,7 @@ def document(file: SpanFile, entries: Sequence[Entry], comparisons: Sequence[Com
     }
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: TraceEntry) -> dict[str, Any]:
     return {
         "kind": entry.kind,
         "name": entry.name,
@@ -56,7 +58,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: TracedCall) -> dict[str, Any]:
     return {
         "span_id": call.span.span_id,
         "model": call.model,
@@ -92,7 +94,7 @@ def _call(call: Call) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, entry: Entry) -> dict[str, Any]:
+def _row(row: WaterfallBar, entry: TraceEntry) -> dict[str, Any]:
     return {
         "depth": row.depth,
         "label": row.label,
@@ -106,7 +108,7 @@ def _row(row: Row, entry: Entry) -> dict[str, Any]:
     }
 
 
-def overview(entry: Entry) -> dict[str, Any]:
+def overview(entry: TraceEntry) -> dict[str, Any]:
     """What the page's list shows of an entry. Milliseconds; what is absent is left out."""
     calls = entry.calls
     told: dict[str, Any] = {
@@ -129,7 +131,7 @@ def overview(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value not in (None, [], {})}
 
 
-def _misses(calls: Sequence[Call]) -> str | None:
+def _misses(calls: Sequence[TracedCall]) -> str | None:
     """Return what is shown of cache misses: "cache miss: timestamp, about 1,666 tokens"."""
     missed = [call for call in calls if call.cache_miss is not None]
     if not missed:
@@ -143,7 +145,7 @@ def _misses(calls: Sequence[Call]) -> str | None:
     )
 
 
-def _segments(entry: Entry) -> Iterator[list[Any]]:
+def _segments(entry: TraceEntry) -> Iterator[list[Any]]:
     shown = 0
     for row in entry.rows:
         if row.phase in _DRAWN and row.end_ns > row.start_ns:
@@ -153,7 +155,7 @@ def _segments(entry: Entry) -> Iterator[list[Any]]:
             yield [row.phase, _ms(row.start_ns - entry.start_ns), _ms(row.end_ns - row.start_ns)]
 
 
-def details(entry: Entry) -> dict[str, Any]:
+def details(entry: TraceEntry) -> dict[str, Any]:
     """What the page shows of an entry that is opened."""
     arm = entry.experiment
     return {
@@ -165,7 +167,7 @@ def details(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _told_of_call(call: Call, entry: Entry) -> dict[str, Any]:
+def _told_of_call(call: TracedCall, entry: TraceEntry) -> dict[str, Any]:
     span = call.span
     told: dict[str, Any] = {
         "model": call.model,
@@ -194,7 +196,7 @@ def _told_of_call(call: Call, entry: Entry) -> dict[str, Any]:
     return {name: _plain(value) for name, value in told.items() if value is not None}
 
 
-def _told_of_row(row: Row, entry: Entry) -> dict[str, Any]:
+def _told_of_row(row: WaterfallBar, entry: TraceEntry) -> dict[str, Any]:
     told: dict[str, Any] = {
         "l": row.label[:_LONGEST_TEXT],
         "p": row.phase,
@@ -210,7 +212,7 @@ def _told_of_row(row: Row, entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value not in (None, "", [])}
 
 
-def _told_of_span(span: Span, entry: Entry) -> dict[str, Any]:
+def _told_of_span(span: Span, entry: TraceEntry) -> dict[str, Any]:
     return {
         "i": span.span_id,
         "k": span.kind,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ._calls import answering_of, attempt_note, call_of, is_action, is_attempt, is_call, phase_of
-from ._model import PHASES, Arm, Call, Entry, Kind, Row
+from ._model import PHASES, ExperimentArm, Kind, TracedCall, TraceEntry, WaterfallBar
 from ._spans import Span
 
 Key = tuple[str, str]
@@ -15,7 +15,7 @@ _DEEPEST = 40
 """No waterfall is indented any further."""
 
 
-def entries(spans: Iterable[Span]) -> tuple[Entry, ...]:
+def entries(spans: Iterable[Span]) -> tuple[TraceEntry, ...]:
     """What the spans tell of, in order of time. Pure: the same spans, the same entries."""
     family = _Family(spans)
     heads: list[tuple[Span, tuple[str, ...]]] = []
@@ -104,11 +104,11 @@ def _joined(heads: Sequence[tuple[Span, tuple[str, ...]]]) -> list[list[tuple[Sp
     return list({id(group): group for group in groups.values()}.values())
 
 
-def _entry(group: list[tuple[Span, tuple[str, ...]]], family: _Family) -> Entry:
+def _entry(group: list[tuple[Span, tuple[str, ...]]], family: _Family) -> TraceEntry:
     group.sort(key=lambda head: head[0].start_ns)
     head, within = group[0]
-    rows: list[Row] = []
-    calls: list[Call] = []
+    rows: list[WaterfallBar] = []
+    calls: list[TracedCall] = []
     for span, _ in group:
         _rows(span, family, rows, calls)
     kind: Kind = "action" if is_action(head) else "call" if calls else "other"
@@ -116,7 +116,7 @@ def _entry(group: list[tuple[Span, tuple[str, ...]]], family: _Family) -> Entry:
     error = head.error if kind == "action" or not calls else calls[-1].error
     start = min(span.start_ns for span, _ in group)
     end = max(span.end_ns for span, _ in group)
-    return Entry(
+    return TraceEntry(
         kind=kind,
         name=_name(head, kind),
         trace_id=head.trace_id,
@@ -136,15 +136,15 @@ def _name(head: Span, kind: Kind) -> str:
     return named if kind == "action" and named else head.name
 
 
-def _experiment(head: Span, calls: Sequence[Call]) -> Arm | None:
+def _experiment(head: Span, calls: Sequence[TracedCall]) -> ExperimentArm | None:
     for span in (head, *(call.span for call in calls)):
         name, arm = span.text("fastlane.experiment.name"), span.text("fastlane.experiment.arm")
         if name and arm:
-            return Arm(experiment=name, arm=arm, unit=span.text("fastlane.experiment.unit_id_hash"))
+            return ExperimentArm(experiment=name, arm=arm, unit=span.text("fastlane.experiment.unit_id_hash"))
     return None
 
 
-def _durations(calls: Sequence[Call], total_s: float) -> dict[str, float]:
+def _durations(calls: Sequence[TracedCall], total_s: float) -> dict[str, float]:
     """Seconds of each phase over all calls; what calls took that were left for other models is one of them."""
     sums = dict.fromkeys(PHASES, 0.0)
     # All that a call fell back to are linked to the first: the last of them is the one that was not left.
@@ -159,8 +159,8 @@ def _durations(calls: Sequence[Call], total_s: float) -> dict[str, float]:
     return {name: seconds for name, seconds in sums.items() if seconds > 0}
 
 
-def _rows(head: Span, family: _Family, rows: list[Row], calls: list[Call]) -> None:
-    waiting: list[tuple[Span, int, Call | None]] = [(head, 0, None)]
+def _rows(head: Span, family: _Family, rows: list[WaterfallBar], calls: list[TracedCall]) -> None:
+    waiting: list[tuple[Span, int, TracedCall | None]] = [(head, 0, None)]
     while waiting:
         span, depth, around = waiting.pop()
         call = None
@@ -175,13 +175,13 @@ def _rows(head: Span, family: _Family, rows: list[Row], calls: list[Call]) -> No
         waiting += [(child, below, inside) for child in reversed(family.children.get(span.key, ()))]
 
 
-def _drawn(call: Call, span: Span, depth: int) -> Iterator[Row]:
+def _drawn(call: TracedCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
     """Rows below `span` for phases that have no spans of their own."""
     answering = answering_of(call.attempts)
     for phase in call.phases:
         owner = call.span if answering is None or phase.name in ("prepare", "validate") else answering.span
         if phase.span is None and owner.key == span.key:
-            yield Row(
+            yield WaterfallBar(
                 depth=min(depth, _DEEPEST),
                 label=phase.name,
                 phase=phase.name,
@@ -191,7 +191,7 @@ def _drawn(call: Call, span: Span, depth: int) -> Iterator[Row]:
             )
 
 
-def _row(span: Span, depth: int, around: Call | None, call: Call | None) -> Row:
+def _row(span: Span, depth: int, around: TracedCall | None, call: TracedCall | None) -> WaterfallBar:
     note, phase = "", phase_of(span)
     first_ns = None
     if call is not None:
@@ -206,7 +206,7 @@ def _row(span: Span, depth: int, around: Call | None, call: Call | None) -> Row:
         note = attempt_note(own) if own else ""
     elif phase is None:
         phase = "action" if is_action(span) else "call" if is_call(span) else "span"
-    return Row(
+    return WaterfallBar(
         depth=depth,
         label=span.name,
         phase=phase,

@@ -27,7 +27,7 @@ Kind = Literal["action", "call", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class CallPhase:
     """A stretch of a call's time."""
 
     name: str
@@ -39,7 +39,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class TracedAttempt:
     """One HTTP request of a call."""
 
     span: Span
@@ -50,11 +50,11 @@ class Attempt:
     status_code: int | None
     error: str | None
     connection_reused: bool | None
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[CallPhase, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class TracedCall:
     """One logical call to a model, retries included. Durations are seconds; None is unknown."""
 
     span: Span
@@ -78,15 +78,15 @@ class Call:
     """What broke the prompt's prefix, such as "timestamp"; None where nothing did."""
     cache_lost_tokens: int | None = None
     """Tokens that the provider's cache did not have because of it, estimated."""
-    attempts: tuple[Attempt, ...] = ()
-    phases: tuple[Phase, ...] = ()
+    attempts: tuple[TracedAttempt, ...] = ()
+    phases: tuple[CallPhase, ...] = ()
     """All of them, those of attempts included, in the order in which they began."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds for each of PHASES that took any: the call's whole time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class WaterfallBar:
     """One bar of a waterfall."""
 
     depth: int
@@ -104,7 +104,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class ExperimentArm:
     """The side of an experiment that something belongs to."""
 
     experiment: str
@@ -113,7 +113,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TraceEntry:
     """What is listed: a user action, a call without one, or a trace that has neither."""
 
     kind: Kind
@@ -122,11 +122,11 @@ class Entry:
     start_ns: int
     end_ns: int
     error: str | None
-    calls: tuple[Call, ...]
-    rows: tuple[Row, ...]
+    calls: tuple[TracedCall, ...]
+    rows: tuple[WaterfallBar, ...]
     within: tuple[str, ...] = ()
     """Names of the spans around it, the outermost first."""
-    experiment: Arm | None = None
+    experiment: ExperimentArm | None = None
     durations_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds for each of PHASES, over all calls; and what the calls do not account for."""
 

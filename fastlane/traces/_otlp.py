@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import FastlaneError
-from ._spans import Event, Link, Span
+from ._spans import Span, SpanEvent, SpanLink
 
 _MOST_BYTES: Final = 1 << 30
 _MOST_NS: Final = (1 << 63) - 1
@@ -192,7 +192,7 @@ def _span(plain: Mapping[str, Any], *, scope: str, service: str) -> Span | None:
         end_ns=max(start, _nanoseconds(_get(plain, "endTimeUnixNano"))),
         attributes=_attributes(plain),
         events=tuple(
-            Event(
+            SpanEvent(
                 name=_clean(_get(event, "name")),
                 time_ns=_nanoseconds(_get(event, "timeUnixNano")),
                 attributes=_attributes(event),
@@ -207,11 +207,11 @@ def _span(plain: Mapping[str, Any], *, scope: str, service: str) -> Span | None:
     )
 
 
-def _links(plain: Mapping[str, Any]) -> Iterator[Link]:
+def _links(plain: Mapping[str, Any]) -> Iterator[SpanLink]:
     for link in _list(plain, "links"):
         trace_id, span_id = _id(_get(link, "traceId"), 16), _id(_get(link, "spanId"), 8)
         if trace_id is not None and span_id is not None:
-            yield Link(trace_id=trace_id, span_id=span_id, attributes=_attributes(link))
+            yield SpanLink(trace_id=trace_id, span_id=span_id, attributes=_attributes(link))
 
 
 def _get(plain: Mapping[str, Any], name: str) -> Any:

@@ -12,13 +12,13 @@ from importlib.resources import files
 from typing import Any
 
 from .._version import __version__
-from ._compare import Comparison
+from ._compare import ExperimentComparison
 from ._document import details, overview
-from ._model import PHASES, Entry
+from ._model import PHASES, TraceEntry
 from ._otlp import SpanFile
 
 
-def page(file: SpanFile, entries: Sequence[Entry], comparisons: Sequence[Comparison] = ()) -> str:
+def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison] = ()) -> str:
     """The page that shows these entries of a file and their comparisons."""
     style, script = _part("page.css"), _part("page.js")
     data = {
@@ -64,7 +64,7 @@ def _json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _tight(comparison: Comparison) -> dict[str, Any]:
+def _tight(comparison: ExperimentComparison) -> dict[str, Any]:
     plain = asdict(comparison)
     plain["groups"] = [[group.unit, dict(group.members)] for group in comparison.groups]
     return plain

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class SpanLink:
     """Another span that a span names."""
 
     trace_id: str
@@ -17,7 +17,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class SpanEvent:
     """Something that happened within a span."""
 
     name: str
@@ -40,8 +40,8 @@ class Span:
     """Never before the start."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Plain JSON data."""
-    events: tuple[Event, ...] = ()
-    links: tuple[Link, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
     failed: bool = False
     """Whether its status is an error."""
     status_message: str = ""

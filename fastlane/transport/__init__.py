@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .pool.pool import Outlook as Outlook
+from .pool.pool import ConnectionForecast as ConnectionForecast
 from .pool.settings import PoolSettings as PoolSettings, certificates_now as certificates_now
 from .protocols.exchange import (
     PATIENCE as PATIENCE,
@@ -22,9 +22,9 @@ __all__ = [
     "PATIENCE",
     "PHASES",
     "AsyncTransport",
+    "ConnectionForecast",
     "Loser",
     "Opening",
-    "Outlook",
     "Patience",
     "Phases",
     "PoolSettings",

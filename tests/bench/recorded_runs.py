@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastlane.bench.recorded import DEFAULT_METRICS, ArmInfo, Cell, Header, Part, Recorded, Role, Sample, Vitals
+from fastlane.bench.recorded import DEFAULT_METRICS, ArmInfo, Cell, Header, Part, RecordedRun, Role, Sample, Vitals
 from fastlane.emulator import RequestLog
 
 MS = 1_000_000
@@ -52,7 +52,7 @@ def a_run(
     with_log: bool = False,
     change: Callable[[Sample], Sample] = lambda sample: sample,
     **header: Any,
-) -> Recorded:
+) -> RecordedRun:
     """Return a run in which `ratio` is what an arm's times are of the reference's: one for all arms, or one each.
 
     Each cell has `pairs` blocks over its lanes, after one cold request of each arm and one that warms up. Times vary
@@ -130,7 +130,7 @@ def a_run(
         "settings": {"load": {"kind": "closed", "think_s": THINK_S}},
         "started_at": "2026-01-02T03:04:05+00:00",
     }
-    return Recorded(
+    return RecordedRun(
         header=Header(**{**fields, **header}),
         samples=tuple(samples),
         vitals=tuple(
@@ -201,12 +201,12 @@ def an_entry(sample: Sample, **fields: Any) -> RequestLog:
     return RequestLog(**{**values, **fields})
 
 
-def changed(run: Recorded, change: Callable[[Sample], Sample]) -> Recorded:
+def changed(run: RecordedRun, change: Callable[[Sample], Sample]) -> RecordedRun:
     """Return the run with every sample as `change` makes it."""
     return dataclasses.replace(run, samples=tuple(map(change, run.samples)))
 
 
-def with_vitals(run: Recorded, *, arm: str | None = "fastlane", **fields: Any) -> Recorded:
+def with_vitals(run: RecordedRun, *, arm: str | None = "fastlane", **fields: Any) -> RecordedRun:
     """Return the run with other vitals of one arm's process; None is the process that hands the requests out."""
     vitals = (dataclasses.replace(each, **fields) if each.arm == arm else each for each in run.vitals)
     return dataclasses.replace(run, vitals=tuple(vitals))

@@ -18,11 +18,11 @@ import openai
 import pytest
 
 from fastlane import ConfigurationError, Connection, RequestEncoding
-from fastlane.bench import Arm, Conversation, Embedded, Experiment, Progress, RunFailedError, Workload
+from fastlane.bench import Arm, Benchmark, Conversation, Embedded, Progress, RunFailedError, Workload
 from fastlane.bench._arms import DEFAULT_ARMS
-from fastlane.bench._provider import Real, Running
-from fastlane.bench.load import Budget, Closed, Open, Precision
-from fastlane.bench.recorded import Recorded, read_run
+from fastlane.bench._provider import Real, RunningProvider
+from fastlane.bench.load import Closed, Open, Precision, RunBudget
+from fastlane.bench.recorded import RecordedRun, read_run
 from fastlane.emulator import Emulator, RequestLog, preset
 
 TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
@@ -40,7 +40,7 @@ class Shared(Embedded):
     round_trip_time_s: float = 0.0
 
     @contextmanager
-    def running(self) -> Iterator[Running]:
+    def running(self) -> Iterator[RunningProvider]:
         already = len(shared().log())
 
         def read_log() -> tuple[RequestLog, ...]:
@@ -49,7 +49,7 @@ class Shared(Embedded):
         with pytest.MonkeyPatch.context() as environment:
             for name, value in shared().environment.items():
                 environment.setenv(name, value)
-            yield Running(base_url=shared().base_url, api_key="sk-bench", model=self.model, read_log=read_log)
+            yield RunningProvider(base_url=shared().base_url, api_key="sk-bench", model=self.model, read_log=read_log)
 
 
 @cache
@@ -121,9 +121,9 @@ def hangs_later(base_url: str, api_key: str) -> openai.OpenAI:
     return Hanging(base_url=base_url, api_key=api_key)
 
 
-def experiment(**changes: Any) -> Experiment:
+def experiment(**changes: Any) -> Benchmark:
     values = {"workload": TALKS, "provider": Shared(), "load": TWO_USERS, "passes": 1}
-    return Experiment(**{**values, **changes})
+    return Benchmark(**{**values, **changes})
 
 
 def alone(name: str, client: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def at_block(number: int, act: Callable[[], None]) -> Callable[[Progress], None]
     return lambda progress: act() if progress.blocks_done == number else None
 
 
-def nothing_is_missing(recorded: Recorded) -> bool:
+def nothing_is_missing(recorded: RecordedRun) -> bool:
     """Whether the provider wrote down the same requests as the clients did."""
     logged = {entry.tag for entry in recorded.log or ()}
     return {sample.tag for sample in recorded.samples} - set(recorded.unlogged) == logged
@@ -225,7 +225,7 @@ def test_an_open_load_is_sent_as_intended_by_asynchronous_clients_within_the_cal
     run = experiment(
         arms=("baseline-async", "fastlane-async"),
         load=Open(rates=(20.0, 40.0)),
-        budget=Budget(seconds=None, calls=60),
+        budget=RunBudget(seconds=None, calls=60),
         passes=None,
     ).run()
 
@@ -265,7 +265,7 @@ def test_a_cell_ends_once_its_ratios_are_known_well_enough() -> None:
     run = experiment(
         arms=("no-plays",),
         passes=None,
-        budget=Budget(seconds=60.0),
+        budget=RunBudget(seconds=60.0),
         precision=Precision(metric="api_end_to_end", half_width=0.9),
     ).run(on_progress=seen.append)
 
@@ -450,11 +450,11 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
         ({"load": Open(rates=(0.0,))}, "rates must be blocks per second above 0"),
         ({"load": Open(speed=0.0)}, "speed must be above 0"),
         ({"load": Open(arrivals="recorded")}, "does not say when turn 1 of 'talk 0' arrived"),
-        ({"budget": Budget(seconds=0.0)}, "budget's seconds must be a number above 0"),
-        ({"budget": Budget(seconds=float("inf"))}, "budget's seconds must be a number above 0"),
-        ({"budget": Budget(calls=8)}, "budget's calls must be at least 9"),
-        ({"budget": Budget(money=1.0)}, "needs the price of model 'bench'"),
-        ({"budget": Budget(seconds=None), "passes": None}, "nothing ends this run"),
+        ({"budget": RunBudget(seconds=0.0)}, "budget's seconds must be a number above 0"),
+        ({"budget": RunBudget(seconds=float("inf"))}, "budget's seconds must be a number above 0"),
+        ({"budget": RunBudget(calls=8)}, "budget's calls must be at least 9"),
+        ({"budget": RunBudget(money=1.0)}, "needs the price of model 'bench'"),
+        ({"budget": RunBudget(seconds=None), "passes": None}, "nothing ends this run"),
         ({"precision": Precision(half_width=0.0)}, "half_width must be a share between 0 and 1"),
         ({"precision": Precision(metric="speed")}, "unknown metric 'speed'"),
         ({"precision": Precision(), "arms": ("baseline",), "again": False}, "needs two arms"),
@@ -478,7 +478,7 @@ def test_money_is_counted_by_the_catalogs_price_and_ends_the_run() -> None:
     priced = Shared(model="gpt-oss-120b")
 
     run = experiment(
-        arms=(Arm(name="fastlane"),), again=False, provider=priced, passes=None, budget=Budget(money=0.0001)
+        arms=(Arm(name="fastlane"),), again=False, provider=priced, passes=None, budget=RunBudget(money=0.0001)
     ).run()
 
     assert run.ended == "money spent"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError, MissingExtraError
-from fastlane.bench import Closed, Embedded, Experiment, Recorded, code_review, read_run
+from fastlane.bench import Benchmark, Closed, Embedded, RecordedRun, code_review, read_run
 from fastlane.bench._spans import prepare_trace, write_trace
-from fastlane.traces import Comparison, Entry, compare, entries, read_spans
+from fastlane.traces import ExperimentComparison, TraceEntry, compare, entries, read_spans
 from tests.bench.recorded_runs import a_run, an_arm
 
 
@@ -18,8 +18,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(folder: Path) -> Recorded:
-    return Experiment(
+def ran(folder: Path) -> RecordedRun:
+    return Benchmark(
         arms=["baseline", "fastlane"],
         workload=code_review().limited(2),
         provider=Embedded(preset="instant", round_trip_time_s=0.005),
@@ -32,7 +32,7 @@ def ran(folder: Path) -> Recorded:
 
 
 @pytest.fixture
-def traced(ran: Recorded, tmp_path: Path) -> tuple[tuple[Entry, ...], dict[str, Comparison]]:
+def traced(ran: RecordedRun, tmp_path: Path) -> tuple[tuple[TraceEntry, ...], dict[str, ExperimentComparison]]:
     path = tmp_path / "bench.jsonl"
     prepare_trace(path)
     write_trace(ran, path)
@@ -40,10 +40,10 @@ def traced(ran: Recorded, tmp_path: Path) -> tuple[tuple[Entry, ...], dict[str, 
     return found, {each.experiment: each for each in compare(found)}
 
 
-Traced = tuple[tuple[Entry, ...], dict[str, Comparison]]
+Traced = tuple[tuple[TraceEntry, ...], dict[str, ExperimentComparison]]
 
 
-def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: Recorded, traced: Traced) -> None:
+def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: RecordedRun, traced: Traced) -> None:
     found, compared = traced
 
     assert len(found) == len(ran.samples) == 10
@@ -53,7 +53,9 @@ def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: Rec
     assert compared["bench"].alone == 0
 
 
-def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(ran: Recorded, traced: Traced) -> None:
+def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(
+    ran: RecordedRun, traced: Traced
+) -> None:
     found, compared = traced
     (first,) = compared["bench, first requests"].groups
     stock, ours = found[first.members["baseline"]], found[first.members["fastlane"]]
@@ -70,7 +72,7 @@ def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(
     assert ours.calls[0].output_tokens == stock.calls[0].output_tokens == by_arm["baseline"].output_tokens
 
 
-def test_no_text_of_a_conversation_is_in_the_file(ran: Recorded, tmp_path: Path) -> None:
+def test_no_text_of_a_conversation_is_in_the_file(ran: RecordedRun, tmp_path: Path) -> None:
     write_trace(ran, tmp_path / "bench.jsonl")
 
     assert "code reviewer" not in (tmp_path / "bench.jsonl").read_text()
@@ -92,7 +94,7 @@ def test_a_missing_exporter_and_a_disabled_sdk_are_said_before_anything_is_run(
         prepare_trace(tmp_path / "bench.jsonl")
 
 
-def test_a_run_that_was_kept_is_told_as_its_callers_saw_it(ran: Recorded, folder: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_kept_is_told_as_its_callers_saw_it(ran: RecordedRun, folder: Path, tmp_path: Path) -> None:
     """A file holds a client's record as plain data, of which no phases are made again."""
     write_trace(read_run(folder), tmp_path / "bench.jsonl")
 

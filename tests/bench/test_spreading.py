@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-from fastlane.bench import Closed, Experiment, Open
+from fastlane.bench import Benchmark, Closed, Open
 from fastlane.bench._spreading import is_heavy, processes_for
 
 
-def an_experiment(*users: int) -> Experiment:
-    return Experiment(arms=("baseline",), again=False, load=Closed(users=users))
+def an_experiment(*users: int) -> Benchmark:
+    return Benchmark(arms=("baseline",), again=False, load=Closed(users=users))
 
 
 def test_a_small_load_needs_no_calibration() -> None:
     assert not is_heavy(an_experiment(1, 8, 25))
     assert is_heavy(an_experiment(26))
-    assert not is_heavy(Experiment(arms=("baseline",), load=Open(rates=(500.0,))))
+    assert not is_heavy(Benchmark(arms=("baseline",), load=Open(rates=(500.0,))))
 
 
 def test_a_load_beyond_half_of_what_its_client_takes_is_spread_over_processes() -> None:

@@ -6,8 +6,8 @@ from datetime import date
 import pytest
 
 from fastlane.doctor._answers import at_path, count_paths, limit_headers, time_fields, time_headers
-from fastlane.doctor._asking import Whole, heeds
-from fastlane.doctor._findings import Finding, Seen
+from fastlane.doctor._asking import WholeAnswer, heeds
+from fastlane.doctor._findings import MeasuredFact, ProviderFinding
 from fastlane.doctor._structured import judge as judge_form, refusal
 from fastlane.doctor._tiers import MADE_UP, Try, judge as judge_tiers, wanted
 from fastlane.doctor._written import compare, differs
@@ -112,9 +112,9 @@ def test_times_in_answers_are_found_with_the_unit_that_their_name_says() -> None
     assert time_fields(answer, known(timing={"fields": fact({"usage.total_time": "s"})}))["usage.total_time"] == "s"
 
 
-def whole(content: str | None, finish_reason: str = "stop") -> Whole:
+def whole(content: str | None, finish_reason: str = "stop") -> WholeAnswer:
     choice = {"message": {"content": content}, "finish_reason": finish_reason}
-    return Whole(headers={}, data={"choices": [choice]}, sent_ns=0, ended_ns=1)
+    return WholeAnswer(headers={}, data={"choices": [choice]}, sent_ns=0, ended_ns=1)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_both_forms_together_are_one_fact() -> None:
     ]
 
 
-def tiers(without: str | None, *tries: Try) -> tuple[Finding, dict[str, object]]:
+def tiers(without: str | None, *tries: Try) -> tuple[ProviderFinding, dict[str, object]]:
     findings = list(judge_tiers("service_tier", "service_tier", without, tries))
     return findings[-1], {each.path[-1]: each.value for each in findings[-1].facts}
 
@@ -224,22 +224,22 @@ def test_a_limit_is_heeded_or_not_known_not_to_be() -> None:
 def test_what_was_measured_differs_only_where_both_cannot_be_true(
     path: tuple[str, ...], measured: object, written: object, differ: bool
 ) -> None:
-    assert differs(Seen(path=path, value=measured), written) is differ
+    assert differs(MeasuredFact(path=path, value=measured), written) is differ
 
 
 def test_a_list_that_is_not_whole_differs_only_by_what_is_in_it() -> None:
-    some = Seen(path=("encodings", "/responses"), value=["json", "json+gzip"], is_whole=False)
+    some = MeasuredFact(path=("encodings", "/responses"), value=["json", "json+gzip"], is_whole=False)
 
     assert not differs(some, ["json", "json+gzip", "msgpack"])
     assert differs(some, ["json"])
 
 
 def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
-    measured = Finding(
+    measured = ProviderFinding(
         group="the connection",
         looked_at="HTTP versions",
         seen="HTTP/1.1",
-        facts=(Seen(path=("http2",), value=False), Seen(path=("tiers", "field"), value="service_tier")),
+        facts=(MeasuredFact(path=("http2",), value=False), MeasuredFact(path=("tiers", "field"), value="service_tier")),
     )
 
     finding = compare(known(http2=fact(True)), [measured])

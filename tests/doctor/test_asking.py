@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane.doctor._asking import Asking
-from fastlane.doctor._session import Settings
+from fastlane.doctor._asking import ModelCalls
+from fastlane.doctor._session import DoctorSettings
 from fastlane.providers.base_urls import target_of
 from tests.transport.scripted_server import Script, ScriptedServer, Seen
 
@@ -18,7 +18,7 @@ Answer = Callable[[dict[str, Any]], tuple[int, int]]
 
 
 @contextmanager
-def asking(answer: Answer) -> Iterator[tuple[Asking, list[dict[str, Any]]]]:
+def asking(answer: Answer) -> Iterator[tuple[ModelCalls, list[dict[str, Any]]]]:
     bodies: list[dict[str, Any]] = []
 
     def respond(seen: Seen) -> Script:
@@ -29,7 +29,7 @@ def asking(answer: Answer) -> Iterator[tuple[Asking, list[dict[str, Any]]]]:
         return Script([head.encode() + body])
 
     with ScriptedServer(respond) as server:
-        asked = Asking(Settings(target=target_of(server.base_url)), "some-model")
+        asked = ModelCalls(DoctorSettings(target=target_of(server.base_url)), "some-model")
         try:
             yield asked, bodies
         finally:

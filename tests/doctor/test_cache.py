@@ -4,12 +4,12 @@ from datetime import date
 
 import pytest
 
-from fastlane.doctor._cache import Reading, judge, prompt_of, tokens_wanted
+from fastlane.doctor._cache import CacheReading, judge, prompt_of, tokens_wanted
 from fastlane.providers import Fact, ProviderFacts
 
 
-def reading(cached: int | None, first_ms: int = 100) -> Reading:
-    return Reading(input_tokens=2_000, cached_tokens=cached, first_ns=first_ms * 1_000_000)
+def reading(cached: int | None, first_ms: int = 100) -> CacheReading:
+    return CacheReading(input_tokens=2_000, cached_tokens=cached, first_ns=first_ms * 1_000_000)
 
 
 def test_tokens_from_the_cache_are_a_fact() -> None:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from fastlane.doctor._check import Cost
 from fastlane.doctor._command import _own_key_of, doctor, in_words
 from fastlane.doctor._examination import Examination
-from fastlane.doctor._findings import Finding
+from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._report import print_report
-from fastlane.doctor._session import Settings
+from fastlane.doctor._session import DoctorSettings
 from fastlane.emulator import Emulator
 from fastlane.providers import load
 from fastlane.providers.base_urls import target_of
@@ -137,8 +137,10 @@ def test_the_question_says_how_much_is_spent() -> None:
 
 def test_what_was_cut_short_is_called_so() -> None:
     examination = Examination(
-        settings=Settings(target=target_of("https://a.example/v1")),
-        findings=(Finding(group="streaming", looked_at="chunks", seen="[bold]as they are[/bold]", state="notable"),),
+        settings=DoctorSettings(target=target_of("https://a.example/v1")),
+        findings=(
+            ProviderFinding(group="streaming", looked_at="chunks", seen="[bold]as they are[/bold]", state="notable"),
+        ),
         is_reached=True,
         model=None,
         interrupted=True,

@@ -10,8 +10,8 @@ import pytest
 from fastlane.doctor._check import Cost
 from fastlane.doctor._examination import Examination, examine
 from fastlane.doctor._facts import facts_file
-from fastlane.doctor._findings import Finding
-from fastlane.doctor._session import Settings
+from fastlane.doctor._findings import ProviderFinding
+from fastlane.doctor._session import DoctorSettings
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.emulator.wire import Wire
 from fastlane.plays import RequestEncoding
@@ -23,10 +23,10 @@ KEY = "sk-nobody-may-see-this"
 
 def look(url: str, *, tokens: bool = True, **settings: Any) -> Examination:
     given: dict[str, Any] = {"key": KEY, "idle_s": 0, "cache_pause_s": 0, "probe_timeout_s": 30, **settings}
-    return examine(Settings(target=target_of(url), **given), allow=lambda _cost, _model: tokens)
+    return examine(DoctorSettings(target=target_of(url), **given), allow=lambda _cost, _model: tokens)
 
 
-def by_name(examination: Examination) -> dict[str, Finding]:
+def by_name(examination: Examination) -> dict[str, ProviderFinding]:
     return {finding.looked_at: finding for finding in examination.findings}
 
 
@@ -102,7 +102,7 @@ def test_without_leave_no_token_is_spent(provider: Emulator) -> None:
         asked.append((cost, model))
         return False
 
-    examination = examine(Settings(target=target_of(provider.base_url), key=KEY, idle_s=0), allow=refuse)
+    examination = examine(DoctorSettings(target=target_of(provider.base_url), key=KEY, idle_s=0), allow=refuse)
 
     assert len(asked) == 1
     assert asked[0][1] == "instant"
@@ -128,7 +128,7 @@ def test_what_is_spent_is_no_more_than_was_estimated(provider: Emulator) -> None
         estimates.append(cost)
         return True
 
-    examine(Settings(target=target_of(provider.base_url), key=KEY, idle_s=0, cache_pause_s=0), allow=allow)
+    examine(DoctorSettings(target=target_of(provider.base_url), key=KEY, idle_s=0, cache_pause_s=0), allow=allow)
 
     (estimate,) = estimates
     spent = [entry for entry in provider.log() if entry.output_tokens]
@@ -336,7 +336,7 @@ def test_ctrl_c_keeps_what_was_found_by_then(provider: Emulator) -> None:
     def interrupt(_cost: Cost, _model: str) -> bool:
         raise KeyboardInterrupt
 
-    examination = examine(Settings(target=target_of(provider.base_url), key=KEY, idle_s=0), allow=interrupt)
+    examination = examine(DoctorSettings(target=target_of(provider.base_url), key=KEY, idle_s=0), allow=interrupt)
 
     assert examination.interrupted
     assert "/chat/completions" in by_name(examination)

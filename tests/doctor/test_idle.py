@@ -12,7 +12,7 @@ import pytest
 from fastlane.doctor import _idle
 from fastlane.doctor._idle import Spell, judge, pauses
 from fastlane.doctor._line import Goodbye, Http1Line, Http2Line
-from fastlane.doctor._session import Session, Settings
+from fastlane.doctor._session import DoctorSession, DoctorSettings
 from fastlane.doctor._wire import walk
 from fastlane.providers.base_urls import target_of
 
@@ -87,7 +87,7 @@ def server(*, closes_after_s: float | None) -> Iterator[str]:
 
 
 def looked_at(url: str, idle_s: float) -> list[object]:
-    session = Session(settings=Settings(target=target_of(url), idle_s=idle_s))
+    session = DoctorSession(settings=DoctorSettings(target=target_of(url), idle_s=idle_s))
     assert all(finding.state != "failed" for finding in walk(session.target, session.steps, rounds=1, timeout_s=10))
     return [finding.value for finding in _idle.look(session)]
 

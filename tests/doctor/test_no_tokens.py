@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastlane.doctor._examination import examine
-from fastlane.doctor._session import Settings
+from fastlane.doctor._session import DoctorSettings
 from fastlane.providers.base_urls import target_of
 
 
@@ -77,7 +77,7 @@ def test_what_is_free_names_no_model_that_could_answer(careless: Careless) -> No
     url = f"http://127.0.0.1:{careless.server_port}/v1"
 
     examination = examine(
-        Settings(target=target_of(url), model="real", key="any", quick=True, idle_s=0, probe_timeout_s=30),
+        DoctorSettings(target=target_of(url), model="real", key="any", quick=True, idle_s=0, probe_timeout_s=30),
         allow=lambda _cost, _model: False,
     )
 

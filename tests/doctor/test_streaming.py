@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from fastlane.doctor._asking import Piece, Streamed
-from fastlane.doctor._findings import Finding
+from fastlane.doctor._asking import Streamed, StreamRead
+from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._streaming import cadence_of, events_in, judge, usage_in
 
 MS = 1_000_000
@@ -29,14 +29,14 @@ WHOLE = b": waiting\n\n" + ROLE + text("né") + text("three") + USAGE + DONE
 def streamed(*pieces: tuple[int, bytes], broke_off: str | None = None) -> Streamed:
     return Streamed(
         headers={},
-        pieces=tuple(Piece(at_ns=at_ms * MS, data=data) for at_ms, data in pieces),
+        pieces=tuple(StreamRead(at_ns=at_ms * MS, data=data) for at_ms, data in pieces),
         sent_ns=0,
         headers_ns=0,
         broke_off=broke_off,
     )
 
 
-def judged(stream: Streamed) -> dict[str, Finding]:
+def judged(stream: Streamed) -> dict[str, ProviderFinding]:
     return {finding.looked_at: finding for finding in judge(stream, tuple(events_in(stream.pieces)))}
 
 
@@ -44,9 +44,9 @@ def judged(stream: Streamed) -> dict[str, Finding]:
 def test_a_stream_has_the_same_events_however_it_is_cut(cuts: list[int], newline: bytes) -> None:
     whole = WHOLE.replace(b"\n", newline)
     edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    pieces = [Piece(at_ns=at, data=whole[start:end]) for at, (start, end) in enumerate(pairwise(edges))]
+    pieces = [StreamRead(at_ns=at, data=whole[start:end]) for at, (start, end) in enumerate(pairwise(edges))]
 
-    expected = [event.data for event in events_in([Piece(at_ns=0, data=WHOLE)])]
+    expected = [event.data for event in events_in([StreamRead(at_ns=0, data=WHOLE)])]
 
     assert len(expected) == 5
     assert [event.data for event in events_in(pieces)] == expected

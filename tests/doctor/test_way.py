@@ -6,15 +6,17 @@ import ssl
 import pytest
 
 from fastlane.doctor import _way
-from fastlane.doctor._line import Settings
+from fastlane.doctor._line import Http2Settings
 from fastlane.providers.base_urls import target_of
 
 HTTPS = target_of("https://a.example/v1")
 MS = 1_000_000
 
 
-def said(*, most_streams: int | None = 100, stream_window: int = 1 << 20, connection_window: int = 1 << 20) -> Settings:
-    return Settings(
+def said(
+    *, most_streams: int | None = 100, stream_window: int = 1 << 20, connection_window: int = 1 << 20
+) -> Http2Settings:
+    return Http2Settings(
         most_streams=most_streams,
         stream_window=stream_window,
         connection_window=connection_window,

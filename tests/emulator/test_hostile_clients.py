@@ -19,7 +19,7 @@ from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import generate
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import read_chat, read_completion, read_responses
-from fastlane.emulator._reply import Usage
+from fastlane.emulator._reply import TokenUsage
 from fastlane.emulator._responses import ResponsesReply
 from tests.emulator.raw_http2 import RawHttp2, ended
 from tests.emulator.requests import chat
@@ -88,7 +88,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5),
     max_leaves=25,
 )
-USAGE = Usage(prompt=1, cached=0, output=1, reasoning=0)
+USAGE = TokenUsage(prompt=1, cached=0, output=1, reasoning=0)
 
 
 @settings(max_examples=200, deadline=None)

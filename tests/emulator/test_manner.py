@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._generation import Choice, generate
+from fastlane.emulator._generation import GeneratedChoice, generate
 from fastlane.emulator._manner import KINDS, Manner, asks_again, parse_manners
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._prompt import read_chat, read_responses
@@ -39,13 +39,13 @@ AGAIN = [
 ]
 
 
-def said(manner: str, *, headers: dict[str, str] | None = None, seed: int = 0, **body: Any) -> Choice:
+def said(manner: str, *, headers: dict[str, str] | None = None, seed: int = 0, **body: Any) -> GeneratedChoice:
     prompt = read_chat(chat(**{"response_format": FORM, **body}))
     overrides = read_overrides({"x-emulator-manner": manner, **(headers or {})})
     return generate(prompt, overrides, ProviderModel(), seed=seed)[0]
 
 
-def text(choice: Choice) -> str:
+def text(choice: GeneratedChoice) -> str:
     return "".join(choice.pieces)
 
 

@@ -13,10 +13,10 @@ from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from fastlane import errors
-from fastlane.emulator import Emulator, ProviderModel, RateLimits, preset
+from fastlane.emulator import Emulator, KeyRateLimits, ProviderModel, preset
 from fastlane.emulator._command import _rate_limits, emulator as run_command
 from fastlane.emulator._limit_headers import HEADER_FAMILIES, duration
-from fastlane.emulator._limiter import Limiter, Refused, account_of
+from fastlane.emulator._limiter import Limiter, LimitExceeded, account_of
 from tests.emulator.requests import chat
 
 S = 1_000_000_000
@@ -27,8 +27,10 @@ def headers_of(limiter: Limiter, now: int = 0, *, tokens: int = 100) -> dict[str
     return dict(limiter.spend(now, ME, "m", tokens).headers)
 
 
-def refusal(limiter: Limiter, now: int = 0, *, tokens: int = 100, account: bytes = ME, model: str = "m") -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(
+    limiter: Limiter, now: int = 0, *, tokens: int = 100, account: bytes = ME, model: str = "m"
+) -> LimitExceeded:
+    with pytest.raises(LimitExceeded) as caught:
         limiter.spend(now, account, model, tokens)
     return caught.value
 
@@ -43,7 +45,7 @@ def test_times_are_written_as_openai_writes_them(milliseconds: int, text: str) -
 
 
 def test_every_answer_tells_what_is_left() -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=60, tokens_per_minute=150_000))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=60, tokens_per_minute=150_000))
 
     assert headers_of(limiter, tokens=16) == {
         "x-ratelimit-limit-requests": "60",
@@ -57,7 +59,7 @@ def test_every_answer_tells_what_is_left() -> None:
 
 
 def test_a_request_over_its_limit_is_refused_with_openais_words_and_the_time_to_wait() -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=3, refused_count=False))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=3, refused_count=False))
     for _ in range(3):
         limiter.spend(0, ME, "m", 5)
     refused = refusal(limiter, 15 * S)
@@ -77,7 +79,7 @@ def test_a_request_over_its_limit_is_refused_with_openais_words_and_the_time_to_
 
 
 def test_tokens_over_their_limit_are_told_from_requests() -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=600, tokens_per_minute=30_000))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=600, tokens_per_minute=30_000))
     limiter.spend(0, ME, "m", 29_937)
     refused = refusal(limiter, tokens=385)
 
@@ -88,7 +90,7 @@ def test_tokens_over_their_limit_are_told_from_requests() -> None:
 
 
 def test_a_request_larger_than_the_limit_is_told_so_and_not_when_to_come_again() -> None:
-    refused = refusal(Limiter(RateLimits(tokens_per_minute=30_000, too_large_status=413)), tokens=36_278)
+    refused = refusal(Limiter(KeyRateLimits(tokens_per_minute=30_000, too_large_status=413)), tokens=36_278)
 
     assert (refused.status, refused.why, refused.code) == (413, "too_large", "rate_limit_exceeded")
     assert "Request too large for m" in str(refused)
@@ -97,7 +99,7 @@ def test_a_request_larger_than_the_limit_is_told_so_and_not_when_to_come_again()
 
 
 def test_an_account_without_means_gets_openais_other_429() -> None:
-    refused = refusal(Limiter(RateLimits(quota_spent=True)))
+    refused = refusal(Limiter(KeyRateLimits(quota_spent=True)))
 
     assert (refused.status, refused.type, refused.code) == (429, "insufficient_quota", "insufficient_quota")
     assert refused.headers == ()
@@ -105,7 +107,7 @@ def test_an_account_without_means_gets_openais_other_429() -> None:
 
 @pytest.mark.parametrize(("counts", "left"), [(True, 0), (False, 1)])
 def test_a_refused_request_counts_as_one_unless_that_is_switched_off(counts: bool, left: int) -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=3, tokens_per_minute=100, refused_count=counts))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=3, tokens_per_minute=100, refused_count=counts))
     limiter.spend(0, ME, "m", 100)
     limiter.spend(0, ME, "m", 0)
     refused = refusal(limiter, tokens=50)
@@ -114,13 +116,13 @@ def test_a_refused_request_counts_as_one_unless_that_is_switched_off(counts: boo
 
 
 def test_each_key_and_each_model_has_limits_of_its_own() -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=1))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=1))
     limiter.spend(0, ME, "m", 5)
 
     assert refusal(limiter).why == "requests/minute"
     assert limiter.spend(0, b"you", "m", 5)
     assert limiter.spend(0, ME, "other", 5)
-    shared = Limiter(RateLimits(requests_per_minute=1, per_key=False))
+    shared = Limiter(KeyRateLimits(requests_per_minute=1, per_key=False))
     shared.spend(0, ME, "m", 5)
     assert refusal(shared, account=b"you").why == "requests/minute"
 
@@ -135,7 +137,9 @@ def test_a_key_is_known_by_a_digest_alone() -> None:
 @given(st.integers(0, 500), st.integers(1, 500) | st.none(), st.integers(1, 4))
 def test_tokens_are_counted_as_the_setting_says(prompt: int, output: int | None, choices: int) -> None:
     counted = {
-        kind: RateLimits(counted=kind, assumed_output_tokens=7).tokens_of(prompt=prompt, output=output, choices=choices)
+        kind: KeyRateLimits(counted=kind, assumed_output_tokens=7).tokens_of(
+            prompt=prompt, output=output, choices=choices
+        )
         for kind in ("sum", "maximum", "prompt")
     }
     generated = choices * (output or 7)
@@ -144,7 +148,7 @@ def test_tokens_are_counted_as_the_setting_says(prompt: int, output: int | None,
 
 
 def test_limits_of_an_hour_and_of_a_day_hold_beside_those_of_the_minute() -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=100, requests_per_day=2, tokens_per_hour=1_000, window="fixed"))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=100, requests_per_day=2, tokens_per_hour=1_000, window="fixed"))
     limiter.spend(0, ME, "m", 900)
 
     assert refusal(limiter, tokens=200).why == "tokens/hour"
@@ -155,7 +159,7 @@ def test_limits_of_an_hour_and_of_a_day_hold_beside_those_of_the_minute() -> Non
 
 def family(name: str, **settings: Any) -> dict[str, str]:
     limits = {"requests_per_minute": 60, "tokens_per_minute": 6_000, "requests_per_day": 1_000, **settings}
-    return headers_of(Limiter(RateLimits(headers=name, window="fixed", **limits)), tokens=250)
+    return headers_of(Limiter(KeyRateLimits(headers=name, window="fixed", **limits)), tokens=250)
 
 
 def test_headers_can_be_those_of_other_providers() -> None:
@@ -181,7 +185,7 @@ def test_headers_can_be_those_of_other_providers() -> None:
 
 
 def test_headers_can_be_given_one_by_one_and_of_limits_that_there_are_not_there_are_none() -> None:
-    limits = RateLimits(
+    limits = KeyRateLimits(
         requests_per_minute=60,
         window="fixed",
         headers={
@@ -195,7 +199,7 @@ def test_headers_can_be_given_one_by_one_and_of_limits_that_there_are_not_there_
 
 
 def test_headers_can_be_kept_for_refusals() -> None:
-    limiter = Limiter(RateLimits(requests_per_minute=1, only_when_refused=True, retry_after="none"))
+    limiter = Limiter(KeyRateLimits(requests_per_minute=1, only_when_refused=True, retry_after="none"))
 
     assert headers_of(limiter) == {}
     assert dict(refusal(limiter).headers)["x-ratelimit-limit-requests"] == "1"
@@ -223,24 +227,24 @@ def test_headers_can_be_kept_for_refusals() -> None:
 )
 def test_a_limit_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigurationError, match=next(iter(settings)).rstrip("s")):
-        RateLimits(**settings)
+        KeyRateLimits(**settings)
 
 
 def test_limits_are_written_as_text_for_the_command() -> None:
     text = "requests_per_minute=600; tokens_per_minute=6e4;window=fixed;settled=yes;status=503"
 
-    assert RateLimits.parse(text) == RateLimits(
+    assert KeyRateLimits.parse(text) == KeyRateLimits(
         requests_per_minute=600, tokens_per_minute=60_000, window="fixed", settled=True, status=503
     )
     for wrong in ("rpm=6", "settled=maybe", "requests_per_minute=many"):
         with pytest.raises(errors.ConfigurationError, match="rate limits"):
-            RateLimits.parse(wrong)
+            KeyRateLimits.parse(wrong)
 
 
 @pytest.mark.parametrize("headers", [*HEADER_FAMILIES, {"x-left": "remaining requests/minute"}])
 def test_limits_survive_json(headers: Any) -> None:
-    limits = RateLimits(requests_per_minute=3, headers=headers)
-    model = ProviderModel(rate_limits=limits, model_rate_limits={"a": limits, "b": RateLimits(tokens_per_day=9)})
+    limits = KeyRateLimits(requests_per_minute=3, headers=headers)
+    model = ProviderModel(rate_limits=limits, model_rate_limits={"a": limits, "b": KeyRateLimits(tokens_per_day=9)})
 
     assert ProviderModel.from_json(json.loads(json.dumps(model.to_json()))) == model
 
@@ -248,7 +252,7 @@ def test_limits_survive_json(headers: Any) -> None:
 # From here on: a provider that serves.
 
 TOKENS = {"x-left": "remaining tokens/day"}
-SMALL = RateLimits(requests_per_day=2, headers="usual_daily")
+SMALL = KeyRateLimits(requests_per_day=2, headers="usual_daily")
 
 
 @pytest.fixture
@@ -280,7 +284,7 @@ def test_limits_hold_on_every_endpoint_that_generates_and_can_be_set_while_it_se
 
 def test_a_stream_and_an_error_behind_the_limiter_have_the_headers_too(http: httpx2.Client, limited: Emulator) -> None:
     limited.change(
-        rate_limits=RateLimits(requests_per_day=5, tokens_per_day=10_000, headers={"x": "remaining requests/day"})
+        rate_limits=KeyRateLimits(requests_per_day=5, tokens_per_day=10_000, headers={"x": "remaining requests/day"})
     )
     with http.stream("POST", "/chat/completions", json=chat(stream=True)) as streamed:
         streamed.read()
@@ -293,7 +297,7 @@ def test_a_stream_and_an_error_behind_the_limiter_have_the_headers_too(http: htt
 def test_what_was_not_used_comes_back_at_the_end_if_limits_are_settled(
     http: httpx2.Client, limited: Emulator, settled: bool, answers: list[int]
 ) -> None:
-    limited.change(rate_limits=RateLimits(tokens_per_day=1_000, settled=settled, window="fixed", headers=TOKENS))
+    limited.change(rate_limits=KeyRateLimits(tokens_per_day=1_000, settled=settled, window="fixed", headers=TOKENS))
     sent = [
         http.post("/chat/completions", json=chat(max_tokens=800), headers={"x-emulator-output-tokens": "10"})
         for _ in answers
@@ -320,13 +324,13 @@ def test_a_request_can_ask_to_be_refused_or_to_be_spared(http: httpx2.Client, li
         response = http.post("/chat/completions", json=chat(), headers={"x-emulator-limits": wish})
         return response.status_code, limited.log()[-1].refused
 
-    limited.change(rate_limits=RateLimits(requests_per_day=10, tokens_per_minute=1_000_000))
+    limited.change(rate_limits=KeyRateLimits(requests_per_day=10, tokens_per_minute=1_000_000))
     assert status("tokens") == (429, "tokens/minute")
     assert status("quota") == (429, "quota")
     assert status("requests") == (429, "requests/day")
     assert status("overload") == (503, "overload")
     assert status("sometimes")[0] == 400
-    limited.change(rate_limits=RateLimits(tokens_per_day=1))
+    limited.change(rate_limits=KeyRateLimits(tokens_per_day=1))
     assert status("off") == (200, None)
     assert http.post("/chat/completions", json=chat()).status_code == 429
 
@@ -337,7 +341,7 @@ def test_the_stock_client_reads_refusals_and_gets_its_answers_in_the_end(limited
             model="m", messages=[{"role": "user", "content": "x"}], extra_headers=headers
         )
 
-    limited.change(rate_limits=RateLimits(requests_per_minute=300, burst=1 / 300, refused_count=False))
+    limited.change(rate_limits=KeyRateLimits(requests_per_minute=300, burst=1 / 300, refused_count=False))
     with openai.OpenAI(
         base_url=limited.base_url, api_key="any", max_retries=5, http_client=openai.DefaultHttpxClient(verify=trust)
     ) as client:
@@ -381,7 +385,7 @@ def test_the_command_sets_limits_and_tiers_and_names_the_option_that_is_wrong() 
         assert option in result.output
     texts = ["requests_per_minute=600", "llama3:8b:tokens_per_minute=100;window=sliding"]
     assert _rate_limits(texts) == {
-        "rate_limits": RateLimits(requests_per_minute=600),
-        "model_rate_limits": {"llama3:8b": RateLimits(tokens_per_minute=100, window="sliding")},
+        "rate_limits": KeyRateLimits(requests_per_minute=600),
+        "model_rate_limits": {"llama3:8b": KeyRateLimits(tokens_per_minute=100, window="sliding")},
     }
     assert _rate_limits([]) == {}

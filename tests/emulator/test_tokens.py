@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, strategies as st
 
 from fastlane.emulator import _text, _tokens
-from fastlane.emulator._prompt import Prompt, read_chat, read_responses
+from fastlane.emulator._prompt import GenerationRequest, read_chat, read_responses
 
 
 @given(st.text())
@@ -41,7 +41,7 @@ def test_a_review_has_exactly_the_tokens_asked_for(tokens: int, seed: int) -> No
     assert text == _text.review(Random(seed), tokens=tokens)
 
 
-def prompt(*contents: object, **more: object) -> Prompt:
+def prompt(*contents: object, **more: object) -> GenerationRequest:
     messages = [{"role": "user", "content": content} for content in contents]
     return read_chat({"model": "m", "messages": messages, **more})
 
@@ -65,7 +65,7 @@ def test_another_order_of_keys_is_another_prefix() -> None:
 
 
 def test_an_inline_picture_costs_little_and_is_told_apart() -> None:
-    def picture(data: str) -> Prompt:
+    def picture(data: str) -> GenerationRequest:
         return prompt([{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}])
 
     assert _tokens.count(picture("A" * 100_000).text) < 100

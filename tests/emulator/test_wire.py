@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from fastlane.emulator._wire_relay import Link
+from fastlane.emulator._wire_relay import ProxiedConnection
 from fastlane.emulator.wire import RunningWire, Wire, serve
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -322,7 +322,7 @@ async def test_closing_the_wire_resets_what_is_open_and_leaves_no_task_and_no_co
     assert asyncio.all_tasks() == before
     del clients, reader, writer
     gc.collect()
-    assert not [link for link in gc.get_objects() if isinstance(link, Link)]
+    assert not [link for link in gc.get_objects() if isinstance(link, ProxiedConnection)]
 
 
 async def test_a_thousand_connections_are_carried_at_once() -> None:

@@ -22,7 +22,7 @@ from fastlane.engine.closing import waiting_on
 from fastlane.plays.urgency.admission import states
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
-from fastlane.transport.pool.settings import Origin, PoolSettings
+from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
 from tests.races.callers import HANG_S, held, in_steps, until
 from tests.transport.faces import in_a_thread
@@ -267,7 +267,7 @@ def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
 def test_a_connection_that_was_to_be_opened_is_opened_for_others() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         pool = ThreadPool(PoolSettings(), make_trusting)
-        origin = Origin("http", "127.0.0.1", server.getsockname()[1], "127.0.0.1")
+        origin = ServerOrigin("http", "127.0.0.1", server.getsockname()[1], "127.0.0.1")
         timeouts = Timeouts(PATIENT_S, PATIENT_S, PATIENT_S, PATIENT_S)
         others: list[Any] = []
 

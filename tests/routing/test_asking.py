@@ -26,7 +26,7 @@ from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 from fastlane.plays.routing.catalog.route import Route
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers._schema import Cache
-from fastlane.transport.pool.pool import UNKNOWN, Outlook
+from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 
 SECOND_NS = 10**9
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
@@ -49,7 +49,7 @@ CATALOG = Catalog(
     tasks={"triage": Task(min_quality=45.0, min_pass_rate=0.8, output_tokens=30.0)},
 )
 AT = {one.name: Upstream(one.model, CATALOG.origin_of(one)) for one in CATALOG.models}
-OPEN = Outlook(is_open=True, http_version="HTTP/2", round_trip_time_ns=20_000_000)
+OPEN = ConnectionForecast(is_open=True, http_version="HTTP/2", round_trip_time_ns=20_000_000)
 
 
 def fact(value: Any) -> Any:
@@ -231,7 +231,7 @@ def test_what_the_route_says_counts_before_what_its_task_says() -> None:
 def test_each_origin_is_looked_at_once_and_only_where_a_model_may_answer() -> None:
     looked: list[str] = []
 
-    def look(one: CatalogModel) -> Outlook:
+    def look(one: CatalogModel) -> ConnectionForecast:
         looked.append(one.name)
         return OPEN
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.plays.routing._ways import way_of
-from fastlane.transport.pool.pool import UNKNOWN, Outlook
+from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 from fastlane.transport.protocols.upload import Path, upload_s
 
 MS = 1_000_000
-OPEN = Outlook(is_open=True, http_version="HTTP/2", round_trip_time_ns=40 * MS, congestion_window=10)
+OPEN = ConnectionForecast(is_open=True, http_version="HTTP/2", round_trip_time_ns=40 * MS, congestion_window=10)
 
 windows = st.none() | st.integers(0, 1 << 24)
 outlooks = st.builds(
-    Outlook,
+    ConnectionForecast,
     is_open=st.booleans(),
     http_version=st.sampled_from((None, "HTTP/2", "HTTP/1.1")),
     round_trip_time_ns=st.none() | st.integers(0, 2_000 * MS),
@@ -38,7 +38,7 @@ def test_an_open_connection_takes_no_time_to_open() -> None:
 
 
 def test_a_connection_that_is_yet_to_be_opened_takes_tcp_and_tls_a_round_trip_each() -> None:
-    closed = Outlook(round_trip_time_ns=40 * MS)
+    closed = ConnectionForecast(round_trip_time_ns=40 * MS)
     assert way_of(closed, 4_000, encoded_ratio=None).connect_s == pytest.approx(0.08, rel=0.02)
     assert way_of(closed, 4_000, encoded_ratio=None, tls=False).connect_s == pytest.approx(0.04, rel=0.02)
 
@@ -82,7 +82,7 @@ def test_a_body_that_is_encoded_arrives_sooner() -> None:
 @settings(max_examples=100, deadline=None)
 @given(outlooks, st.integers(0, 3_000_000), st.integers(0, 3_000_000), st.none() | st.floats(0, 1.5), st.booleans())
 def test_a_longer_body_never_arrives_sooner_and_an_encoded_one_never_later(
-    outlook: Outlook, shorter: int, more: int, ratio: float | None, tls: bool
+    outlook: ConnectionForecast, shorter: int, more: int, ratio: float | None, tls: bool
 ) -> None:
     less = way_of(outlook, shorter, encoded_ratio=ratio, tls=tls)
     greater = way_of(outlook, shorter + more, encoded_ratio=ratio, tls=tls)
@@ -95,7 +95,7 @@ def test_a_longer_body_never_arrives_sooner_and_an_encoded_one_never_later(
 @settings(max_examples=50, deadline=None)
 @given(outlooks, st.integers(0, 1_000_000), st.integers(0, 10**12))
 def test_the_time_since_it_last_sent_says_nothing_that_its_window_does_not_say(
-    outlook: Outlook, size: int, idle_ns: int
+    outlook: ConnectionForecast, size: int, idle_ns: int
 ) -> None:
     again = way_of(outlook._replace(idle_ns=idle_ns), size, encoded_ratio=None)
     assert again == way_of(outlook, size, encoded_ratio=None)

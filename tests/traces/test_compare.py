@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.traces import Entry, compare, entries, read_spans
+from fastlane.traces import TraceEntry, compare, entries, read_spans
 from tests.traces.recorded import experiment, recording
 
 
-def read(path: Path) -> tuple[Entry, ...]:
+def read(path: Path) -> tuple[TraceEntry, ...]:
     return entries(read_spans(path.read_bytes(), path.name).spans)
 
 

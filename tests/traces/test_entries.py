@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from fastlane.telemetry import _names as names
-from fastlane.traces import Entry, entries, read_spans
+from fastlane.traces import TraceEntry, entries, read_spans
 from fastlane.traces._calls import _ATTRIBUTES, _BY_NAME
 from fastlane.traces._document import overview
 from tests.traces.recorded import everyday, recording
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> tuple[Entry, ...]:
+def found(tmp_path: Path) -> tuple[TraceEntry, ...]:
     return entries(read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl").spans)
 
 
-def told(entry: Entry) -> dict[str, float]:
+def told(entry: TraceEntry) -> dict[str, float]:
     return {name: round(seconds * 1e3, 1) for name, seconds in entry.durations_s.items()}
 
 
-def test_each_user_action_and_each_call_without_one_is_an_entry(found: tuple[Entry, ...]) -> None:
+def test_each_user_action_and_each_call_without_one_is_an_entry(found: tuple[TraceEntry, ...]) -> None:
     assert [(entry.kind, entry.name, len(entry.calls)) for entry in found] == [
         ("action", "answer ticket", 2),
         ("call", "chat gpt-oss-120b", 1),
@@ -32,7 +32,7 @@ def test_each_user_action_and_each_call_without_one_is_an_entry(found: tuple[Ent
     ]
 
 
-def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(found: tuple[Entry, ...]) -> None:
+def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(found: tuple[TraceEntry, ...]) -> None:
     rows = [(row.depth, row.label, row.note or row.error) for row in found[0].rows]
 
     assert rows[:13] == [
@@ -56,7 +56,7 @@ def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(
     assert found[0].error is None
 
 
-def test_a_call_says_what_it_asked_for_and_what_it_got(found: tuple[Entry, ...]) -> None:
+def test_a_call_says_what_it_asked_for_and_what_it_got(found: tuple[TraceEntry, ...]) -> None:
     first, again = found[0].calls
 
     assert first.time_to_first_token_s == 0.163
@@ -70,18 +70,18 @@ def test_a_call_says_what_it_asked_for_and_what_it_got(found: tuple[Entry, ...])
     ]
 
 
-def test_phases_make_up_the_whole_of_a_call(found: tuple[Entry, ...]) -> None:
+def test_phases_make_up_the_whole_of_a_call(found: tuple[TraceEntry, ...]) -> None:
     for entry in found:
         for call in entry.calls:
             whole_s = (call.span.end_ns - call.span.start_ns) / 1e9
             assert sum(call.durations_s.values()) == pytest.approx(whole_s, abs=0.012)
 
 
-def test_what_a_failed_attempt_and_the_pause_after_it_cost_is_a_phase(found: tuple[Entry, ...]) -> None:
+def test_what_a_failed_attempt_and_the_pause_after_it_cost_is_a_phase(found: tuple[TraceEntry, ...]) -> None:
     assert told(found[0])["retries"] == 282.3
 
 
-def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[Entry, ...]) -> None:
+def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[TraceEntry, ...]) -> None:
     late, won = found[1].calls[0].attempts
 
     assert late.outcome == "cancelled"
@@ -93,7 +93,7 @@ def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[Ent
     assert told(found[1])["retries"] == 220
 
 
-def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[Entry, ...]) -> None:
+def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[TraceEntry, ...]) -> None:
     entry = found[2]
 
     assert [call.model for call in entry.calls] == ["large-model", "small-model"]
@@ -118,12 +118,12 @@ def test_models_that_were_left_within_an_action_count_as_earlier_attempts(tmp_pa
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback", "fallback"]
 
 
-def test_a_failure_is_told_by_its_class(found: tuple[Entry, ...]) -> None:
+def test_a_failure_is_told_by_its_class(found: tuple[TraceEntry, ...]) -> None:
     assert found[3].error == "AuthenticationError"
     assert found[3].calls[0].attempts[0].status_code == 401
 
 
-def test_phases_without_spans_are_drawn_from_the_durations_on_the_calls_span(found: tuple[Entry, ...]) -> None:
+def test_phases_without_spans_are_drawn_from_the_durations_on_the_calls_span(found: tuple[TraceEntry, ...]) -> None:
     entry = found[4]
     rows = [
         (row.label, (row.start_ns - entry.start_ns) / 1e6, (row.end_ns - row.start_ns) / 1e6) for row in entry.rows[1:]
@@ -143,7 +143,7 @@ def test_phases_without_spans_are_drawn_from_the_durations_on_the_calls_span(fou
     assert entry.rows[0].first_token_ns == entry.start_ns + 171_000_000
 
 
-def test_without_a_stream_the_wait_lasts_until_the_answer(found: tuple[Entry, ...]) -> None:
+def test_without_a_stream_the_wait_lasts_until_the_answer(found: tuple[TraceEntry, ...]) -> None:
     assert told(found[5]) == {"send": 2, "server": 208, "other": 2}
     assert found[5].time_to_first_token_s is None
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastlane.transport.pool.pool import Member, Pool
-from fastlane.transport.pool.settings import Origin
+from fastlane.transport.pool.pool import Pool, PooledConnection
+from fastlane.transport.pool.settings import ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 
 SECOND = 1_000_000_000
 FAILURE = TransportError("ConnectError", "nobody there")
 
 
-def origin_of(number: int = 0) -> Origin:
-    return Origin("https", f"host{number}.test", 443, f"host{number}.test")
+def origin_of(number: int = 0) -> ServerOrigin:
+    return ServerOrigin("https", f"host{number}.test", 443, f"host{number}.test")
 
 
 HERE, THERE = origin_of(1), origin_of(2)
@@ -29,10 +29,10 @@ class FakeHttp:
         self.is_ready = True
 
 
-class FakeMember(Member):
+class FakeMember(PooledConnection):
     """A connection that has an address at our end."""
 
-    def __init__(self, origin: Origin, address: str) -> None:
+    def __init__(self, origin: ServerOrigin, address: str) -> None:
         super().__init__(origin)
         self._address = address
 
@@ -46,11 +46,11 @@ class FakeWaiter:
 
     def __init__(self, avoid: str | None = None) -> None:
         self.avoid = avoid
-        self.member: Member | None = None
+        self.member: PooledConnection | None = None
         self.error: TransportError | None = None
         self.number: int | None = None
 
-    def grant(self, member: Member) -> None:
+    def grant(self, member: PooledConnection) -> None:
         assert self.waits
         self.member = member
 
@@ -68,14 +68,14 @@ class Desk:
 
     def __init__(self, *, max_connections: int = 1_000, http2: bool = True, idle_s: float = 300.0) -> None:
         self.now_ns = 1_000 * SECOND
-        self.opening: list[Member] = []
+        self.opening: list[PooledConnection] = []
         """Connections that the pool wants opened, the first first."""
-        self.surplus: list[Member] = []
+        self.surplus: list[PooledConnection] = []
         """Connections that the pool wants closed."""
         self.made = 0
         self.pool = Pool(max_connections=max_connections, http2=http2, idle_ns=int(idle_s * SECOND), make=self._make)
 
-    def _make(self, origin: Origin) -> Member:
+    def _make(self, origin: ServerOrigin) -> PooledConnection:
         self.made += 1
         return FakeMember(origin, f"127.0.0.1:{self.made}")
 
@@ -85,7 +85,7 @@ class Desk:
         self.opening += new
         self.surplus += surplus
 
-    def ask(self, origin: Origin = HERE, *, avoid: Member | None = None) -> FakeWaiter:
+    def ask(self, origin: ServerOrigin = HERE, *, avoid: PooledConnection | None = None) -> FakeWaiter:
         """A call asks for a place."""
         call = FakeWaiter(None if avoid is None else avoid.local_address)
         foreseen = self.pool.outlook(origin, self.now_ns)
@@ -99,10 +99,10 @@ class Desk:
         self.take()
         return call
 
-    def ask_often(self, number: int, origin: Origin = HERE) -> list[FakeWaiter]:
+    def ask_often(self, number: int, origin: ServerOrigin = HERE) -> list[FakeWaiter]:
         return [self.ask(origin) for _ in range(number)]
 
-    def opens(self, capacity: int = 100, *, http_version: str = "HTTP/2", ready: bool = True) -> Member:
+    def opens(self, capacity: int = 100, *, http_version: str = "HTTP/2", ready: bool = True) -> PooledConnection:
         """The first connection that is being opened is open."""
         member = self.opening.pop(0)
         http: Any = FakeHttp(http_version, capacity)
@@ -112,10 +112,10 @@ class Desk:
         self.take()
         return member
 
-    def opens_http1(self) -> Member:
+    def opens_http1(self) -> PooledConnection:
         return self.opens(1, http_version="HTTP/1.1")
 
-    def fails(self) -> Member:
+    def fails(self) -> PooledConnection:
         """The first connection that is being opened cannot be."""
         member = self.opening.pop(0)
         self.pool.failed(member, FAILURE, self.now_ns)
@@ -135,7 +135,7 @@ class Desk:
         assert call.member is not None
         call.member.ended.append(exchange)
 
-    def changes(self, member: Member, capacity: int | None = None) -> None:
+    def changes(self, member: PooledConnection, capacity: int | None = None) -> None:
         if capacity is not None:
             http_of(member).capacity = capacity
         self.pool.changed(member, self.now_ns)
@@ -147,7 +147,7 @@ class Desk:
         self.pool.unclaim(call.member, self.now_ns)
         self.take()
 
-    def closes(self, member: Member, *, by_peer: bool = True, unwelcome_pings: bool = False) -> None:
+    def closes(self, member: PooledConnection, *, by_peer: bool = True, unwelcome_pings: bool = False) -> None:
         self.pool.closed(
             member, self.now_ns, by_idle_peer=by_peer and not member.claimed, unwelcome_pings=unwelcome_pings
         )
@@ -157,16 +157,16 @@ class Desk:
         self.now_ns += int(seconds * SECOND)
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[PooledConnection]:
         return list(self.pool.members())
 
 
-def http_of(member: Member) -> Any:
+def http_of(member: PooledConnection) -> Any:
     assert member.http is not None
     return member.http
 
 
-def warm_desk(capacity: int = 100, **options: Any) -> tuple[Desk, Member]:
+def warm_desk(capacity: int = 100, **options: Any) -> tuple[Desk, PooledConnection]:
     """A desk with one idle connection."""
     desk = Desk(**options)
     call = desk.ask()

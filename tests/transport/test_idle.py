@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.transport.pool.pool import Member, OriginState
+from fastlane.transport.pool.pool import OriginState, PooledConnection
 from tests.transport.fake_members import HERE, THERE, Desk, warm_desk
 
 # The learned limit
@@ -18,7 +18,7 @@ def closed_after(seconds: float, **options: int) -> Desk:
     return desk
 
 
-def idle_connection(desk: Desk) -> Member:
+def idle_connection(desk: Desk) -> PooledConnection:
     call = desk.ask()
     member = desk.opens()
     desk.ends(call)
@@ -114,7 +114,7 @@ def test_one_servers_lesson_is_not_anothers() -> None:
 # Keeping warm
 
 
-def kept_warm(idle_s: float = 300.0, **options: int) -> tuple[Desk, Member]:
+def kept_warm(idle_s: float = 300.0, **options: int) -> tuple[Desk, PooledConnection]:
     desk, member = warm_desk(idle_s=idle_s, **options)
     desk.pool.keep_warm(HERE)
     return desk, member

@@ -19,7 +19,7 @@ import pytest
 
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
-from fastlane.transport.pool.settings import Origin, PoolSettings
+from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
 from tests.transport.resources import comes_true
 
 FILES = ("/pool.py", "thread_driver.py")
@@ -70,14 +70,14 @@ def each_point(first: int = 1) -> Iterator[Interrupt]:
 
 
 @contextmanager
-def listening() -> Iterator[Origin]:
+def listening() -> Iterator[ServerOrigin]:
     """A server that accepts, and says nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=500) as server:
-        yield Origin("http", "127.0.0.1", server.getsockname()[1], "127.0.0.1")
+        yield ServerOrigin("http", "127.0.0.1", server.getsockname()[1], "127.0.0.1")
 
 
 @pytest.fixture
-def origins() -> Iterator[tuple[Origin, Origin]]:
+def origins() -> Iterator[tuple[ServerOrigin, ServerOrigin]]:
     with listening() as here, listening() as there:
         yield here, there
 
@@ -86,12 +86,12 @@ def pool_of_one() -> ThreadPool:
     return ThreadPool(PoolSettings(max_connections=1, http2="never"), ssl.create_default_context)
 
 
-def can_be_used(pool: ThreadPool, *origins: Origin) -> None:
+def can_be_used(pool: ThreadPool, *origins: ServerOrigin) -> None:
     for origin in origins:
         pool.unclaim(pool.acquire(origin, PATIENCE))
 
 
-def has_lost_nothing(pool: ThreadPool, *origins: Origin) -> None:
+def has_lost_nothing(pool: ThreadPool, *origins: ServerOrigin) -> None:
     """The books are right, and each origin is to be had. Closes the pool."""
     can_be_used(pool, *origins)
     books = pool._pool
@@ -103,7 +103,7 @@ def has_lost_nothing(pool: ThreadPool, *origins: Origin) -> None:
     pool.close()
 
 
-def test_taking_a_connection_whose_place_another_one_has(origins: tuple[Origin, Origin]) -> None:
+def test_taking_a_connection_whose_place_another_one_has(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
     here, there = origins
     for interrupt in each_point():
         pool = pool_of_one()
@@ -122,7 +122,7 @@ def test_taking_a_connection_whose_place_another_one_has(origins: tuple[Origin, 
 BEGUN = 3
 
 
-def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[Origin, Origin]) -> None:
+def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
     here, there = origins
     for interrupt in each_point(BEGUN):
         pool = pool_of_one()

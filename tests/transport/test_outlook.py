@@ -11,7 +11,7 @@ import pytest
 
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
-from fastlane.transport import AsyncTransport, Opening, Outlook, Transport
+from fastlane.transport import AsyncTransport, ConnectionForecast, Opening, Transport
 from fastlane.transport.drivers import connect as _sockets
 from fastlane.transport.drivers.link import Gauge
 from fastlane.transport.drivers.transports import shared_transport
@@ -64,7 +64,7 @@ def gauge_of(opened: Opening, *round_trips_ms: int) -> Gauge:
     return gauge
 
 
-def look(gauge: Gauge, sock: Any, now_ns: int = NOW_NS + 1_000 * MS, sent_bytes: int = 0) -> Outlook:
+def look(gauge: Gauge, sock: Any, now_ns: int = NOW_NS + 1_000 * MS, sent_bytes: int = 0) -> ConnectionForecast:
     return gauge.outlook(Spoken(), sock, now_ns, sent_bytes)
 
 
@@ -95,7 +95,7 @@ def test_somebody_stands_in_between_where_the_server_is_much_farther_than_the_ke
 @linux
 @pytest.mark.usefixtures("starting_over")
 def test_where_the_kernel_sees_the_server_it_is_believed() -> None:
-    assert look(gauge_of(opening(41, 45), 42), kernel()) == Outlook(
+    assert look(gauge_of(opening(41, 45), 42), kernel()) == ConnectionForecast(
         is_open=True,
         http_version="HTTP/2",
         round_trip_time_ns=40 * MS,
@@ -152,7 +152,7 @@ def test_the_kernel_is_asked_once_for_all_of_a_moment() -> None:
 def test_behind_a_proxy_the_far_leg_counts() -> None:
     gauge = gauge_of(opening(0, 140), 68, 67, 90)
     near = kernel(rtt=50, min_rtt=20, snd_mss=32_768, unacked=0, snd_cwnd=400, last_data_sent=1_000)
-    assert look(gauge, near, NOW_NS + 1_000 * MS) == Outlook(
+    assert look(gauge, near, NOW_NS + 1_000 * MS) == ConnectionForecast(
         is_open=True,
         http_version="HTTP/2",
         round_trip_time_ns=67 * MS,
@@ -269,18 +269,18 @@ def test_a_connection_that_the_server_may_be_closing_is_not_promised() -> None:
 # The transports
 
 
-async def look_on_the_loop(client: Any, transport: Any, url: str) -> Outlook:
+async def look_on_the_loop(client: Any, transport: Any, url: str) -> ConnectionForecast:
     return look_at(client, transport, url)
 
 
-def look_at(client: Any, transport: Any, url: str) -> Outlook:
-    outlook: Outlook = transport.outlook(client.build_request("POST", url))
+def look_at(client: Any, transport: Any, url: str) -> ConnectionForecast:
+    outlook: ConnectionForecast = transport.outlook(client.build_request("POST", url))
     return outlook
 
 
-def outlook_of(face: Any, url: str = "/") -> Outlook:
+def outlook_of(face: Any, url: str = "/") -> ConnectionForecast:
     look = look_on_the_loop if face.asynchronous else look_at
-    found: Outlook = face.use(lambda client: look(client, face.transport, url))
+    found: ConnectionForecast = face.use(lambda client: look(client, face.transport, url))
     return found
 
 
@@ -317,7 +317,7 @@ def test_the_round_trip_of_the_last_connection_is_remembered(make_face: Any) -> 
 
     assert open_one.is_open
     assert remembered.round_trip_time_ns is not None
-    assert remembered == Outlook(round_trip_time_ns=remembered.round_trip_time_ns)
+    assert remembered == ConnectionForecast(round_trip_time_ns=remembered.round_trip_time_ns)
 
 
 def test_an_asynchronous_transport_knows_nothing_outside_of_its_loop() -> None:

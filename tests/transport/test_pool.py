@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Member, Pool
+from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Pool, PooledConnection
 from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
 
 
-def members_of(calls: list[FakeWaiter]) -> set[Member | None]:
+def members_of(calls: list[FakeWaiter]) -> set[PooledConnection | None]:
     return {call.member for call in calls}
 
 
@@ -366,7 +366,7 @@ def test_everybody_is_told_when_the_pool_ends() -> None:
 
 
 def test_a_call_is_not_left_in_the_queue_when_no_connection_can_even_be_made() -> None:
-    def make(_: object) -> Member:
+    def make(_: object) -> PooledConnection:
         raise ValueError("no such name")
 
     pool = Pool(max_connections=10, http2=True, idle_ns=1, make=make)
@@ -552,7 +552,7 @@ def test_connections_that_are_being_opened_do_not_count_as_idle() -> None:
     ids=["opened", "failed", "changed", "closed", "unclaim"],
 )
 def test_a_connection_of_a_pool_that_was_closed_disturbs_the_next_pool_in_nothing(
-    event: Callable[[Desk, Member], None],
+    event: Callable[[Desk, PooledConnection], None],
 ) -> None:
     _, old = warm_desk()
     desk = Desk(max_connections=1)

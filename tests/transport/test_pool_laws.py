@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, Member, OriginState
-from fastlane.transport.pool.settings import Origin
+from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, OriginState, PooledConnection
+from fastlane.transport.pool.settings import ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import HERE, THERE, Desk, FakeWaiter, http_of, origin_of
 
@@ -20,14 +20,14 @@ seconds = st.sampled_from([0.1, 0.6, 1.0, 3.0, 4.0, 5.0, 400.0])
 class Call(FakeWaiter):
     """A call that checks what it is given."""
 
-    def __init__(self, origin: Origin, avoid: str | None = None) -> None:
+    def __init__(self, origin: ServerOrigin, avoid: str | None = None) -> None:
         super().__init__(avoid)
         self.origin = origin
         self.avoided = avoid
         self.withdrawn = False
         self.is_over = False
 
-    def grant(self, member: Member) -> None:
+    def grant(self, member: PooledConnection) -> None:
         super().grant(member)
         assert not self.withdrawn
         assert member.origin == self.origin
@@ -47,7 +47,7 @@ class Call(FakeWaiter):
 class CarefulDesk(Desk):
     """Checks that whatever is opened is needed."""
 
-    def _make(self, origin: Origin) -> Member:
+    def _make(self, origin: ServerOrigin) -> PooledConnection:
         state = self.pool._origins[origin]
         needed = state.expected_places(http2=self.pool._http2) < len(state.waiters)
         replaced = state.keep_warm and not state.members and self.now_ns - state.last_used_ns < self.pool._idle_ns
@@ -57,7 +57,7 @@ class CarefulDesk(Desk):
 
 class Interleavings(RuleBasedStateMachine):
     @initialize(limit=st.integers(1, 4), http2=st.booleans(), warm=st.sets(origins))
-    def begin(self, limit: int, http2: bool, warm: set[Origin]) -> None:
+    def begin(self, limit: int, http2: bool, warm: set[ServerOrigin]) -> None:
         self.limit = limit
         self.desk = CarefulDesk(max_connections=limit, http2=http2)
         self.calls: list[Call] = []
@@ -73,7 +73,7 @@ class Interleavings(RuleBasedStateMachine):
     # What happens
 
     @rule(origin=origins, number=st.sampled_from([1, 1, 1, 2, 5, 120]))
-    def ask(self, origin: Origin, number: int) -> None:
+    def ask(self, origin: ServerOrigin, number: int) -> None:
         for _ in range(number):
             call = Call(origin)
             foreseen = self.desk.pool.outlook(origin, self.desk.now_ns)
@@ -120,7 +120,7 @@ class Interleavings(RuleBasedStateMachine):
         self.served = True
 
     @rule(origin=origins)
-    def hangs_up_what_nobody_wants(self, origin: Origin) -> None:
+    def hangs_up_what_nobody_wants(self, origin: ServerOrigin) -> None:
         unwanted = self.desk.pool.take_unwanted(origin)
         assert not unwanted or not any(call.is_queued and call.origin == origin for call in self.calls)
         for member in unwanted:
@@ -149,7 +149,7 @@ class Interleavings(RuleBasedStateMachine):
         self._happened(member, how != "ends_quietly")
         self._look_at_the_refused()
 
-    def _happened(self, member: Member, was_said: bool = True) -> None:
+    def _happened(self, member: PooledConnection, was_said: bool = True) -> None:
         if was_said and member in self.desk.members:
             self.served = True
 
@@ -195,7 +195,7 @@ class Interleavings(RuleBasedStateMachine):
             assert not self.desk.pool.is_opening(origin)
             assert all(http_of(member).capacity < 1 for member in self.desk.members if member.origin == origin)
 
-    def _one_open(self, number: int) -> Member:
+    def _one_open(self, number: int) -> PooledConnection:
         members = [member for member in self.desk.members if member.is_open]
         return members[number % len(members)]
 
@@ -320,7 +320,7 @@ def test_a_burst_opens_what_it_needs_and_no_more(calls: int, capacity: int, limi
 @given(limit_s=st.integers(2, 100), unused_s=st.floats(0, 200))
 def test_doubt_is_confined_to_the_time_at_which_the_server_closes(limit_s: int, unused_s: float) -> None:
     state = OriginState(HERE)
-    member = Member(HERE)
+    member = PooledConnection(HERE)
     state.idle_limit_ns = limit_s * 1_000_000_000
     doubted = state.in_doubt(member, int(unused_s * 1e9))
 

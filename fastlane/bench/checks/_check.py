@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ..findings import Findings
-from ..recorded import Recorded
+from ..recorded import RecordedRun
 from . import _arms, _client, _load, _reuse, _server_log, _times, _tokens
 from ._sight import Check, Sight
 from ._types import Checked
@@ -23,7 +23,7 @@ _ALL: Final[tuple[Check, ...]] = (
 )
 
 
-def check(recorded: Recorded, findings: Findings | None = None) -> Checked:
+def check(recorded: RecordedRun, findings: Findings | None = None) -> Checked:
     """Return what every check says of a run.
 
     With its findings, effects that are claimed are held against the lags of the measuring processes, figures against

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..recorded import Recorded, Sample
+from ..recorded import RecordedRun, Sample
 from ._sight import Check, Sight, quantile, result
 from ._types import CheckResult, Level
 
@@ -81,7 +81,7 @@ class BothAccounts:
     connections: Mapping[str, Connections]
 
 
-def both_accounts(recorded: Recorded) -> BothAccounts | None:
+def both_accounts(recorded: RecordedRun) -> BothAccounts | None:
     """Compare every request's two accounts; None where the provider keeps no log."""
     if recorded.log is None:
         return None

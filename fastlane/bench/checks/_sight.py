@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings import CellFindings, Findings
-from ..recorded import ArmInfo, Cell, Recorded, Sample, Vitals
+from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals
 from ._types import CheckResult, Level
 
 
@@ -17,7 +17,7 @@ from ._types import CheckResult, Level
 class Sight:
     """One run, ready to be looked at cell by cell."""
 
-    recorded: Recorded
+    recorded: RecordedRun
     findings: Findings | None = None
     _measured: dict[tuple[str, str], tuple[Sample, ...]] = field(default_factory=dict)
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from ..recorded import ArmInfo, Metric
+from ..recorded import ArmInfo, RequestMetric
 from ..statistics import ENOUGH_PAIRS, Floats, Interval, mean_changes
-from ._readings import Reading
+from ._readings import ArmValues
 from ._types import Attribution, Share
 
 # Below this share of the whole change, parts that add up to nothing cannot be scaled to it.
@@ -61,7 +61,7 @@ def design_of(arms: Sequence[ArmInfo]) -> Design | None:
 
 
 def attribute(
-    cell: str, metric: Metric, design: Design, readings: Mapping[str, Reading], *, seed: int
+    cell: str, metric: RequestMetric, design: Design, readings: Mapping[str, ArmValues], *, seed: int
 ) -> Attribution | None:
     """Divide one cell's change of a metric among the plays; None without a block in which all arms succeeded.
 
@@ -96,7 +96,7 @@ def attribute(
     )
 
 
-def _blocks(design: Design, readings: Mapping[str, Reading]) -> Floats:
+def _blocks(design: Design, readings: Mapping[str, ArmValues]) -> Floats:
     """Return a row for each block in which all arms succeeded, a column for each arm."""
     columns = [readings[arm].values for arm in design.arms]
     keys = sorted(set.intersection(*(set(column) for column in columns)))

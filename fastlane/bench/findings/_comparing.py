@@ -11,7 +11,7 @@ import numpy as np
 
 from fastlane.errors import ConfigurationError
 
-from ..recorded import Metric
+from ..recorded import RequestMetric
 from ..statistics import (
     Floats,
     Interval,
@@ -22,15 +22,15 @@ from ..statistics import (
     signed_rank_p,
     wanted,
 )
-from ._readings import Reading, counts_failed
-from ._types import Comparison, Figures
+from ._readings import ArmValues, counts_failed
+from ._types import ArmComparison, Figures
 from ._verdict import ALPHA, judge, not_comparable
 
 SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Of the quantiles that are given where there are enough requests."""
 
 
-def figures(cell: str, arm: str, metric: Metric, read: Reading) -> Figures:
+def figures(cell: str, arm: str, metric: RequestMetric, read: ArmValues) -> Figures:
     """Return one metric of one arm."""
     # Sorted, so that records merged in another order give the same sums to the last digit.
     values = np.sort(np.fromiter(read.values.values(), dtype=np.float64, count=len(read.values)))
@@ -58,7 +58,7 @@ class _Pairs:
 
     arm: str
     reference: str
-    metric: Metric
+    metric: RequestMetric
     logs: Floats
     """Log-ratios of the pairs in which both succeeded."""
     ours: Floats
@@ -70,12 +70,12 @@ class _Pairs:
 
 def compare(
     cell: str,
-    others: Sequence[tuple[str, str, Metric, Reading, Reading]],
+    others: Sequence[tuple[str, str, RequestMetric, ArmValues, ArmValues]],
     *,
     copy: bool,
     margin: float,
     seed: int,
-) -> list[Comparison]:
+) -> list[ArmComparison]:
     """Compare arms with their references: each an arm's name, its reference's, the metric, and both readings.
 
     They are one family: with a probability of 95 % all intervals of their typical changes hold together (Bonferroni).
@@ -88,7 +88,7 @@ def compare(
     return [_judged(each, cell, family=family, copy=copy, margin=margin, seed=seed) for each in found]
 
 
-def _pairs(arm: str, reference: str, metric: Metric, ours: Reading, theirs: Reading) -> _Pairs:
+def _pairs(arm: str, reference: str, metric: RequestMetric, ours: ArmValues, theirs: ArmValues) -> _Pairs:
     both = sorted(ours.values.keys() & theirs.values.keys())
     own, other = (np.array([read.values[key] for key in both], dtype=np.float64) for read in (ours, theirs))
     logs = log_ratios(own, other)
@@ -112,7 +112,7 @@ def _judged(
     copy: bool,
     margin: float,
     seed: int,
-) -> Comparison:
+) -> ArmComparison:
     count = pairs.logs.size
     typical = _exponential(hodges_lehmann(pairs.logs, 1 - ALPHA / family))
     changes = {
@@ -132,7 +132,7 @@ def _judged(
             metric=pairs.metric,
             margin=margin,
         )
-    return Comparison(
+    return ArmComparison(
         cell=cell,
         arm=pairs.arm,
         reference=pairs.reference,

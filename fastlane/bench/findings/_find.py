@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from ..recorded import METRICS, ArmInfo, Header, Metric, Recorded, Sample, metric_named
+from ..recorded import METRICS, ArmInfo, Header, RecordedRun, RequestMetric, Sample, metric_named
 from ._attribution import Design, attribute, design_of
 from ._comparing import compare, figures
-from ._readings import Reading, counted, errors_of, reading, throughput
+from ._readings import ArmValues, counted, errors_of, reading, throughput
 from ._types import Attribution, CellFindings, Cold, Findings
 
 
-def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings:
+def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findings:
     """Return everything that a run shows; the same for the same records, margin and seed.
 
     Only measured requests count: each arm process's first is given as `cold`, and those that warmed up are left out.
@@ -70,7 +70,7 @@ def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings
     return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)), margin=margin)
 
 
-def _families(recorded: Recorded) -> Iterator[tuple[list[ArmInfo], bool]]:
+def _families(recorded: RecordedRun) -> Iterator[tuple[list[ArmInfo], bool]]:
     """Yield the arms whose comparisons are adjusted together: the references' copies are a family of their own."""
     references = recorded.header.references
     yield [arm for arm in recorded.header.arms if arm.role != "again" and arm not in references], False
@@ -80,9 +80,9 @@ def _families(recorded: Recorded) -> Iterator[tuple[list[ArmInfo], bool]]:
 def _against(
     header: Header,
     others: Sequence[ArmInfo],
-    metrics: Sequence[Metric],
-    readings: Mapping[tuple[str, str], Reading],
-) -> list[tuple[str, str, Metric, Reading, Reading]]:
+    metrics: Sequence[RequestMetric],
+    readings: Mapping[tuple[str, str], ArmValues],
+) -> list[tuple[str, str, RequestMetric, ArmValues, ArmValues]]:
     references = {arm.name: header.reference_of(arm.name).name for arm in others}
     return [
         (arm, reference, metric, readings[arm, metric.name], readings[reference, metric.name])
@@ -93,9 +93,9 @@ def _against(
 
 def _attributed(
     cell: str,
-    metrics: Sequence[Metric],
+    metrics: Sequence[RequestMetric],
     design: Design,
-    readings: Mapping[tuple[str, str], Reading],
+    readings: Mapping[tuple[str, str], ArmValues],
     seed: int,
 ) -> Iterator[Attribution]:
     for metric in metrics:
@@ -105,7 +105,7 @@ def _attributed(
             yield found
 
 
-def _cold(recorded: Recorded) -> Iterator[Cold]:
+def _cold(recorded: RecordedRun) -> Iterator[Cold]:
     warm: dict[tuple[str, str], list[float]] = defaultdict(list)
     for sample in recorded.samples:
         if sample.part == "warm-up" and sample.error is None and (first := sample.time_to_first_token_s) is not None:

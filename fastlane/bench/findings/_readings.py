@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..recorded import Metric, Sample
+from ..recorded import RequestMetric, Sample
 
 Key = tuple[str, int, int, int]
 """A block, as `Sample.key` names it."""
@@ -17,7 +17,7 @@ BROKE_OFF: Final = "answer broke off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ArmValues:
     """One arm's requests of one cell by one metric."""
 
     values: Mapping[Key, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def errors_of(samples: Sequence[Sample]) -> dict[Key, str]:
     return found
 
 
-def reading(samples: Iterable[Sample], failed: Mapping[Key, str], metric: Metric) -> Reading:
+def reading(samples: Iterable[Sample], failed: Mapping[Key, str], metric: RequestMetric) -> ArmValues:
     """Return one metric of an arm's requests. A value below 0 or of no finite size is none: a clock's fault."""
     values: dict[Key, float] = {}
     silent = 0
@@ -56,10 +56,10 @@ def reading(samples: Iterable[Sample], failed: Mapping[Key, str], metric: Metric
             silent += 1
         else:
             values[key] = float(value)
-    return Reading(values=values, failed=frozenset(failed), silent=silent)
+    return ArmValues(values=values, failed=frozenset(failed), silent=silent)
 
 
-def counts_failed(metric: Metric) -> bool:
+def counts_failed(metric: RequestMetric) -> bool:
     """Whether a request that failed is worse than every other by this metric: by times and speeds, not by sizes."""
     return metric.words == ("faster", "slower")
 

@@ -31,7 +31,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ComparisonVerdict:
     """What may be said of one comparison, and in words."""
 
     kind: Kind
@@ -44,7 +44,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ArmComparison:
     """One arm's metric over the reference's, by the pairs in which both succeeded; ratios, below 1 is less."""
 
     cell: str
@@ -64,7 +64,7 @@ class Comparison:
     """Ratios of the arms' quantiles, intervals by a bootstrap over pairs; only shares that this n allows."""
     differences: Mapping[float, Interval] = field(default_factory=dict)
     """Differences of the same quantiles in the metric's unit."""
-    verdict: Verdict
+    verdict: ComparisonVerdict
     copy: bool = False
     """Whether the arm is the reference's own copy: its interval is the instrument's band."""
 
@@ -75,7 +75,7 @@ class CellFindings:
 
     cell: str
     figures: tuple[Figures, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ArmComparison, ...]
     throughput: Mapping[str, float]
     """Each arm's output tokens over the seconds in which it had requests in flight."""
     requests: Mapping[str, int]
@@ -86,7 +86,7 @@ class CellFindings:
         """Return one arm's figures of one metric."""
         return next((each for each in self.figures if each.arm == arm and each.metric == metric), None)
 
-    def comparison(self, arm: str, metric: str) -> Comparison | None:
+    def comparison(self, arm: str, metric: str) -> ArmComparison | None:
         """Return one arm's comparison by one metric."""
         return next((each for each in self.comparisons if each.arm == arm and each.metric == metric), None)
 

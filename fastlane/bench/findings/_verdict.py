@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ..recorded import Metric
+from ..recorded import RequestMetric
 from ..statistics import (
     Interval,
     pairs_for_effect,
@@ -13,7 +13,7 @@ from ..statistics import (
     pairs_for_interval,
     smallest_effect,
 )
-from ._types import Kind, Verdict
+from ._types import ComparisonVerdict, Kind
 
 ALPHA: Final = 0.05
 """How often any interval of a cell's typical changes may miss, over all its metrics and arms."""
@@ -25,9 +25,9 @@ def judge(
     logs: Interval | None,
     pairs: int,
     family: int,
-    metric: Metric,
+    metric: RequestMetric,
     margin: float,
-) -> Verdict:
+) -> ComparisonVerdict:
     """Return what one comparison shows, read from the interval of its typical change alone.
 
     `typical` is the ratio with an interval that holds together with those of the `family`'s other comparisons, `logs`
@@ -37,7 +37,7 @@ def judge(
     """
     if typical is None or logs is None or typical.low is None or typical.high is None:
         needed = pairs_for_interval(ALPHA / family)
-        return Verdict(
+        return ComparisonVerdict(
             kind="too few pairs",
             sentence=f"{_counted(needed - pairs)} needed: {pairs} of at least {needed}",
             more_pairs=needed - pairs,
@@ -48,23 +48,23 @@ def judge(
     change = f"{metric.words[kind == 'worse']} by {_size(typical)}"
     if 1 / (1 + margin) <= typical.low and typical.high <= 1 + margin:
         said = f"though {change}" if differs else f"typical change {_signed_change(typical)}"
-        return Verdict(
+        return ComparisonVerdict(
             kind="equivalent", sentence=f"equivalent within {_percent(margin)}, {said}", smallest_effect=smallest
         )
     if differs:
-        return Verdict(kind=kind, sentence=change, smallest_effect=smallest)
+        return ComparisonVerdict(kind=kind, sentence=change, smallest_effect=smallest)
     more, purpose = _more(logs, pairs, family, margin)
     sentence = "no difference shown"
     if smallest is not None:
         sentence += f"; this run could have shown {_percent(smallest)}"
     if more is not None:
         sentence += f"; {_counted(more)} needed to show {purpose}"
-    return Verdict(kind="no difference shown", sentence=sentence, smallest_effect=smallest, more_pairs=more)
+    return ComparisonVerdict(kind="no difference shown", sentence=sentence, smallest_effect=smallest, more_pairs=more)
 
 
-def not_comparable(sentence: str) -> Verdict:
+def not_comparable(sentence: str) -> ComparisonVerdict:
     """Return the verdict where one arm gave no figure at all."""
-    return Verdict(kind="not comparable", sentence=sentence)
+    return ComparisonVerdict(kind="not comparable", sentence=sentence)
 
 
 def _more(logs: Interval, pairs: int, family: int, margin: float) -> tuple[int | None, str]:

@@ -9,13 +9,13 @@ from ._blocks import (
     lane_of as lane_of,
     open_blocks as open_blocks,
 )
-from ._budget import Spent as Spent, exhausted as exhausted, share_of as share_of, share_spent as share_spent
+from ._budget import RunCost as RunCost, exhausted as exhausted, share_of as share_of, share_spent as share_spent
 from ._cells import cells_of as cells_of
 from ._types import (
     Arrivals as Arrivals,
-    Budget as Budget,
     Closed as Closed,
     Load as Load,
     Open as Open,
     Precision as Precision,
+    RunBudget as RunBudget,
 )

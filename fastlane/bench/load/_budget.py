@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 
 from ..recorded import Sample
-from ._types import Budget
+from ._types import RunBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class RunCost:
     """What requests have cost so far."""
 
     seconds: float = 0.0
@@ -18,7 +18,7 @@ class Spent:
     tokens: int = 0
     money: float = 0.0
 
-    def with_sample(self, sample: Sample) -> Spent:
+    def with_sample(self, sample: Sample) -> RunCost:
         """Return this with one more request; its time is not counted here."""
         return replace(
             self,
@@ -27,12 +27,12 @@ class Spent:
             money=self.money + (sample.price or 0.0),
         )
 
-    def with_seconds(self, seconds: float) -> Spent:
+    def with_seconds(self, seconds: float) -> RunCost:
         """Return this with a cell's time."""
         return replace(self, seconds=self.seconds + seconds)
 
 
-def share_of(budget: Budget, spent: Spent, *, cells_left: int, shard: int = 0, shards: int = 1) -> Budget:
+def share_of(budget: RunBudget, spent: RunCost, *, cells_left: int, shard: int = 0, shards: int = 1) -> RunBudget:
     """Return what one shard may spend on the next of the cells that are left: an equal part of what is left.
 
     What a cell does not use is there for those after it. Time passes for all shards at once, and is not divided.
@@ -46,7 +46,7 @@ def share_of(budget: Budget, spent: Spent, *, cells_left: int, shard: int = 0, s
             ("money", budget.money, spent.money),
         )
     }
-    return Budget(
+    return RunBudget(
         seconds=left["seconds"],
         calls=_part(left["calls"], shard, shards),
         tokens=_part(left["tokens"], shard, shards),
@@ -61,7 +61,7 @@ def _part(whole: float | None, shard: int, shards: int) -> int | None:
     return each + (1 if shard < over else 0)
 
 
-def exhausted(budget: Budget, spent: Spent, *, calls_of_next: int = 0) -> str | None:
+def exhausted(budget: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> str | None:
     """Return why no further block may start, such as "calls spent"; None while one may.
 
     Calls are known before they are made, so that they are never exceeded; the others are spent when they are seen to
@@ -79,7 +79,7 @@ def exhausted(budget: Budget, spent: Spent, *, calls_of_next: int = 0) -> str | 
     return None
 
 
-def share_spent(budget: Budget, spent: Spent) -> float:
+def share_spent(budget: RunBudget, spent: RunCost) -> float:
     """Return the largest share of any limit that is spent, 1.0 at most; 0.0 where nothing is limited."""
     shares = [
         used / limit if limit else 1.0

@@ -32,7 +32,7 @@ Load = Closed | Open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class RunBudget:
     """What a run may cost: no block starts once one of these is spent. None is no limit; blocks under way finish."""
 
     seconds: float | None = 45.0

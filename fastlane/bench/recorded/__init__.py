@@ -5,9 +5,9 @@ from ._header import ArmInfo as ArmInfo, Cell as Cell, Header as Header, Role as
 from ._metrics import (
     DEFAULT_METRICS as DEFAULT_METRICS,
     METRICS as METRICS,
-    Metric as Metric,
+    RequestMetric as RequestMetric,
     metric_named as metric_named,
 )
-from ._recorded import Recorded as Recorded
+from ._recorded import RecordedRun as RecordedRun
 from ._sample import Part as Part, Sample as Sample
 from ._vitals import Vitals as Vitals

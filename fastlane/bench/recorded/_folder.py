@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 from fastlane.errors import ConfigurationError
 
 from ._header import ArmInfo, Cell, Header
-from ._recorded import Recorded
+from ._recorded import RecordedRun
 from ._sample import Sample
 from ._vitals import Vitals
 
@@ -117,10 +117,10 @@ class RunWriter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredRun:
     """What a folder holds of a run, and how often it was begun."""
 
-    recorded: Recorded
+    recorded: RecordedRun
     sessions: int
     whole_sessions: tuple[int, ...]
     """Those that ended by themselves or by Ctrl-C: of which the provider's account is whole."""
@@ -142,7 +142,7 @@ def prepare(folder: Path) -> None:
         ) from error
 
 
-def write(recorded: Recorded, folder: Path) -> None:
+def write(recorded: RecordedRun, folder: Path) -> None:
     """Write a whole run into a folder that holds none. Raises ConfigurationError, and OSError where writing fails."""
     with RunWriter(folder) as writer:
         writer.must_be_new()
@@ -155,12 +155,12 @@ def write(recorded: Recorded, folder: Path) -> None:
         writer.end(recorded.header, recorded.ended)
 
 
-def read_run(folder: Path) -> Recorded:
+def read_run(folder: Path) -> RecordedRun:
     """Read a run, also one that was cut off. Raises ConfigurationError, which names the file and line, for no run."""
     return read_kept(folder).recorded
 
 
-def read_kept(folder: Path) -> Kept:
+def read_kept(folder: Path) -> StoredRun:
     """Read a run with what resuming it needs. Raises ConfigurationError, which names the file and line."""
     path = folder / RUN
     try:
@@ -180,8 +180,8 @@ def read_kept(folder: Path) -> Kept:
     replaced = {sample.tag for _, sample in rows}.difference(sample.tag for _, sample in samples)
     log = without(_log(folder / SERVER), replaced) if header.embedded else None
     logged = {entry.tag for entry in log or ()}
-    return Kept(
-        recorded=Recorded(
+    return StoredRun(
+        recorded=RecordedRun(
             header=header,
             samples=tuple(sample for _, sample in samples),
             vitals=tuple(_vitals_from(row) for row in _rows(folder / VITALS)),
@@ -209,7 +209,7 @@ def sample_data(sample: Sample) -> dict[str, Any]:
 
 
 def spans_of(samples: Iterable[tuple[int, Sample]]) -> dict[str, Any]:
-    """Return `duration_s` and `cell_durations_s` of a Recorded: each session's spans of measured requests, added up.
+    """Return `duration_s` and `cell_durations_s` of a RecordedRun: each session's spans of measured requests, added up.
 
     `samples` are with the number of their session; monotonic stamps of two sessions are not compared.
     """

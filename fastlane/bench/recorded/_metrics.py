@@ -12,7 +12,7 @@ from ._sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class RequestMetric:
     """One figure of a request that can be compared between arms; docs/measuring.md defines each."""
 
     name: str
@@ -33,64 +33,64 @@ def _ms(seconds: float | None) -> float | None:
 METRICS: Final = {
     metric.name: metric
     for metric in (
-        Metric(
+        RequestMetric(
             name="time_to_first_token",
             title="Time to first token",
             unit="ms",
             value=lambda sample: _ms(sample.time_to_first_token_s),
         ),
-        Metric(
+        RequestMetric(
             name="time_to_first_content_token",
             title="Time to first content token",
             unit="ms",
             value=lambda sample: _ms(sample.time_to_first_content_token_s),
         ),
-        Metric(
+        RequestMetric(
             name="time_per_output_token",
             title="Time per output token",
             unit="ms",
             value=lambda sample: _ms(sample.time_per_output_token_s),
         ),
-        Metric(
+        RequestMetric(
             name="inter_token_latency",
             title="Inter-token latency",
             unit="ms",
             value=lambda sample: _ms(sample.inter_token_latency_s),
         ),
-        Metric(
+        RequestMetric(
             name="generation_time",
             title="Token generation time",
             unit="ms",
             value=lambda sample: _ms(sample.generation_time_s),
         ),
-        Metric(
+        RequestMetric(
             name="api_end_to_end",
             title="API end-to-end",
             unit="ms",
             value=lambda sample: _ms(sample.api_end_to_end_s),
         ),
-        Metric(
+        RequestMetric(
             name="decode_speed",
             title="Decode speed",
             unit="tokens/s",
             lower_is_better=False,
             value=lambda sample: sample.decode_speed,
         ),
-        Metric(
+        RequestMetric(
             name="output_throughput",
             title="Output throughput",
             unit="tokens/s",
             lower_is_better=False,
             value=lambda sample: sample.output_throughput,
         ),
-        Metric(
+        RequestMetric(
             name="request_bytes",
             title="Request body",
             unit="bytes",
             words=("smaller", "larger"),
             value=lambda sample: sample.request_bytes,
         ),
-        Metric(
+        RequestMetric(
             name="price",
             title="Price",
             unit="US$",
@@ -102,7 +102,7 @@ METRICS: Final = {
 DEFAULT_METRICS: Final = ("time_to_first_token", "time_per_output_token", "api_end_to_end")
 
 
-def metric_named(name: str) -> Metric:
+def metric_named(name: str) -> RequestMetric:
     """Return a metric by its name. Raises ConfigurationError, which lists the known ones."""
     if name not in METRICS:
         raise ConfigurationError(f"unknown metric {name!r}: the known metrics are {', '.join(METRICS)}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedRun:
     """One run. Every report is made from this alone, whether it has just been recorded or read from a folder."""
 
     header: Header

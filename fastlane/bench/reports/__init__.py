@@ -8,21 +8,21 @@ from ._blocks import (
     Column as Column,
     Definition as Definition,
     Definitions as Definitions,
-    Entry as Entry,
-    Fact as Fact,
     Heading as Heading,
     Kind as Kind,
     Paragraph as Paragraph,
-    Report as Report,
-    Row as Row,
-    Table as Table,
+    ReportTable as ReportTable,
+    RunFact as RunFact,
+    RunReport as RunReport,
+    TableCell as TableCell,
+    TableRow as TableRow,
     Tone as Tone,
     VerdictLine as VerdictLine,
 )
 from ._charts import charts as charts, images as images
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._csv import csv_rows as csv_rows, request_rows as request_rows, write_csv as write_csv
-from ._gate import Judgement as Judgement, fails as fails, judge as judge, junit as junit
+from ._gate import RuleResult as RuleResult, fails as fails, judge as judge, junit as junit
 from ._json import document as document, report_document as report_document
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown

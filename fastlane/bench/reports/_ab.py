@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..checks import CONNECTIONS
-from ..findings import Comparison
-from ..recorded import Metric
+from ..findings import ArmComparison
+from ..recorded import RequestMetric
 from . import _definitions as terms
 from ._ab_details import attribution_blocks, cold_blocks, phases_blocks, work_blocks
 from ._ab_pairs import drift_caption, pairs_caption
-from ._blocks import Block, Chart, Column, Entry, Heading, Report, Table, Tone, VerdictLine
+from ._blocks import Block, Chart, Column, Heading, ReportTable, RunReport, TableCell, Tone, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material
 from ._tables import without_empty
@@ -36,7 +36,7 @@ _SHARES: Final = (0.5, 0.9, 0.95, 0.99)
 _RATIO_SHARES: Final = (0.5, 0.95)
 
 
-def ab_report(material: Material) -> Report:
+def ab_report(material: Material) -> RunReport:
     """Return the report of arms beside each other."""
     names = listed([lowered(metric.title) for metric in material.metrics])
     others = listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
@@ -78,7 +78,7 @@ def ab_report(material: Material) -> Report:
     )
 
 
-def verdict_sentence(who: str, comparison: Comparison, metric: Metric, band: float | None) -> str:
+def verdict_sentence(who: str, comparison: ArmComparison, metric: RequestMetric, band: float | None) -> str:
     """Return a comparison in words: "encoding: time to first token faster by 31 % [27, 35], 240 pairs"."""
     colon = ":" if comparison.verdict.kind in ("no difference shown", "too few pairs") else ""
     said = f"{who}: {lowered(metric.title)}{colon} {comparison.verdict.sentence}"
@@ -100,12 +100,12 @@ def band_of(material: Material, cell: str, arm: str, metric: str) -> float | Non
     return None if low is None or high is None else max(abs(1 - low), abs(high - 1))
 
 
-def within(comparison: Comparison, band: float | None) -> bool:
+def within(comparison: ArmComparison, band: float | None) -> bool:
     """Whether a change is no larger than what the instrument shows between two arms that are the same."""
     return band is not None and comparison.typical is not None and abs(comparison.typical.value - 1) <= band
 
 
-def tone_of(comparison: Comparison, band: float | None = None) -> Tone:
+def tone_of(comparison: ArmComparison, band: float | None = None) -> Tone:
     """Return how a verdict is meant; a difference that the instrument may have made itself is none to be glad of."""
     if comparison.verdict.kind in ("better", "worse") and within(comparison, band):
         return "warning"
@@ -113,7 +113,7 @@ def tone_of(comparison: Comparison, band: float | None = None) -> Tone:
     return tones.get(comparison.verdict.kind, "plain")
 
 
-def verdict_word(comparison: Comparison, metric: Metric) -> str:
+def verdict_word(comparison: ArmComparison, metric: RequestMetric) -> str:
     """Return a verdict in a word or two: "faster", "no difference shown"."""
     return {"better": metric.words[0], "worse": metric.words[1]}.get(comparison.verdict.kind, comparison.verdict.kind)
 
@@ -134,7 +134,7 @@ def _verdicts(material: Material) -> Iterator[VerdictLine]:
                     )
 
 
-def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[VerdictLine]:
+def _over_cells(material: Material, arm: str, metric: RequestMetric) -> Iterator[VerdictLine]:
     found = [
         comparison
         for cell in material.valid_cells
@@ -216,7 +216,7 @@ def _forest(material: Material) -> Chart:
     )
 
 
-def _metric_blocks(material: Material, metric: Metric) -> Iterator[Block]:
+def _metric_blocks(material: Material, metric: RequestMetric) -> Iterator[Block]:
     yield Heading(text=metric.title, level=3)
     yield _values(material, metric)
     if len(material.arms) > 1:
@@ -231,16 +231,18 @@ def _metric_blocks(material: Material, metric: Metric) -> Iterator[Block]:
     )
 
 
-def _values(material: Material, metric: Metric) -> Table:
+def _values(material: Material, metric: RequestMetric) -> ReportTable:
     rows, wanting = [], False
     for cell in material.cells:
         for arm in material.arms:
             found = material.figures(cell.name, arm.name, metric.name)
-            entries: tuple[Entry, ...] = (NOTHING,) * (len(_SHARES) + 3)
+            entries: tuple[TableCell, ...] = (NOTHING,) * (len(_SHARES) + 3)
             if found is not None:
                 quantiles = tuple(quantile_entry(found.quantiles.get(share), metric.unit) for share in _SHARES)
                 wanting = wanting or any(each.text.startswith("wants n") for each in quantiles)
-                failed = Entry(text=f"{found.failed:,}", value=found.failed, tone="bad" if found.failed else "plain")
+                failed = TableCell(
+                    text=f"{found.failed:,}", value=found.failed, tone="bad" if found.failed else "plain"
+                )
                 entries = (number_entry(found.n), failed, number_entry(found.mean, metric.unit), *quantiles)
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
     columns = (
@@ -251,10 +253,12 @@ def _values(material: Material, metric: Metric) -> Table:
         *(Column(title=percentile_name(share), unit=metric.unit) for share in _SHARES),
     )
     notes = (WANTS_N,) if wanting else ()
-    return Table(title=f"{metric.title} of each arm", name=metric.name, columns=columns, rows=tuple(rows), notes=notes)
+    return ReportTable(
+        title=f"{metric.title} of each arm", name=metric.name, columns=columns, rows=tuple(rows), notes=notes
+    )
 
 
-def _comparisons(material: Material, metric: Metric) -> Table:
+def _comparisons(material: Material, metric: RequestMetric) -> ReportTable:
     rows = []
     header, several = material.recorded.header, material.several_references
     for cell in material.cells:
@@ -278,7 +282,7 @@ def _comparisons(material: Material, metric: Metric) -> Table:
         Column(title="could have shown"),
         Column(title="more pairs"),
     )
-    table = Table(
+    table = ReportTable(
         title=f"{metric.title} against {material.references}",
         name=f"{metric.name}_change",
         columns=columns,
@@ -287,23 +291,23 @@ def _comparisons(material: Material, metric: Metric) -> Table:
     return without_empty(table)
 
 
-def _comparison_entries(comparison: Comparison, metric: Metric, band: float | None) -> tuple[Entry, ...]:
+def _comparison_entries(comparison: ArmComparison, metric: RequestMetric, band: float | None) -> tuple[TableCell, ...]:
     verdict = comparison.verdict
     word = verdict_word(comparison, metric)
     smallest = NOTHING
     if verdict.smallest_effect is not None:
-        smallest = Entry(text=f"±{percent(verdict.smallest_effect)}", value=verdict.smallest_effect)
+        smallest = TableCell(text=f"±{percent(verdict.smallest_effect)}", value=verdict.smallest_effect)
     return (
         number_entry(comparison.pairs),
         ratio_entry(comparison.typical),
         *(ratio_entry(comparison.quantiles.get(share)) for share in _RATIO_SHARES),
-        Entry(text=f"{word} (A/A)" if comparison.copy else word, value=word, tone=tone_of(comparison, band)),
+        TableCell(text=f"{word} (A/A)" if comparison.copy else word, value=word, tone=tone_of(comparison, band)),
         smallest,
         number_entry(verdict.more_pairs),
     )
 
 
-def _ecdf_caption(material: Material, metric: Metric) -> str:
+def _ecdf_caption(material: Material, metric: RequestMetric) -> str:
     said = []
     for arm in material.own_arms:
         medians = []

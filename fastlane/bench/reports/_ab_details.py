@@ -8,7 +8,7 @@ from typing import Final
 
 from ..findings import Attribution, Interval
 from ..recorded import Sample, metric_named
-from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Row, Table
+from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, TableCell, TableRow
 from ._material import Material
 from ._phases import TITLES, ArmPhases
 from ._tables import UNKNOWN, without_empty
@@ -45,12 +45,12 @@ def phases_blocks(material: Material) -> Iterator[Block]:
     for cell in material.cells:
         for arm in material.own_arms:
             mine = next((each for each in found.get(cell.name, ()) if each.arm == arm.name), None)
-            entries: tuple[Entry, ...] = (NOTHING,) * (len(names) + 2)
+            entries: tuple[TableCell, ...] = (NOTHING,) * (len(names) + 2)
             if mine is not None:
                 each = tuple(number_entry(mine.of(key), "ms") for key in names)
                 entries = (number_entry(mine.n), *each, number_entry(mine.total_ms, "ms"))
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
-    yield Table(
+    yield ReportTable(
         title="Mean time in each phase",
         name="phases",
         columns=(
@@ -134,7 +134,7 @@ def _attribution_caption(material: Material, found: Sequence[Attribution]) -> st
     )
 
 
-def _attribution(material: Material, attribution: Attribution) -> Table:
+def _attribution(material: Material, attribution: Attribution) -> ReportTable:
     metric = metric_named(attribution.metric)
     refused = material.refused_attribution(attribution.cell)
     total = _whole(attribution.total)
@@ -147,14 +147,14 @@ def _attribution(material: Material, attribution: Attribution) -> Table:
             share_entry(each.share.value / total if total else None),
         )
         name = (label(play_name(each.play, attribution)),)
-        rows.append(Row(entries=name if refused else name + entries, refused=refused))
+        rows.append(TableRow(entries=name if refused else name + entries, refused=refused))
     if not refused:
         whole = interval_entry(attribution.total, metric.unit, signed=True)
-        of_whole = Entry(text="100 %", value=1.0) if total else NOTHING
-        rows.append(Row(entries=(label("all together"), NOTHING, NOTHING, whole, of_whole), tone="muted"))
+        of_whole = TableCell(text="100 %", value=1.0) if total else NOTHING
+        rows.append(TableRow(entries=(label("all together"), NOTHING, NOTHING, whole, of_whole), tone="muted"))
     note = f"Interaction: {interval(attribution.interaction, metric.unit, signed=True)} {metric.unit}."
     where = f", {attribution.cell}" if material.several_cells else ""
-    table = Table(
+    table = ReportTable(
         title=f"{metric.title}: each play's part of the change{where}",
         name=f"attribution_{attribution.metric}_{attribution.cell}",
         columns=(
@@ -201,12 +201,12 @@ def cold_blocks(material: Material) -> Iterator[Block]:
             number_entry(each.time_to_first_token_ms, "ms"),
             number_entry(each.warm_time_to_first_token_ms, "ms"),
             number_entry(each.api_end_to_end_ms, "ms"),
-            Entry(text=each.error, value=each.error, tone="bad") if each.error else NOTHING,
+            TableCell(text=each.error, value=each.error, tone="bad") if each.error else NOTHING,
         )
         name = (label(each.arm),)
-        rows.append(Row(entries=name if refused else name + entries, refused=refused))
+        rows.append(TableRow(entries=name if refused else name + entries, refused=refused))
     yield Heading(text="Cold first requests")
-    table = Table(
+    table = ReportTable(
         title="The very first request of each arm's process",
         name="cold",
         columns=(
@@ -245,7 +245,7 @@ def work_blocks(material: Material) -> Iterator[Block]:
             entries = _work(material, sent)
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
     yield Heading(text="What it took")
-    table = Table(
+    table = ReportTable(
         title="Requests, connections, bytes and tokens",
         name="work",
         columns=(
@@ -265,13 +265,13 @@ def work_blocks(material: Material) -> Iterator[Block]:
     yield without_empty(table)
 
 
-def _work(material: Material, sent: Sequence[Sample]) -> tuple[Entry, ...]:
+def _work(material: Material, sent: Sequence[Sample]) -> tuple[TableCell, ...]:
     failed = sum(sample.error is not None for sample in sent)
     done = [sample for sample in sent if sample.error is None]
     given, cached = (total_of([getattr(each, name) for each in done]) for name in ("input_tokens", "cached_tokens"))
     return (
         number_entry(len(sent)),
-        Entry(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
+        TableCell(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
         _or_unknown(connections(material, sent), ""),
         _or_unknown(bytes_sent(material, sent), "bytes"),
         _or_unknown(given, "tokens"),
@@ -315,5 +315,5 @@ def total_of(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _or_unknown(value: float | None, unit: str) -> Entry:
-    return UNKNOWN if value is None else Entry(text=figure(value, unit), value=value)
+def _or_unknown(value: float | None, unit: str) -> TableCell:
+    return UNKNOWN if value is None else TableCell(text=figure(value, unit), value=value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from ..recorded import Metric, Sample
+from ..recorded import RequestMetric, Sample
 from ._material import Material
 from ._words import change, counted, lowered, percent
 
@@ -44,7 +44,7 @@ def drift_caption(material: Material) -> str:
     return f"The middle pair's change of {lowered(metric.title)}: {'; '.join(said)}."
 
 
-def pair_ratios(material: Material, arm: str, metric: Metric) -> Iterator[tuple[int, float]]:
+def pair_ratios(material: Material, arm: str, metric: RequestMetric) -> Iterator[tuple[int, float]]:
     """Return when each pair began and the arm's value over the reference's, of the cells that may be used."""
     samples = material.samples()
     reference = material.recorded.header.reference_of(arm).name
@@ -57,7 +57,7 @@ def pair_ratios(material: Material, arm: str, metric: Metric) -> Iterator[tuple[
                 yield min(sample.issued_ns, other.issued_ns), ours_value / theirs_value
 
 
-def _value(sample: Sample | None, metric: Metric) -> float | None:
+def _value(sample: Sample | None, metric: RequestMetric) -> float | None:
     return None if sample is None or sample.error is not None else metric.value(sample)
 
 

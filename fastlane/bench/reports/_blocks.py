@@ -48,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TableCell:
     """One place in a table: the figure itself, and how it is written."""
 
     text: str
@@ -61,14 +61,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """One line of a table.
 
     A refused row has the entries that name it and none with a figure: whoever shows it writes `refused` in the place of
     all columns that are left.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TableCell, ...]
     refused: str | None = None
     """Such as "invalid: client saturated"; None for a row whose figures may be used."""
     tone: Tone = "plain"
@@ -80,12 +80,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """Figures in rows and columns."""
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     """Sentences that stand below it."""
     name: str = ""
@@ -157,7 +157,7 @@ class Definitions:
     entries: tuple[Definition, ...]
 
 
-Block = Heading | Paragraph | Table | Chart | Checks | Definitions
+Block = Heading | Paragraph | ReportTable | Chart | Checks | Definitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class VerdictLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class RunFact:
     """One thing about the run that a reader may look up, such as its seed."""
 
     label: str
@@ -179,7 +179,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RunReport:
     """One report of one run."""
 
     kind: Kind | Literal["compare"]
@@ -188,13 +188,13 @@ class Report:
     """What the report answers, in one sentence."""
     verdicts: tuple[VerdictLine, ...]
     """The answer, one sentence each."""
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[RunFact, ...] = ()
     """What was run, where, when, and how it ended."""
     blocks: tuple[Block, ...] = field(default=())
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Iterator[ReportTable]:
         """Return the tables in the order in which they stand."""
-        return (block for block in self.blocks if isinstance(block, Table))
+        return (block for block in self.blocks if isinstance(block, ReportTable))
 
     def charts(self) -> Iterator[Chart]:
         """Return the places for charts in the order in which they stand."""

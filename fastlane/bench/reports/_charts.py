@@ -12,9 +12,9 @@ from fastlane.errors import ConfigurationError, MissingExtraError
 
 from ..checks import Checked
 from ..findings import Findings
-from ..recorded import Metric, Recorded, metric_named
+from ..recorded import RecordedRun, RequestMetric, metric_named
 from ._charts_attribution import attribution
-from ._charts_data import Source, metrics_of, usable
+from ._charts_data import ChartSource, metrics_of, usable
 from ._charts_distribution import ecdf, pair_differences
 from ._charts_drift import drift
 from ._charts_forest import forest
@@ -23,7 +23,7 @@ from ._charts_style import PAPER, Size, altair
 from ._charts_sweep import by_arm, by_scenario, efficiency, scenario_range
 from ._charts_waterfall import waterfall
 
-Draw = Callable[[Source, Size], dict[str, Any] | None]
+Draw = Callable[[ChartSource, Size], dict[str, Any] | None]
 
 _SWEEPS: Final[Mapping[str, Draw]] = {
     "ttft_by_users": lambda source, size: by_arm(source, metric_named("time_to_first_token"), size),
@@ -44,7 +44,7 @@ _MOST_NAMED: Final = 4
 
 
 def charts(
-    recorded: Recorded,
+    recorded: RecordedRun,
     findings: Findings,
     checked: Checked | None = None,
     *,
@@ -83,7 +83,7 @@ def _left_out(refused: Sequence[str]) -> str:
     return f"Invalid, and not drawn, for a check refuses the figures: {', '.join(refused[:_MOST_NAMED])}{more}."
 
 
-def _drawings(source: Source) -> dict[str, Draw]:
+def _drawings(source: ChartSource) -> dict[str, Draw]:
     found = dict(_SWEEPS)
     listed = metrics_of(source)
     for metric in listed:
@@ -96,7 +96,10 @@ def _drawings(source: Source) -> dict[str, Draw]:
 
 
 def _of_metric(
-    draw: Callable[[Source, Metric, Size], dict[str, Any] | None], metric: Metric, source: Source, size: Size
+    draw: Callable[[ChartSource, RequestMetric, Size], dict[str, Any] | None],
+    metric: RequestMetric,
+    source: ChartSource,
+    size: Size,
 ) -> dict[str, Any] | None:
     return draw(source, metric, size)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..findings import Interval
 from ..recorded import metric_named
-from ._charts_data import MOST_PANELS, Source
+from ._charts_data import MOST_PANELS, ChartSource
 from ._charts_panels import configured, layered, rows, stacked
 from ._charts_style import INK, REFUSED, SOFT, Size, altair, figure, label_width, short
 
@@ -15,7 +15,7 @@ _WINDOW: Final = 21
 _MEDIANS: Final = 240
 
 
-def attribution(source: Source, size: Size) -> dict[str, Any] | None:
+def attribution(source: ChartSource, size: Size) -> dict[str, Any] | None:
     """Return what each play contributes, in the metric's unit with its interval, a panel per metric and cell."""
     found = [each for each in source.findings.attributions if each.shares][:MOST_PANELS]
     if not found:

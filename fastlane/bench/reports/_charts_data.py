@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from ..checks import Checked
 from ..findings import CellFindings, Figures, Findings
-from ..recorded import Cell, Metric, Recorded, Sample, metric_named
+from ..recorded import Cell, RecordedRun, RequestMetric, Sample, metric_named
 
 _T = TypeVar("_T")
 MOST_PANELS: Final = 12
@@ -18,10 +18,10 @@ MOST_MARKS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ChartSource:
     """A run with what it shows and which of its cells may be used."""
 
-    recorded: Recorded
+    recorded: RecordedRun
     findings: Findings
     checked: Checked | None = None
 
@@ -45,7 +45,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class MetricSpread:
     """One arm's metric in one cell, in the metric's unit."""
 
     middle: float
@@ -71,16 +71,16 @@ class Pair:
     """The arm's value over the reference's."""
 
 
-def usable(recorded: Recorded, findings: Findings, checked: Checked | None) -> Source:
+def usable(recorded: RecordedRun, findings: Findings, checked: Checked | None) -> ChartSource:
     """Return a run without the figures and requests of cells and arms that the checks refuse."""
     if checked is None:
-        return Source(recorded=recorded, findings=findings)
+        return ChartSource(recorded=recorded, findings=findings)
     valid = {
         (cell.name, arm.name): checked.valid(cell.name, arm.name)
         for cell in recorded.header.cells
         for arm in recorded.header.arms
     }
-    return Source(
+    return ChartSource(
         recorded=replace(
             recorded, samples=tuple(each for each in recorded.samples if valid.get((each.cell, each.arm), True))
         ),
@@ -105,7 +105,7 @@ def usable(recorded: Recorded, findings: Findings, checked: Checked | None) -> S
     )
 
 
-def spread(figures: Figures | None) -> Spread | None:
+def spread(figures: Figures | None) -> MetricSpread | None:
     """Return the place and the band of some figures; None without any."""
     if figures is None or not figures.n:
         return None
@@ -117,7 +117,7 @@ def spread(figures: Figures | None) -> Spread | None:
     if middle is None or not math.isfinite(middle):
         return None
     low, high = _finite(by_share.get(0.25)), _finite(by_share.get(0.75))
-    return Spread(
+    return MetricSpread(
         middle=middle,
         low=None if mean else low,
         high=None if mean else high,
@@ -152,7 +152,7 @@ def load_of(cell: Cell) -> float | None:
     return float(cell.users) if cell.users is not None else cell.rate
 
 
-def load_title(source: Source, cells: Iterable[Cell]) -> str:
+def load_title(source: ChartSource, cells: Iterable[Cell]) -> str:
     """Return the title of the axis that a sweep varies."""
     if any(cell.load == "open" for cell in cells):
         return "Requests sent per arm (per second)"
@@ -165,13 +165,13 @@ def swept(cells: Sequence[Cell]) -> bool:
     return any(len({load_of(cell) for cell in listed}) > 1 for listed in groups(cells).values())
 
 
-def values(samples: Iterable[Sample], metric: Metric) -> list[float]:
+def values(samples: Iterable[Sample], metric: RequestMetric) -> list[float]:
     """Return the metric's values of the requests that succeeded and gave one."""
     found = (metric.value(sample) for sample in samples if sample.error is None)
     return [float(value) for value in found if value is not None and math.isfinite(value)]
 
 
-def pairs(source: Source, arm: str, metric: Metric, cells: Sequence[Cell]) -> list[Pair]:
+def pairs(source: ChartSource, arm: str, metric: RequestMetric, cells: Sequence[Cell]) -> list[Pair]:
     """Return the pairs of one arm with the reference in which both gave a value above 0, by time."""
     recorded = source.recorded
     reference = recorded.header.reference_of(arm).name
@@ -194,7 +194,7 @@ def _paired(
     of_arm: Iterable[Sample],
     of_reference: Mapping[tuple[str, int, int, int], Sample],
     starts: Mapping[int, int],
-    metric: Metric,
+    metric: RequestMetric,
 ) -> Iterator[Pair]:
     for sample in of_arm:
         other = of_reference.get(sample.key)
@@ -216,7 +216,7 @@ def thinned(items: Sequence[_T], most: int = MOST_MARKS) -> list[_T]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class MetricScale:
     """In which unit a chart shows a metric."""
 
     unit: str
@@ -228,16 +228,16 @@ class Scale:
         return None if value is None else value * self.factor
 
 
-def scale_of(metric: Metric, largest: float) -> Scale:
+def scale_of(metric: RequestMetric, largest: float) -> MetricScale:
     """Return the unit in which values up to `largest` are read best."""
     unit, factor = metric.unit, 1.0
     if unit == "ms" and largest >= 3_000:
         unit, factor = "s", 1e-3
     elif unit == "bytes" and largest >= 10_000:
         unit, factor = "kB", 1e-3
-    return Scale(unit=unit, factor=factor, title=f"{metric.title} ({unit})")
+    return MetricScale(unit=unit, factor=factor, title=f"{metric.title} ({unit})")
 
 
-def metrics_of(source: Source) -> list[Metric]:
+def metrics_of(source: ChartSource) -> list[RequestMetric]:
     """Return the metrics that the run compares its arms by."""
     return [metric_named(name) for name in source.recorded.header.metrics]

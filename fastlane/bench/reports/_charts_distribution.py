@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..recorded import Cell, Metric
-from ._charts_data import MOST_PANELS, Scale, Source, pairs, scale_of, values
+from ..recorded import Cell, RequestMetric
+from ._charts_data import MOST_PANELS, ChartSource, MetricScale, pairs, scale_of, values
 from ._charts_panels import configured, layered, panels, ratio_axis, rows, stacked
 from ._charts_style import LINE, PAPER, Size, Stroke, altair, change, colour, figure, references_of, short, strokes
 
@@ -18,7 +18,7 @@ _MARKED: Final = (0.5, 0.95, 0.99)
 _BINS: Final = 48
 
 
-def ecdf(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
+def ecdf(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
     """Return the share of each arm's requests that had at most a value, a panel per cell; None without a value."""
     recorded = source.recorded
     drawn = strokes(recorded)
@@ -69,11 +69,11 @@ def steps(
 
 
 def _ecdf_panel(
-    source: Source,
+    source: ChartSource,
     cell: Cell,
     arms: dict[str, tuple[list[float], int]],
-    metric: Metric,
-    scale: Scale,
+    metric: RequestMetric,
+    scale: MetricScale,
     drawn: dict[str, Stroke],
     size: Size,
     count: int,
@@ -158,7 +158,7 @@ def ticks(low: float, high: float, most: int = 7) -> list[float]:
     return [float(f"{low + (high - low) * at / 4:.4g}") for at in range(5)]
 
 
-def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
+def pair_differences(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
     """Return how often a pair changed by how much, a panel per arm; None without a pair."""
     drawn = strokes(source.recorded)
     references = {arm.name for arm in source.recorded.header.references}
@@ -238,7 +238,7 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
     return configured(chart, title=title, description=title, notes=notes)
 
 
-def _axis_title(source: Source, metric: Metric) -> str:
+def _axis_title(source: ChartSource, metric: RequestMetric) -> str:
     return f"{metric.title} against {references_of(source.recorded, 20)}"
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..recorded import Metric
-from ._charts_data import MOST_MARKS, MOST_PANELS, Pair, Source, pairs, thinned
+from ..recorded import RequestMetric
+from ._charts_data import MOST_MARKS, MOST_PANELS, ChartSource, Pair, pairs, thinned
 from ._charts_panels import configured, layered, ratio_axis, rows, stacked
 from ._charts_style import LINE, Size, altair, change, figure, strokes
 
@@ -17,7 +17,7 @@ _WINDOW: Final = 21
 _MEDIANS: Final = 240
 
 
-def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
+def drift(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
     """Return every pair's change over the run's time with a running median, a panel per arm; None without a pair."""
     drawn = strokes(source.recorded)
     cells = source.valid_cells()

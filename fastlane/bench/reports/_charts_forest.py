@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..findings import Comparison, Interval
-from ..recorded import Metric, metric_named
-from ._charts_data import Source
+from ..findings import ArmComparison, Interval
+from ..recorded import RequestMetric, metric_named
+from ._charts_data import ChartSource
 from ._charts_panels import configured, layered, ratio_axis, rows, stacked
 from ._charts_style import (
     BAND,
@@ -33,13 +33,13 @@ _SEPARATOR: Final = "\N{INVISIBLE SEPARATOR}"
 class Estimate:
     """One row of the forest: an arm's change by one metric in one cell."""
 
-    comparison: Comparison
+    comparison: ArmComparison
     typical: Interval
     band: Interval | None
     """That of the reference's copy: what the instrument takes for a change where there is none."""
 
 
-def estimates(source: Source, metric: Metric) -> list[Estimate]:
+def estimates(source: ChartSource, metric: RequestMetric) -> list[Estimate]:
     """Return the rows of one metric: by arm, then by cell."""
     copies = {arm.name for arm in source.recorded.header.copies}
     found = []
@@ -62,7 +62,7 @@ def estimates(source: Source, metric: Metric) -> list[Estimate]:
     return found
 
 
-def forest(source: Source, size: Size) -> dict[str, Any] | None:
+def forest(source: ChartSource, size: Size) -> dict[str, Any] | None:
     """Return every arm's change against the reference with its interval, a panel per metric; None without one."""
     found = {
         metric: listed[:_MOST_ROWS]
@@ -97,8 +97,8 @@ def forest(source: Source, size: Size) -> dict[str, Any] | None:
 
 
 def _forest_panel(
-    source: Source,
-    metric: Metric,
+    source: ChartSource,
+    metric: RequestMetric,
     listed: list[Estimate],
     size: Size,
     low: float,
@@ -171,7 +171,7 @@ def _forest_panel(
     )
 
 
-def _scale_words(source: Source) -> str:
+def _scale_words(source: ChartSource) -> str:
     return f"Change against {references_of(source.recorded, 20)}"
 
 

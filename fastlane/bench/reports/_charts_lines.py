@@ -17,7 +17,7 @@ hosted models are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class LinePoint:
     """One figure of a line."""
 
     x: float
@@ -30,11 +30,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChartLine:
     """One arm or scenario over the sweep."""
 
     stroke: Stroke
-    points: tuple[Point, ...]
+    points: tuple[LinePoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Panel:
     """Lines on common axes."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..recorded import Cell, Metric
-from ._charts_data import MOST_PANELS, Scale, Source, scale_of, spread
+from ..recorded import Cell, RequestMetric
+from ._charts_data import MOST_PANELS, ChartSource, MetricScale, scale_of, spread
 from ._charts_panels import configured, layered, rows, stacked
 from ._charts_style import Size, Stroke, altair, figure, label_width, short, strokes
 
 
-def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
+def ranges(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
     """Return a metric's range by arm, a panel per cell one below the other on one axis; None without a figure."""
     drawn = strokes(source.recorded)
     listed = [
@@ -36,7 +36,7 @@ def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     return configured(chart, title=title, description=title, notes=notes)
 
 
-def _largest(source: Source, cells: Sequence[Cell], arms: Any, metric: Metric) -> float:
+def _largest(source: ChartSource, cells: Sequence[Cell], arms: Any, metric: RequestMetric) -> float:
     found = [
         max(value.maximum or 0.0, value.high or 0.0, value.middle)
         for cell in cells
@@ -47,10 +47,10 @@ def _largest(source: Source, cells: Sequence[Cell], arms: Any, metric: Metric) -
 
 
 def _panel(
-    source: Source,
+    source: ChartSource,
     cell: Cell,
-    metric: Metric,
-    scale: Scale,
+    metric: RequestMetric,
+    scale: MetricScale,
     drawn: dict[str, Stroke],
     size: Size,
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastlane.errors import MissingExtraError
 
-from ..recorded import Recorded
+from ..recorded import RecordedRun
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -122,7 +122,7 @@ def altair() -> ModuleType:
     return alt
 
 
-def strokes(recorded: Recorded) -> dict[str, Stroke]:
+def strokes(recorded: RecordedRun) -> dict[str, Stroke]:
     """Return how each arm is drawn: a reference grey, its copy a lighter grey and dashed, each other one a colour."""
     header = recorded.header
     others = [arm for arm in header.arms if arm not in header.references and arm.role != "again"]
@@ -142,7 +142,7 @@ def strokes(recorded: Recorded) -> dict[str, Stroke]:
     return found
 
 
-def references_of(recorded: Recorded, limit: int = LONGEST_NAME) -> str:
+def references_of(recorded: RecordedRun, limit: int = LONGEST_NAME) -> str:
     """Return what the arms are compared with, for a title."""
     names = [short(arm.name, limit) for arm in recorded.header.references]
     return names[0] if len(names) == 1 else "each arm's reference"

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from ..recorded import Cell, Metric, metric_named
-from ._charts_data import Scale, Source, group_name, groups, load_of, load_title, scale_of, spread, swept
-from ._charts_lines import SLUGGISH_MS, Axes, Line, Panel, Point, draw_lines
+from ..recorded import Cell, RequestMetric, metric_named
+from ._charts_data import ChartSource, MetricScale, group_name, groups, load_of, load_title, scale_of, spread, swept
+from ._charts_lines import SLUGGISH_MS, Axes, ChartLine, LinePoint, Panel, draw_lines
 from ._charts_ranges import ranges
 from ._charts_style import Size, Stroke, figure, scenario_strokes, short, strokes
 
 
-def by_arm(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
+def by_arm(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
     """Return a metric by users and arm, a panel per workload; as ranges where nothing was swept."""
     cells = source.cells()
     if not swept(cells):
@@ -31,7 +31,9 @@ def by_arm(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     return draw_lines(found, axes, size, title=f"{metric.title} by {axes.x.lower()}", band=True)
 
 
-def by_scenario(source: Source, metric: Metric, size: Size, *, tolerance: bool = False) -> dict[str, Any] | None:
+def by_scenario(
+    source: ChartSource, metric: RequestMetric, size: Size, *, tolerance: bool = False
+) -> dict[str, Any] | None:
     """Return a metric by users and scenario, a panel per arm; by arm where there is one scenario, or one load."""
     if not swept(source.cells()):
         return ranges(source, metric, size)
@@ -51,7 +53,7 @@ def by_scenario(source: Source, metric: Metric, size: Size, *, tolerance: bool =
     )
 
 
-def efficiency(source: Source, size: Size) -> dict[str, Any] | None:
+def efficiency(source: ChartSource, size: Size) -> dict[str, Any] | None:
     """Return each user's speed as a share of what the fewest users had; None where nothing was swept."""
     if not swept(source.cells()):
         return None
@@ -60,7 +62,9 @@ def efficiency(source: Source, size: Size) -> dict[str, Any] | None:
     return _by_scenario(
         source,
         size,
-        lambda listed, arm: _shares(_points(source, listed, arm, metric_named("decode_speed"), Scale(unit="tokens/s"))),
+        lambda listed, arm: _shares(
+            _points(source, listed, arm, metric_named("decode_speed"), MetricScale(unit="tokens/s"))
+        ),
         axes=Axes(
             x=load_title(source, source.cells()),
             y="Scaling efficiency (%)",
@@ -71,7 +75,7 @@ def efficiency(source: Source, size: Size) -> dict[str, Any] | None:
     )
 
 
-def scenario_range(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
+def scenario_range(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
     """Return a metric's band from the best to the worst scenario, per arm; None where there is one scenario."""
     cells = source.valid_cells()
     if len(groups(cells)) < 2 or not swept(cells):
@@ -80,7 +84,7 @@ def scenario_range(source: Source, metric: Metric, size: Size) -> dict[str, Any]
     drawn = _shown_arms(source)
     loads = sorted({load for cell in cells if (load := load_of(cell)) is not None})
 
-    def points(arm: str) -> tuple[Point, ...]:
+    def points(arm: str) -> tuple[LinePoint, ...]:
         found = []
         for load in loads:
             here = [
@@ -96,11 +100,11 @@ def scenario_range(source: Source, metric: Metric, size: Size) -> dict[str, Any]
                     f"{arm}, {figure(load)} at a time: from {figure(low, scale.unit)} ({of_low}) "
                     f"to {figure(high, scale.unit)} ({of_high})"
                 )
-                found.append(Point(x=load, value=(low + high) / 2, low=low, high=high, words=words))
+                found.append(LinePoint(x=load, value=(low + high) / 2, low=low, high=high, words=words))
         return tuple(found)
 
     found = [
-        Panel(title=stroke.label if len(drawn) > 1 else "", lines=(Line(stroke=stroke, points=points(name)),))
+        Panel(title=stroke.label if len(drawn) > 1 else "", lines=(ChartLine(stroke=stroke, points=points(name)),))
         for name, stroke in drawn.items()
         if points(name)
     ]
@@ -110,9 +114,9 @@ def scenario_range(source: Source, metric: Metric, size: Size) -> dict[str, Any]
 
 
 def _by_scenario(
-    source: Source,
+    source: ChartSource,
     size: Size,
-    points: Callable[[Sequence[Cell], str], tuple[Point, ...]],
+    points: Callable[[Sequence[Cell], str], tuple[LinePoint, ...]],
     *,
     axes: Axes,
     title: str,
@@ -134,30 +138,30 @@ def _by_scenario(
 
 
 def _of_scenario(
-    points: Callable[[Sequence[Cell], str], tuple[Point, ...]],
+    points: Callable[[Sequence[Cell], str], tuple[LinePoint, ...]],
     listed: dict[str, list[Cell]],
     arm: str,
     scenario: str,
-) -> tuple[Point, ...]:
+) -> tuple[LinePoint, ...]:
     return points(listed[scenario], arm)
 
 
-def _shown_arms(source: Source) -> dict[str, Stroke]:
+def _shown_arms(source: ChartSource) -> dict[str, Stroke]:
     """Every arm but the references' copies, which say nothing of users."""
     copies = {arm.name for arm in source.recorded.header.copies}
     return {name: stroke for name, stroke in strokes(source.recorded).items() if name not in copies}
 
 
-def _lines(drawn: Iterable[Stroke], points: Callable[[str], tuple[Point, ...]]) -> tuple[Line, ...]:
+def _lines(drawn: Iterable[Stroke], points: Callable[[str], tuple[LinePoint, ...]]) -> tuple[ChartLine, ...]:
     found = ((stroke, points(stroke.name)) for stroke in drawn)
     return tuple(
-        Line(stroke=stroke, points=listed)
+        ChartLine(stroke=stroke, points=listed)
         for stroke, listed in found
         if any(point.value is not None for point in listed)
     )
 
 
-def _scale(source: Source, metric: Metric, cells: Iterable[Cell], *, plain: bool = False) -> Scale:
+def _scale(source: ChartSource, metric: RequestMetric, cells: Iterable[Cell], *, plain: bool = False) -> MetricScale:
     found = [
         value.high or value.middle
         for cell in cells
@@ -167,12 +171,14 @@ def _scale(source: Source, metric: Metric, cells: Iterable[Cell], *, plain: bool
     return scale_of(metric, 0.0 if plain else max(found, default=0.0))
 
 
-def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, scale: Scale) -> tuple[Point, ...]:
+def _points(
+    source: ChartSource, cells: Iterable[Cell], arm: str, metric: RequestMetric, scale: MetricScale
+) -> tuple[LinePoint, ...]:
     found = []
     for cell in cells:
         value, load = spread(source.found(cell.name).of(arm, metric.name)), load_of(cell)
         if load is not None and source.refused(cell.name, arm):
-            found.append(Point(x=load, value=None, words=""))
+            found.append(LinePoint(x=load, value=None, words=""))
         # Of too few requests for a p50 a table gives none, and a line that mixed means with medians would mislead.
         if value is None or value.mean or load is None:
             continue
@@ -181,7 +187,7 @@ def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, sca
             words += f" (p25 {figure(value.low * scale.factor)}, p75 {figure(value.high * scale.factor)})"
         words += f", {value.n:,} requests"
         found.append(
-            Point(
+            LinePoint(
                 x=load,
                 value=value.middle * scale.factor,
                 low=scale.of(value.low),
@@ -192,14 +198,14 @@ def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, sca
     return tuple(found)
 
 
-def _shares(points: tuple[Point, ...]) -> tuple[Point, ...]:
+def _shares(points: tuple[LinePoint, ...]) -> tuple[LinePoint, ...]:
     base = next((point.value for point in points if point.value), None)
     if base is None:
         return ()
     return tuple(
         point
         if point.value is None
-        else Point(
+        else LinePoint(
             x=point.x,
             value=point.value / base * 100,
             words=f"{figure(point.value / base * 100)} %: {point.words}",

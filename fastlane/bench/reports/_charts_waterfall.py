@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..recorded import Cell
-from ._charts_data import Source
+from ._charts_data import ChartSource
 from ._charts_panels import configured, layered, rows, stacked
 from ._charts_style import (
     INK,
@@ -29,7 +29,7 @@ _LEAST_SHARE: Final = 0.004
 """Of the longest bar: a phase that takes less in every arm gets no entry in the legend."""
 
 
-def waterfall(source: Source, size: Size) -> dict[str, Any] | None:
+def waterfall(source: ChartSource, size: Size) -> dict[str, Any] | None:
     """Return each arm's mean phases in the order in which they pass, a panel per valid cell; None without output."""
     recorded = source.recorded
     copies = {arm.name for arm in recorded.header.copies}
@@ -81,7 +81,7 @@ def waterfall(source: Source, size: Size) -> dict[str, Any] | None:
 
 
 def _panel(
-    source: Source,
+    source: ChartSource,
     cell: Cell,
     here: dict[str, tuple[dict[str, float], int]],
     size: Size,

@@ -7,9 +7,21 @@ from typing import Final
 
 from ..checks import Checked
 from ..findings import Findings, Quantile
-from ..recorded import Header, Metric, Recorded, metric_named
+from ..recorded import Header, RecordedRun, RequestMetric, metric_named
 from . import _definitions as terms
-from ._blocks import Block, Checks, Column, Entry, Fact, Heading, Paragraph, Report, Row, Table, VerdictLine
+from ._blocks import (
+    Block,
+    Checks,
+    Column,
+    Heading,
+    Paragraph,
+    ReportTable,
+    RunFact,
+    RunReport,
+    TableCell,
+    TableRow,
+    VerdictLine,
+)
 from ._facts import plain_words
 from ._material import Material
 from ._tables import without_empty
@@ -20,13 +32,13 @@ _SHARES: Final = (0.5, 0.95)
 
 
 def compare(
-    first: Recorded,
-    second: Recorded,
+    first: RecordedRun,
+    second: RecordedRun,
     *,
     findings: tuple[Findings, Findings],
     checked: tuple[Checked, Checked],
     names: tuple[str, str] = ("first", "second"),
-) -> Report:
+) -> RunReport:
     """Return the figures of two runs beside each other, for the cells and arms that both have.
 
     There is no verdict in it: what a provider, a network or a machine did between the runs is in every difference.
@@ -48,7 +60,7 @@ def compare(
     for run, title in zip(runs, names, strict=True):
         blocks += [Heading(text=f"Checks of {title}"), Checks(results=run.checked.results)]
     blocks += [Heading(text="Definitions"), terms.definitions(metrics, (terms.INTERVAL,))]
-    return Report(
+    return RunReport(
         kind="compare",
         title=f"Two runs: {first.header.name} and {second.header.name}",
         question=f"What does {names[1]} show beside {names[0]}?",
@@ -75,10 +87,10 @@ def _refusals(runs: Sequence[Material], names: Sequence[str]) -> Iterator[Verdic
                     yield VerdictLine(text=f"{name}, {cell.name}, {arm.name}: {alone}; see Checks.", tone="bad")
 
 
-def _facts(runs: Sequence[Recorded], names: Sequence[str]) -> Iterator[Fact]:
+def _facts(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[RunFact]:
     for run, name in zip(runs, names, strict=True):
         header = run.header
-        yield Fact(
+        yield RunFact(
             label=name.capitalize(),
             text=f"{header.name}; {header.provider}, model {header.model}; started {header.started_at or 'not known'}, "
             f"{run.ended}; {plain_words(header.machine)}",
@@ -100,28 +112,28 @@ def _differing(first: Header, second: Header, names: tuple[str, str]) -> Iterato
 
 
 def _table(
-    runs: Sequence[Material], metric: Metric, places: Sequence[tuple[str, str]], names: tuple[str, str]
-) -> Table:
+    runs: Sequence[Material], metric: RequestMetric, places: Sequence[tuple[str, str]], names: tuple[str, str]
+) -> ReportTable:
     rows = []
     for cell, arm in places:
         refused = next(
             (f"{name}: {why}" for run, name in zip(runs, names, strict=True) if (why := run.refused(cell, arm))), None
         )
         found = [run.figures(cell, arm, metric.name) for run in runs]
-        entries: list[Entry] = [label(cell), label(arm)]
+        entries: list[TableCell] = [label(cell), label(arm)]
         if not refused:
             entries += [number_entry(each.n) if each else NOTHING for each in found]
             for share in _SHARES:
                 both = [each.quantiles.get(share) if each else None for each in found]
                 entries += [quantile_entry(each, metric.unit) for each in both]
                 entries.append(_difference(both, metric))
-        rows.append(Row(entries=tuple(entries), refused=refused))
+        rows.append(TableRow(entries=tuple(entries), refused=refused))
     columns = [Column(title="cell", alignment="left"), Column(title="arm", alignment="left")]
     columns += [Column(title=f"n, {name}") for name in names]
     for shown in map(percentile_name, _SHARES):
         columns += [Column(title=f"{shown}, {name}", unit=metric.unit) for name in names]
         columns.append(Column(title=f"difference of {shown}", unit=metric.unit))
-    table = Table(
+    table = ReportTable(
         title=f"{metric.title}, unpaired",
         name=f"{metric.name}_unpaired",
         columns=tuple(columns),
@@ -131,9 +143,9 @@ def _table(
     return without_empty(table)
 
 
-def _difference(both: Sequence[Quantile | None], metric: Metric) -> Entry:
+def _difference(both: Sequence[Quantile | None], metric: RequestMetric) -> TableCell:
     values = [each.value for each in both if each is not None and each.value is not None]
     if len(values) < 2:
         return NOTHING
     difference = values[1] - values[0]
-    return Entry(text=signed_figure(difference, metric.unit), value=difference)
+    return TableCell(text=signed_figure(difference, metric.unit), value=difference)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..checks import Checked
-from ..findings import Comparison, Figures, Findings
-from ..recorded import METRICS, Cell, Recorded, Sample, metric_named
+from ..findings import ArmComparison, Figures, Findings
+from ..recorded import METRICS, Cell, RecordedRun, Sample, metric_named
 from ._ab import verdict_word
 from ._material import Material
 from ._words import percentile_name
@@ -69,7 +69,7 @@ REQUEST_COLUMNS: Final = (
 """Of `request_rows`: each metric in its own unit (ms, tokens/s, bytes, US$)."""
 
 
-def csv_rows(recorded: Recorded, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
+def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
     """Return a row for each cell, arm and metric.
 
     An arm that may not be used in a cell has a row with "invalid: why" under `invalid` and no figure.
@@ -90,7 +90,7 @@ def csv_rows(recorded: Recorded, findings: Findings, checked: Checked) -> Iterat
             yield row
 
 
-def request_rows(recorded: Recorded, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
+def request_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
     """Return a row for each request, warm-up and cold ones included.
 
     One that may not be used has "invalid: why" under `invalid` and no duration: the raw records have them.
@@ -108,7 +108,9 @@ def request_rows(recorded: Recorded, findings: Findings, checked: Checked) -> It
         yield row if refused else row | _measured(sample)
 
 
-def write_csv(path: Path, recorded: Recorded, findings: Findings, checked: Checked, *, requests: bool = False) -> None:
+def write_csv(
+    path: Path, recorded: RecordedRun, findings: Findings, checked: Checked, *, requests: bool = False
+) -> None:
     """Write the figures, or the requests one by one, as CSV in UTF-8. Raises OSError."""
     rows = (request_rows if requests else csv_rows)(recorded, findings, checked)
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -139,7 +141,7 @@ def _figures(figures: Figures) -> dict[str, Any]:
     return row
 
 
-def _compared(found: Comparison) -> dict[str, Any]:
+def _compared(found: ArmComparison) -> dict[str, Any]:
     row: dict[str, Any] = {
         "compared_with": found.reference,
         "pairs": found.pairs,

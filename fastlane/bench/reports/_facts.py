@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..recorded import ArmInfo
-from ._blocks import Block, Chart, Checks, Fact, Heading, Kind, Paragraph, Report, Table, VerdictLine
+from ._blocks import Block, Chart, Checks, Heading, Kind, Paragraph, ReportTable, RunFact, RunReport, VerdictLine
 from ._material import Material
 from ._words import counted, figure, listed, lowered
 
@@ -23,14 +23,14 @@ def compose(
     question: str,
     verdicts: Sequence[VerdictLine],
     blocks: Sequence[Block],
-) -> Report:
+) -> RunReport:
     """Return a report of one kind with what all kinds have in common: facts, refusals at the top, checks at the end.
 
     A report of which no figure may be used says so once, and leaves out what would be empty.
     """
     if material.refused_all() is not None:
         verdicts, blocks = (), _with_figures(blocks)
-    return Report(
+    return RunReport(
         kind=kind,
         title=f"{title}: {material.recorded.header.name}",
         question=question,
@@ -59,7 +59,7 @@ def _with_figures(blocks: Sequence[Block]) -> tuple[Block, ...]:
     for block in reversed(blocks):
         if isinstance(block, Chart) and block.refused is not None:
             continue
-        if isinstance(block, Table):
+        if isinstance(block, ReportTable):
             rows = tuple(row for row in block.rows if not row.is_refused)
             if not rows:
                 continue
@@ -103,38 +103,40 @@ def _flags(material: Material) -> Iterator[VerdictLine]:
         yield VerdictLine(text=f"Flagged: {listed(flagged)}; see Checks.", tone="warning")
 
 
-def _facts(material: Material) -> Iterator[Fact]:
+def _facts(material: Material) -> Iterator[RunFact]:
     recorded, header = material.recorded, material.recorded.header
-    yield Fact(label="Provider", text=header.provider)
-    yield Fact(label="Model", text=header.model, detail=header.embedded)
-    yield Fact(
+    yield RunFact(label="Provider", text=header.provider)
+    yield RunFact(label="Model", text=header.model, detail=header.embedded)
+    yield RunFact(
         label="Workload", text=_workload("; ".join(material.scenarios) or header.workload, header.workload_source)
     )
     for note in dict.fromkeys(header.workload_notes):
-        yield Fact(label="", text=note, detail=True)
+        yield RunFact(label="", text=note, detail=True)
     for number, arm in enumerate(material.arms):
-        yield Fact(label="" if number else "Arms", text=f"{arm.name}: {_client(material, arm)}")
+        yield RunFact(label="" if number else "Arms", text=f"{arm.name}: {_client(material, arm)}")
     counts = {part: sum(sample.part == part for sample in recorded.samples) for part in ("measured", "warm-up", "cold")}
     blocks = len({(each.cell, each.shard, each.lane, each.block) for each in recorded.measured()})
-    yield Fact(label="Load", text=f"{_load(material)}; {counted(blocks, 'block')}, each with one request of every arm")
+    yield RunFact(
+        label="Load", text=f"{_load(material)}; {counted(blocks, 'block')}, each with one request of every arm"
+    )
     settings = dict(header.settings)
     seed = settings.pop("seed", None)
     ended = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}"
-    yield Fact(label="Run", text=f"{ended}; seed {seed}" if seed is not None else ended)
+    yield RunFact(label="Run", text=f"{ended}; seed {seed}" if seed is not None else ended)
     machine = dict(header.machine)
     packages = machine.pop("packages", None)
-    yield Fact(label="Machine", text=", ".join(_machine(machine)))
-    yield Fact(
+    yield RunFact(label="Machine", text=", ".join(_machine(machine)))
+    yield RunFact(
         label="Requests",
         text=f"{counts['measured']:,} measured, {counts['warm-up']:,} to warm up, {counts['cold']:,} cold",
         detail=True,
     )
-    yield Fact(label="Started", text=header.started_at or "not known", detail=True)
+    yield RunFact(label="Started", text=header.started_at or "not known", detail=True)
     if packages:
-        yield Fact(label="Packages", text=plain_words(packages), detail=True)
+        yield RunFact(label="Packages", text=plain_words(packages), detail=True)
     for key, value in settings.items():
         if key not in _SAID and (said := plain_words(value)):
-            yield Fact(label=_label(key), text=said, detail=True)
+            yield RunFact(label=_label(key), text=said, detail=True)
 
 
 def _machine(machine: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from fastlane.errors import ConfigurationError
 
 from ..checks import Checked
 from ..findings import Findings, Interval
-from ..recorded import Cell, Recorded, metric_named
+from ..recorded import Cell, RecordedRun, metric_named
 from ._material import Material
 from ._rules import Rule
 from ._targets import cells_in, figure_of
@@ -21,7 +21,7 @@ Result = Literal["passed", "failed", "invalid", "not available"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class RuleResult:
     """What became of one rule, for one arm in one cell."""
 
     rule: Rule
@@ -31,7 +31,7 @@ class Judgement:
     sentence: str
 
 
-def judge(recorded: Recorded, findings: Findings, checked: Checked, rules: Sequence[Rule]) -> tuple[Judgement, ...]:
+def judge(recorded: RecordedRun, findings: Findings, checked: Checked, rules: Sequence[Rule]) -> tuple[RuleResult, ...]:
     """Judge a run by rules that must not come true; see `parse_fail_if`.
 
     A rule fails only where the whole 95 % interval says so: an interval that holds the bound is no proof of a
@@ -52,14 +52,14 @@ def judge(recorded: Recorded, findings: Findings, checked: Checked, rules: Seque
     return tuple(found)
 
 
-def fails(judgements: Sequence[Judgement]) -> bool:
+def fails(judgements: Sequence[RuleResult]) -> bool:
     """Whether a pipeline must stop: a rule came true, or could not be judged because its cell is invalid."""
     return any(each.result in ("failed", "invalid") for each in judgements)
 
 
-def _judged(material: Material, rule: Rule, cell: Cell, arm: str) -> Judgement:
-    def judgement(result: Result, sentence: str) -> Judgement:
-        return Judgement(rule=rule, cell=cell.name, arm=arm, result=result, sentence=sentence)
+def _judged(material: Material, rule: Rule, cell: Cell, arm: str) -> RuleResult:
+    def judgement(result: Result, sentence: str) -> RuleResult:
+        return RuleResult(rule=rule, cell=cell.name, arm=arm, result=result, sentence=sentence)
 
     refused = material.refused(cell.name, arm)
     if refused:
@@ -101,7 +101,7 @@ def _written(found: Interval, rule: Rule) -> str:
     return f"{interval(found, unit)} {unit}"
 
 
-def junit(recorded: Recorded, checked: Checked, judgements: Sequence[Judgement] = ()) -> str:
+def junit(recorded: RecordedRun, checked: Checked, judgements: Sequence[RuleResult] = ()) -> str:
     """Return rules and checks as a JUnit XML document: a failed rule is a failure, a refusal an error."""
     suites = Element("testsuites", name=f"fastlane bench: {recorded.header.name}")
     rules = SubElement(suites, "testsuite", name="rules", tests=str(len(judgements)))

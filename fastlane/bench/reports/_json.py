@@ -9,11 +9,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from ..checks import Checked
-from ..findings import Comparison, Figures, Findings, Interval
-from ..recorded import ArmInfo, Cell, Recorded, metric_named
+from ..findings import ArmComparison, Figures, Findings, Interval
+from ..recorded import ArmInfo, Cell, RecordedRun, metric_named
 from ._ab import verdict_word
 from ._ab_details import bytes_sent, connections, total_of
-from ._blocks import Report
+from ._blocks import RunReport
 from ._material import Material
 from ._words import percentile_name
 
@@ -22,7 +22,7 @@ SCHEMA: Final = 2
 
 
 def document(
-    recorded: Recorded, findings: Findings, checked: Checked, reports: Sequence[Report] = ()
+    recorded: RecordedRun, findings: Findings, checked: Checked, reports: Sequence[RunReport] = ()
 ) -> dict[str, Any]:
     """Return everything but the raw records, as plain JSON data; each figure is in its metric's unit.
 
@@ -160,7 +160,7 @@ def _figures(found: Figures) -> dict[str, Any]:
     return data
 
 
-def _comparison(material: Material, found: Comparison) -> dict[str, Any]:
+def _comparison(material: Material, found: ArmComparison) -> dict[str, Any]:
     named = {"cell": found.cell, "arm": found.arm, "compared_with": found.reference, "metric": found.metric}
     refused = material.refused(found.cell, found.arm)
     if refused:
@@ -183,7 +183,7 @@ def _interval(found: Interval) -> dict[str, Any]:
     return data
 
 
-def report_document(report: Report) -> dict[str, Any]:
+def report_document(report: RunReport) -> dict[str, Any]:
     """Return one report as plain JSON data, as it is shown."""
     data: dict[str, Any] = plain(report)
     # The checks are in the document by themselves.

@@ -9,11 +9,11 @@ from typing import Final
 from ..findings import Interval
 from ..recorded import Cell, metric_named
 from . import _definitions as terms
-from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Report, Row, Table, VerdictLine
+from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, TableRow, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material, scenario_of
 from ._rules import Rule
-from ._sweep import Point, points
+from ._sweep import SweepPoint, points
 from ._targets import targets_table
 from ._token_counts import token_counts
 from ._words import (
@@ -49,7 +49,7 @@ _UNSTEADY: Final = 0.2
 """The CV above which a mean is pointed out: what a published report of GPT-2 on a CPU aimed at, and missed."""
 
 
-def lengths_report(material: Material, targets: Sequence[Rule] = ()) -> Report:
+def lengths_report(material: Material, targets: Sequence[Rule] = ()) -> RunReport:
     """Return the report by length of input and output, with the targets that were given."""
     blocks: list[Block] = []
     for cell in material.cells:
@@ -84,7 +84,7 @@ def _cell(material: Material, cell: Cell) -> Iterator[Block]:
             heading = f"{metric.title} ({metric.unit})"
             names = (heading, arm.name) if several else (heading,)
             found = material.figures(cell.name, arm.name, name)
-            entries: tuple[Entry, ...] = (NOTHING,) * (len(_SHARES) + 5)
+            entries: tuple[TableCell, ...] = (NOTHING,) * (len(_SHARES) + 5)
             if found is not None:
                 quantiles = tuple(quantile_entry(found.quantiles.get(share), metric.unit) for share in _SHARES)
                 wanting = wanting or any(each.text.startswith("wants n") for each in quantiles)
@@ -95,7 +95,7 @@ def _cell(material: Material, cell: Cell) -> Iterator[Block]:
                     *quantiles,
                 )
             rows.append(material.row(cell, names, entries))
-    yield Table(
+    yield ReportTable(
         title=f"Figures of {name_of(material, cell)}",
         name=f"figures_{cell.name}",
         columns=(
@@ -114,7 +114,7 @@ def name_of(material: Material, cell: Cell) -> str:
     return scenario_of(cell) if len(alike) == 1 else cell.name
 
 
-def _scaling(material: Material, name: str) -> Table:
+def _scaling(material: Material, name: str) -> ReportTable:
     metric = metric_named(name)
     rows = []
     several = len(material.own_arms) > 1
@@ -122,18 +122,18 @@ def _scaling(material: Material, name: str) -> Table:
         for arm in material.own_arms:
             names = (name_of(material, cell), arm.name) if several else (name_of(material, cell),)
             point = next((each for each in points(material, name, arm=arm.name) if each.cell == cell), None)
-            entries: tuple[Entry, ...] = (number_entry(_mean_input(material, cell, arm.name)), NOTHING, NOTHING)
+            entries: tuple[TableCell, ...] = (number_entry(_mean_input(material, cell, arm.name)), NOTHING, NOTHING)
             if point is not None:
                 factor = _factor(material, name, point)
                 shown = NOTHING
                 if factor is not None:
                     text = f"{interval(factor)} x"
-                    shown = Entry(text=text, value=factor.value, low=factor.low, high=factor.high)
+                    shown = TableCell(text=text, value=factor.value, low=factor.low, high=factor.high)
                 found = Interval(value=point.value, low=point.low, high=point.high)
-                value = Entry(text=interval(found, metric.unit), value=point.value, low=point.low, high=point.high)
+                value = TableCell(text=interval(found, metric.unit), value=point.value, low=point.low, high=point.high)
                 entries = (entries[0], value, shown)
             rows.append(material.row(cell, names, entries))
-    return Table(
+    return ReportTable(
         title=f"{metric.title} by length",
         name=f"scaling_{name}",
         columns=(
@@ -147,7 +147,7 @@ def _scaling(material: Material, name: str) -> Table:
     )
 
 
-def _factor(material: Material, name: str, point: Point) -> Interval | None:
+def _factor(material: Material, name: str, point: SweepPoint) -> Interval | None:
     """Return a p50 over that of the first scenario, with the worst and best that both intervals allow."""
     base = _base(material, name, point.arm)
     if base is None or not base.value:
@@ -163,7 +163,7 @@ def _factor(material: Material, name: str, point: Point) -> Interval | None:
     )
 
 
-def _base(material: Material, name: str, arm: str) -> Point | None:
+def _base(material: Material, name: str, arm: str) -> SweepPoint | None:
     """Return the first scenario's point; None where that one is invalid, for no other may stand in for it."""
     found = points(material, name, arm=arm)
     return found[0] if found and material.cells and found[0].cell == material.cells[0] else None
@@ -212,7 +212,7 @@ def _mean_input(material: Material, cell: Cell, arm: str) -> float | None:
     return fmean(counts) if counts else None
 
 
-def _variance(material: Material) -> Table:
+def _variance(material: Material) -> ReportTable:
     rows = []
     several = len(material.own_arms) > 1
     for cell in material.cells:
@@ -228,7 +228,7 @@ def _variance(material: Material) -> Table:
                     cell, (name_of(material, cell), arm.name) if several else (name_of(material, cell),), tuple(entries)
                 )
             )
-    return Table(
+    return ReportTable(
         title="Coefficient of variation (CV)",
         name="variance",
         columns=(
@@ -253,7 +253,7 @@ def _charts(material: Material) -> Iterator[Chart]:
         )
 
 
-def _who(material: Material, point: Point) -> str:
+def _who(material: Material, point: SweepPoint) -> str:
     name = name_of(material, point.cell)
     return f"{name}, {point.arm}" if len(material.own_arms) > 1 else name
 
@@ -265,11 +265,11 @@ def _cold_and_warm(material: Material) -> Iterator[Block]:
     for arm in material.own_arms:
         found = next((each for each in material.findings.cold if each.arm == arm.name), None)
         cold, warm = (found.time_to_first_token_ms, found.warm_time_to_first_token_ms) if found else (None, None)
-        ratio = Entry(text=change(cold / warm), value=cold / warm) if cold and warm else NOTHING
+        ratio = TableCell(text=change(cold / warm), value=cold / warm) if cold and warm else NOTHING
         entries = (number_entry(cold, "ms"), number_entry(warm, "ms"), ratio)
         name = (label(arm.name),)
-        rows.append(Row(entries=name if refused else name + entries, refused=refused))
-    yield Table(
+        rows.append(TableRow(entries=name if refused else name + entries, refused=refused))
+    yield ReportTable(
         title="Time to first token, cold and warm",
         name="cold_and_warm",
         columns=(

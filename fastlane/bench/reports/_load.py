@@ -7,7 +7,7 @@ from typing import Final
 
 from ..recorded import metric_named
 from . import _definitions as terms
-from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Report, Table, VerdictLine
+from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material
 from ._sweep import (
@@ -33,7 +33,7 @@ _CHARTS: Final = {
 _SHARES: Final = (0.25, 0.5, 0.75, 0.95, 0.99)
 
 
-def load_report(material: Material) -> Report:
+def load_report(material: Material) -> RunReport:
     """Return the report by number of users, or by rate under an open load."""
     blocks: list[Block] = []
     for scenario in dict.fromkeys(name for name in material.scenarios if cells_of(material, name)):
@@ -68,7 +68,7 @@ def _scenario(material: Material, scenario: str) -> Iterator[Block]:
     yield _together(material, scenario)
 
 
-def _together(material: Material, scenario: str) -> Table:
+def _together(material: Material, scenario: str) -> ReportTable:
     rows = []
     for cell in cells_of(material, scenario):
         for arm in material.own_arms:
@@ -79,12 +79,12 @@ def _together(material: Material, scenario: str) -> Table:
             median = alone.quantiles.get(0.5) if alone else None
             entries = (
                 number_entry(requests),
-                Entry(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
+                TableCell(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
                 NOTHING if median is None else number_entry(median.value, "tokens/s"),
                 number_entry(found.throughput.get(arm.name), "tokens/s"),
             )
             rows.append(sweep_row(material, cell, arm.name, entries))
-    return Table(
+    return ReportTable(
         title="Requests together",
         name=f"together_{scenario}",
         columns=(

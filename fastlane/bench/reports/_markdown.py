@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, Report, Row, Table
+from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, ReportTable, RunReport, TableRow
 from ._checks_told import names_by_level, told
 
 _SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
 
 
-def markdown(report: Report, images: Mapping[str, str] | None = None) -> str:
+def markdown(report: RunReport, images: Mapping[str, str] | None = None) -> str:
     """Return a report as GitHub-flavoured Markdown.
 
     `images` says where each chart's picture is, by the chart's name and relative to where the text will be; a chart
@@ -41,7 +41,7 @@ def _lines(block: Block, images: Mapping[str, str]) -> Iterator[str]:
             yield f"{'#' * block.level} {escaped(block.text)}"
         case Paragraph():
             yield escaped(block.text)
-        case Table():
+        case ReportTable():
             yield from _table(block)
         case Chart():
             yield from _chart(block, images)
@@ -51,7 +51,7 @@ def _lines(block: Block, images: Mapping[str, str]) -> Iterator[str]:
             yield from (f"- **{escaped(entry.term)}**: {escaped(entry.text)}" for entry in block.entries)
 
 
-def _table(block: Table) -> Iterator[str]:
+def _table(block: ReportTable) -> Iterator[str]:
     yield f"**{escaped(block.heading)}**"
     yield ""
     yield _row(escaped(heading) for heading in block.column_headings)
@@ -88,7 +88,7 @@ def _checks(block: Checks) -> Iterator[str]:
             yield f"{level.capitalize()}: {escaped(', '.join(names))}."
 
 
-def _cells(row: Row, columns: int) -> Iterator[str]:
+def _cells(row: TableRow, columns: int) -> Iterator[str]:
     for entry in row.entries:
         yield f"**{escaped(entry.text)}**" if entry.tone == "bad" else escaped(entry.text)
     free = columns - len(row.entries)

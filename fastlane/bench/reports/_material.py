@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any, Final
 
 from ..checks import Checked, CheckResult, without_refused_tails
-from ..findings import CellFindings, Comparison, Figures, Findings
-from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
-from ._blocks import Column, Entry, Row
+from ..findings import ArmComparison, CellFindings, Figures, Findings
+from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, Sample, metric_named
+from ._blocks import Column, TableCell, TableRow
 from ._phases import ArmPhases, phases
 from ._words import label, listed
 
@@ -22,7 +22,7 @@ _MOST_NAMED: Final = 2
 class Material:
     """One run with what was found in it and what its checks say."""
 
-    recorded: Recorded
+    recorded: RecordedRun
     findings: Findings
     checked: Checked
     _kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -96,7 +96,7 @@ class Material:
         return f"{arm} against {self.recorded.header.reference_of(arm).name}" if self.several_references else arm
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self) -> tuple[RequestMetric, ...]:
         """The metrics that the run compares its arms by."""
         return tuple(metric_named(name) for name in self.recorded.header.metrics)
 
@@ -108,7 +108,7 @@ class Material:
         """Return one arm's figures of one metric in one cell; None where they may not be used."""
         return None if self.refused(cell, arm) else self.found(cell).of(arm, metric)
 
-    def comparison(self, cell: str, arm: str, metric: str) -> Comparison | None:
+    def comparison(self, cell: str, arm: str, metric: str) -> ArmComparison | None:
         """Return one arm's comparison; None where it may not be used."""
         return None if self.refused(cell, arm) else self.found(cell).comparison(arm, metric)
 
@@ -158,14 +158,14 @@ class Material:
         """What stands in these columns."""
         return (cell.name, arm) if self.several_cells else (arm,)
 
-    def row(self, cell: Cell, names: tuple[str, ...], entries: tuple[Entry, ...]) -> Row:
+    def row(self, cell: Cell, names: tuple[str, ...], entries: tuple[TableCell, ...]) -> TableRow:
         """Return an arm's row of a cell: its names and figures, or its names and why there are none.
 
         The last of the names is the arm's.
         """
         refused = self.refused(cell.name, names[-1])
         shown = tuple(label(name) for name in names)
-        return Row(entries=shown if refused else shown + entries, refused=refused)
+        return TableRow(entries=shown if refused else shown + entries, refused=refused)
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
         """Return where the time of each arm's requests went in a cell."""

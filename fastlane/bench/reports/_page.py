@@ -12,8 +12,8 @@ from typing import Final
 from ..._version import __version__
 from ..checks import Checked, without_refused_tails
 from ..findings import Findings
-from ..recorded import Recorded
-from ._blocks import Report
+from ..recorded import RecordedRun
+from ._blocks import RunReport
 from ._charts import charts, svg
 from ._charts_style import strokes
 from ._page_blocks import SIGNS, Drawings, sections
@@ -35,7 +35,7 @@ _DARK: Final = (
 )
 
 
-def page(report: Report, recorded: Recorded, findings: Findings, checked: Checked) -> str:
+def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:
     """Return a report of a run as one HTML file, its charts drawn in. Raises MissingExtraError."""
     findings = without_refused_tails(findings, checked)
     arms = {name: COLOURS[stroke.colour] for name, stroke in strokes(recorded).items()}
@@ -69,7 +69,7 @@ def page(report: Report, recorded: Recorded, findings: Findings, checked: Checke
 
 
 def _drawings(
-    report: Report, recorded: Recorded, findings: Findings, checked: Checked, arms: dict[str, int]
+    report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked, arms: dict[str, int]
 ) -> Drawings:
     wanted = [chart.name for chart in report.charts() if chart.refused is None]
     wide = charts(recorded, findings, checked, names=wanted)
@@ -82,7 +82,7 @@ def _drawings(
     )
 
 
-def _verdicts(report: Report) -> Iterator[str]:
+def _verdicts(report: RunReport) -> Iterator[str]:
     if report.verdicts:
         # Many sentences are read as a list, few as answers.
         yield f'<ul class="verdicts{" many" if len(report.verdicts) > _FEW else ""}">'
@@ -94,7 +94,7 @@ def _verdicts(report: Report) -> Iterator[str]:
         yield "</ul>"
 
 
-def _facts(report: Report) -> Iterator[str]:
+def _facts(report: RunReport) -> Iterator[str]:
     if report.facts:
         first = " \N{MIDDLE DOT} ".join(fact.text for fact in report.facts[:2])
         yield f'<details class="facts"><summary>What was run: {escape(first)}</summary><dl>'

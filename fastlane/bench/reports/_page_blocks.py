@@ -9,7 +9,7 @@ from html import escape
 from typing import Final
 
 from ..checks import CheckResult
-from ._blocks import Block, Chart, Checks, Definitions, Entry, Heading, Paragraph, Report, Row, Table
+from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, ReportTable, RunReport, TableCell, TableRow
 
 SIGNS: Final = {
     "good": "\N{CHECK MARK}",
@@ -40,7 +40,7 @@ class Drawings:
     """The colour of each arm, by its number."""
 
 
-def sections(report: Report, drawings: Drawings) -> tuple[str, list[tuple[str, str]]]:
+def sections(report: RunReport, drawings: Drawings) -> tuple[str, list[tuple[str, str]]]:
     """Return a report's blocks as sections, and each section's anchor with its title."""
     contents: list[tuple[str, str]] = []
     written: list[str] = []
@@ -79,7 +79,7 @@ def _block(block: Block, drawings: Drawings) -> Iterator[str]:
             yield f"<h3>{escape(block.text)}</h3>"
         case Paragraph():
             yield f'<p class="{block.tone}">{escape(block.text)}</p>'
-        case Table():
+        case ReportTable():
             yield from _table(block, drawings)
         case Chart():
             yield from _chart(block, drawings)
@@ -103,7 +103,7 @@ def _chart(block: Chart, drawings: Drawings) -> Iterator[str]:
     yield "</figure>"
 
 
-def _table(block: Table, drawings: Drawings) -> Iterator[str]:
+def _table(block: ReportTable, drawings: Drawings) -> Iterator[str]:
     sortable = " data-sortable" if len(block.rows) >= _LONG else ""
     title = escape(block.title)
     yield f'<div class="card"><h4>{title}</h4><div class="scroll" role="region" aria-label="{title}" tabindex="0">'
@@ -121,7 +121,7 @@ def _left(alignment: str) -> str:
     return ' class="left"' if alignment == "left" else ""
 
 
-def _row(row: Row, table: Table, drawings: Drawings) -> str:
+def _row(row: TableRow, table: ReportTable, drawings: Drawings) -> str:
     cells = [_cell(entry, table.columns[at].alignment, drawings, first=at == 0) for at, entry in enumerate(row.entries)]
     missing = len(table.columns) - len(row.entries)
     if missing > 0:
@@ -130,7 +130,7 @@ def _row(row: Row, table: Table, drawings: Drawings) -> str:
     return f"<tr{tone}>{''.join(cells)}</tr>"
 
 
-def _cell(entry: Entry, alignment: str, drawings: Drawings, *, first: bool) -> str:
+def _cell(entry: TableCell, alignment: str, drawings: Drawings, *, first: bool) -> str:
     classes = [alignment] if alignment == "left" else []
     named = alignment == "left" and entry.text in drawings.arms
     if alignment == "left":

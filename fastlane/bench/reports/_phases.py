@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..recorded import Recorded, Sample
+from ..recorded import RecordedRun, Sample
 
 if TYPE_CHECKING:
     from ...emulator import RequestLog
@@ -55,7 +55,7 @@ _BY_RECORD_ALONE: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class RequestPhase:
     """One part of a request's time."""
 
     key: str
@@ -76,7 +76,7 @@ class ArmPhases:
 
     arm: str
     n: int
-    phases: tuple[Phase, ...]
+    phases: tuple[RequestPhase, ...]
 
     @property
     def total_ms(self) -> float:
@@ -89,7 +89,7 @@ class ArmPhases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class PhaseSources:
     """What all requests of a run can be told by: arms divided in different ways could not be put side by side."""
 
     records: bool
@@ -100,7 +100,7 @@ class Telling:
     """Of every request it is known when the answer's head came."""
 
 
-def phases(recorded: Recorded) -> Mapping[str, tuple[ArmPhases, ...]]:
+def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
     """Return every arm's phases by cell, without the arms of which no request succeeded.
 
     All arms of a run are divided into the same phases: by the clients' own records where all keep one, by the
@@ -112,7 +112,7 @@ def phases(recorded: Recorded) -> Mapping[str, tuple[ArmPhases, ...]]:
             found.setdefault((sample.cell, sample.arm), []).append(sample)
     log = _answers(recorded.log or ())
     every = [sample for samples in found.values() for sample in samples]
-    telling = Telling(
+    telling = PhaseSources(
         records=all(_wire(sample) is not None for sample in every),
         log=recorded.log is not None and all(sample.tag in log for sample in every),
         heads=all(sample.response_ns is not None for sample in every),
@@ -128,7 +128,7 @@ def phases(recorded: Recorded) -> Mapping[str, tuple[ArmPhases, ...]]:
     }
 
 
-def spent(sample: Sample, telling: Telling, entry: RequestLog | None = None, way_ns: int = 0) -> dict[str, int]:
+def spent(sample: Sample, telling: PhaseSources, entry: RequestLog | None = None, way_ns: int = 0) -> dict[str, int]:
     """Return the nanoseconds of each phase of a request that gave output, from its start to its last output."""
     first = sample.token_ns[0]
     walk = _Walk(sample.started_ns, first)
@@ -168,13 +168,13 @@ def _opening(walk: _Walk, sample: Sample, wire: Mapping[str, Any]) -> None:
     walk.to("queue", wire["send_started_ns"])
 
 
-def _means(arm: str, found: Sequence[Mapping[str, int]], telling: Telling) -> ArmPhases:
+def _means(arm: str, found: Sequence[Mapping[str, int]], telling: PhaseSources) -> ArmPhases:
     meanings = _MEANINGS if telling.log else {**_MEANINGS, **_BY_RECORD_ALONE}
     return ArmPhases(
         arm=arm,
         n=len(found),
         phases=tuple(
-            Phase(key=key, meaning=meanings[key], milliseconds=total / len(found) / 1e6)
+            RequestPhase(key=key, meaning=meanings[key], milliseconds=total / len(found) / 1e6)
             for key in TITLES
             if (total := sum(each.get(key, 0) for each in found))
         ),

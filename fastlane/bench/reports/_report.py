@@ -9,9 +9,9 @@ from fastlane.errors import ConfigurationError
 
 from ..checks import Checked
 from ..findings import Findings
-from ..recorded import Recorded
+from ..recorded import RecordedRun
 from ._ab import ab_report
-from ._blocks import Kind, Report
+from ._blocks import Kind, RunReport
 from ._lengths import lengths_report
 from ._load import load_report
 from ._material import Material
@@ -23,12 +23,12 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 def report(
     kind: Kind,
-    recorded: Recorded,
+    recorded: RecordedRun,
     findings: Findings,
     checked: Checked,
     *,
     targets: Sequence[Rule] = (),
-) -> Report:
+) -> RunReport:
     """Return one kind of report of a run; `targets` (see `parse_target`) go with "lengths".
 
     Raises ConfigurationError for an unknown kind, for targets with another kind, and for a target about a scenario

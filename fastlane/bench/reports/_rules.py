@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from fastlane.errors import ConfigurationError
 
-from ..recorded import METRICS, Metric
+from ..recorded import METRICS, RequestMetric
 from ._words import lowered
 
 Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
@@ -141,7 +141,7 @@ def _operator(text: str) -> Operator:
     return operators[text]
 
 
-def _figure_named(what: str, text: str, how: str) -> tuple[Metric, Statistic | None]:
+def _figure_named(what: str, text: str, how: str) -> tuple[RequestMetric, Statistic | None]:
     statistic = next((each for each in STATISTICS if what.endswith(f"_{each}")), None)
     name = what.removesuffix(f"_{statistic}") if statistic else what
     name = SHORT_NAMES.get(name, name)
@@ -150,7 +150,7 @@ def _figure_named(what: str, text: str, how: str) -> tuple[Metric, Statistic | N
     return METRICS[name], statistic
 
 
-def _in_unit(number: float, unit: str | None, metric: Metric, text: str) -> float:
+def _in_unit(number: float, unit: str | None, metric: RequestMetric, text: str) -> float:
     if not math.isfinite(number):
         raise ConfigurationError(f"rule {text!r}: the value must be a finite number")
     if unit is None or unit == metric.unit:

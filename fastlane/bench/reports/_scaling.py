@@ -8,11 +8,11 @@ from typing import Final
 
 from ..recorded import Cell, metric_named
 from . import _definitions as terms
-from ._blocks import Block, Chart, Column, Entry, Heading, Report, Row, Table, Tone, VerdictLine
+from ._blocks import Block, Chart, Column, Heading, ReportTable, RunReport, TableCell, TableRow, Tone, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material, scenario_of
 from ._sweep import (
-    Point,
+    SweepPoint,
     cells_of,
     load_column,
     load_entry,
@@ -28,7 +28,7 @@ INSTANT_MS: Final = 20.0
 SLUGGISH_MS: Final = 70.0
 """Above this one it feels sluggish: the same."""
 _SHARES: Final = (0.25, 0.5, 0.75, 0.95, 0.99)
-_EntryOf = Callable[[Cell, str], Entry]
+_EntryOf = Callable[[Cell, str], TableCell]
 _METRICS: Final = ("decode_speed", "inter_token_latency", "time_to_first_token")
 
 
@@ -47,7 +47,7 @@ class Efficiency:
     base: Cell
 
 
-def scaling_report(material: Material) -> Report:
+def scaling_report(material: Material) -> RunReport:
     """Return the report of one user's pace by number of users."""
     blocks: list[Block] = [Heading(text="Scenarios")]
     scenarios = [name for name in material.scenarios if cells_of(material, name)]
@@ -135,7 +135,7 @@ def _best_and_worst(material: Material, name: str) -> str:
     return said
 
 
-def _overlap(one: Point, other: Point) -> bool:
+def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
     if one.low is None or one.high is None or other.low is None or other.high is None:
         return True
     return one.low <= other.high and other.low <= one.high
@@ -150,7 +150,7 @@ def _chart(material: Material, name: str, metric: str) -> Chart:
     return Chart(name=name, title=titles[name], caption=caption, refused=material.refused_all())
 
 
-def _grid(material: Material, title: str, name: str, unit: str, entry: _EntryOf, note: str = "") -> Table:
+def _grid(material: Material, title: str, name: str, unit: str, entry: _EntryOf, note: str = "") -> ReportTable:
     """Return a table with a row for each load and arm, and a column for each scenario."""
     scenarios = [each for each in material.scenarios if cells_of(material, each)]
     loads = sorted({(cell.users or 0, cell.rate or 0.0) for cell in material.cells})
@@ -165,11 +165,11 @@ def _grid(material: Material, title: str, name: str, unit: str, entry: _EntryOf,
                 cell = at.get(scenario)
                 refused = material.refused(cell.name, arm.name) if cell else None
                 if refused:
-                    entries.append(Entry(text=refused, tone="bad"))
+                    entries.append(TableCell(text=refused, tone="bad"))
                 else:
                     entries.append(entry(cell, arm.name) if cell else NOTHING)
-            rows.append(Row(entries=tuple(entries)))
-    return Table(
+            rows.append(TableRow(entries=tuple(entries)))
+    return ReportTable(
         title=title,
         name=name,
         columns=(
@@ -182,15 +182,15 @@ def _grid(material: Material, title: str, name: str, unit: str, entry: _EntryOf,
     )
 
 
-def _bands(material: Material) -> Table:
+def _bands(material: Material) -> ReportTable:
     found = {(point.cell.name, point.arm): point for point in points(material, "inter_token_latency")}
 
-    def entry(cell: Cell, arm: str) -> Entry:
+    def entry(cell: Cell, arm: str) -> TableCell:
         point = found.get((cell.name, arm))
         if point is None:
             return NOTHING
         word, tone = band_of(point.value)
-        return Entry(text=f"{figure(point.value, 'ms')}, {word}", value=point.value, tone=tone)
+        return TableCell(text=f"{figure(point.value, 'ms')}, {word}", value=point.value, tone=tone)
 
     note = f"Instant below {INSTANT_MS:g} ms, acceptable to {SLUGGISH_MS:g} ms, sluggish above."
     return _grid(material, "How it feels: inter-token latency, p50", "itl_bands", "ms", entry, note)
@@ -200,16 +200,16 @@ def _efficiency_blocks(material: Material) -> Iterator[Block]:
     found = efficiencies(material)
     shares = {(each.cell.name, each.arm): each for each in found}
 
-    def entry(cell: Cell, arm: str) -> Entry:
+    def entry(cell: Cell, arm: str) -> TableCell:
         each = shares.get((cell.name, arm))
         if each is None:
             return NOTHING
         if each.cell == each.base or each.low is None or each.high is None:
-            return Entry(text=percent(each.share), value=each.share)
+            return TableCell(text=percent(each.share), value=each.share)
         text = f"{percent(each.share)} [{percent(each.low)}, {percent(each.high)}]".replace(" %,", ",").replace(
             " %]", "]"
         )
-        return Entry(text=text, value=each.share, low=each.low, high=each.high)
+        return TableCell(text=text, value=each.share, low=each.low, high=each.high)
 
     sentence = _efficiency_sentence(material, found)
     yield Heading(text="Scaling efficiency")
@@ -234,7 +234,7 @@ def _efficiency_sentence(material: Material, found: Sequence[Efficiency]) -> str
     most = max(beyond, key=lambda each: (each.cell.users or 0, each.cell.rate or 0.0)).cell
     alike = [each for each in beyond if (each.cell.users, each.cell.rate) == (most.users, most.rate)]
     best, worst = max(alike, key=lambda each: each.share), min(alike, key=lambda each: each.share)
-    point = Point(cell=most, arm=best.arm, value=best.share, low=None, high=None)
+    point = SweepPoint(cell=most, arm=best.arm, value=best.share, low=None, high=None)
     if len(alike) > 1 and percent(best.share) == percent(worst.share):
         return f"At {point.load}, scaling efficiency is {percent(best.share)} everywhere."
     if len(alike) == 1:
@@ -249,7 +249,7 @@ def _whose(material: Material, each: Efficiency) -> str:
     return f"{each.scenario}, {each.arm}" if len(material.own_arms) > 1 else each.scenario
 
 
-def _range(material: Material, name: str, chart: str) -> Table:
+def _range(material: Material, name: str, chart: str) -> ReportTable:
     metric = metric_named(name)
     several = len(material.own_arms) > 1
     rows = []
@@ -262,16 +262,16 @@ def _range(material: Material, name: str, chart: str) -> Table:
             if here and not refused:
                 low, high = min(here, key=lambda each: each.value), max(here, key=lambda each: each.value)
                 entries += [
-                    Entry(text=figure(low.value, metric.unit), value=low.value),
+                    TableCell(text=figure(low.value, metric.unit), value=low.value),
                     label(scenario_of(low.cell)),
-                    Entry(text=figure(high.value, metric.unit), value=high.value),
+                    TableCell(text=figure(high.value, metric.unit), value=high.value),
                     label(scenario_of(high.cell)),
-                    Entry(text=f"{len(here)} of {len(cells)}", value=len(here)),
+                    TableCell(text=f"{len(here)} of {len(cells)}", value=len(here)),
                 ]
             elif not refused:
                 entries += [NOTHING] * 5
-            rows.append(Row(entries=tuple(entries), refused=refused))
-    return Table(
+            rows.append(TableRow(entries=tuple(entries), refused=refused))
+    return ReportTable(
         title=f"{metric.title} (p50), lowest and highest scenario",
         name=chart,
         columns=(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..findings import Quantile
-from ..recorded import Cell, Metric
-from ._blocks import Column, Entry, Row, Table
+from ..recorded import Cell, RequestMetric
+from ._blocks import Column, ReportTable, TableCell, TableRow
 from ._material import Material, scenario_of
 from ._words import NOTHING, WANTS_N, number_entry, percentile_name, quantile_entry, with_unit
 
@@ -17,7 +17,7 @@ BOUNDED: Final = frozenset({0.5, 0.95, 0.99})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SweepPoint:
     """One arm's p50 of a metric at one load."""
 
     cell: Cell
@@ -46,10 +46,10 @@ def load_column(material: Material) -> Column:
     return Column(title="rate", unit="blocks/s") if opened else Column(title="users")
 
 
-def load_entry(cell: Cell) -> Entry:
+def load_entry(cell: Cell) -> TableCell:
     """Return a cell's users or rate as a place in a table."""
     load = cell.users if cell.users is not None else cell.rate
-    return NOTHING if load is None else Entry(text=f"{load:g}", value=load)
+    return NOTHING if load is None else TableCell(text=f"{load:g}", value=load)
 
 
 def arm_column(material: Material) -> tuple[Column, ...]:
@@ -57,13 +57,13 @@ def arm_column(material: Material) -> tuple[Column, ...]:
     return (Column(title="arm", alignment="left"),) if len(material.own_arms) > 1 else ()
 
 
-def sweep_row(material: Material, cell: Cell, arm: str, entries: Sequence[Entry]) -> Row:
+def sweep_row(material: Material, cell: Cell, arm: str, entries: Sequence[TableCell]) -> TableRow:
     """Return one row of a sweep: load, arm where there are several, and figures unless they are refused."""
     refused = material.refused(cell.name, arm)
-    name: tuple[Entry, ...] = (load_entry(cell),)
+    name: tuple[TableCell, ...] = (load_entry(cell),)
     if len(material.own_arms) > 1:
-        name += (Entry(text=arm, value=arm),)
-    return Row(entries=name if refused else (*name, *entries), refused=refused)
+        name += (TableCell(text=arm, value=arm),)
+    return TableRow(entries=name if refused else (*name, *entries), refused=refused)
 
 
 def cells_of(material: Material, scenario: str) -> tuple[Cell, ...]:
@@ -71,19 +71,23 @@ def cells_of(material: Material, scenario: str) -> tuple[Cell, ...]:
     return tuple(cell for cell in material.cells if scenario_of(cell) == scenario)
 
 
-def percentiles_by_load(material: Material, metric: Metric, scenario: str, shares: Sequence[float], name: str) -> Table:
+def percentiles_by_load(
+    material: Material, metric: RequestMetric, scenario: str, shares: Sequence[float], name: str
+) -> ReportTable:
     """Return a metric's percentiles at every load of one scenario."""
     rows, wanting = [], False
     for cell in cells_of(material, scenario):
         for arm in material.own_arms:
             found = material.figures(cell.name, arm.name, metric.name)
-            entries: tuple[Entry, ...] = (NOTHING,) * (len(shares) + 2)
+            entries: tuple[TableCell, ...] = (NOTHING,) * (len(shares) + 2)
             if found is not None:
                 quantiles = tuple(
                     quantile_entry(found.quantiles.get(share), metric.unit, bounds=share in BOUNDED) for share in shares
                 )
                 wanting = wanting or any(each.text.startswith("wants n") for each in quantiles)
-                failed = Entry(text=f"{found.failed:,}", value=found.failed, tone="bad" if found.failed else "plain")
+                failed = TableCell(
+                    text=f"{found.failed:,}", value=found.failed, tone="bad" if found.failed else "plain"
+                )
                 entries = (number_entry(found.n), failed, *quantiles)
             rows.append(sweep_row(material, cell, arm.name, entries))
     columns = (
@@ -93,22 +97,24 @@ def percentiles_by_load(material: Material, metric: Metric, scenario: str, share
         Column(title="failed"),
         *(Column(title=percentile_name(share), unit=metric.unit) for share in shares),
     )
-    return Table(title=metric.title, name=name, columns=columns, rows=tuple(rows), notes=(WANTS_N,) if wanting else ())
+    return ReportTable(
+        title=metric.title, name=name, columns=columns, rows=tuple(rows), notes=(WANTS_N,) if wanting else ()
+    )
 
 
-def points(material: Material, metric: str, scenario: str | None = None, arm: str | None = None) -> list[Point]:
+def points(material: Material, metric: str, scenario: str | None = None, arm: str | None = None) -> list[SweepPoint]:
     """Return the p50 of a metric in every cell that may be used and has one, in the order of their load."""
     return list(_points(material, metric, scenario, arm))
 
 
-def _points(material: Material, metric: str, scenario: str | None, arm: str | None) -> Iterator[Point]:
+def _points(material: Material, metric: str, scenario: str | None, arm: str | None) -> Iterator[SweepPoint]:
     for cell in material.valid_cells:
         if scenario not in (None, scenario_of(cell)):
             continue
         for each in material.own_arms:
             median = _median(material, cell, each.name, metric) if arm in (None, each.name) else None
             if median is not None and median.value is not None:
-                yield Point(cell=cell, arm=each.name, value=median.value, low=median.low, high=median.high)
+                yield SweepPoint(cell=cell, arm=each.name, value=median.value, low=median.low, high=median.high)
 
 
 def _median(material: Material, cell: Cell, arm: str, metric: str) -> Quantile | None:
@@ -116,7 +122,7 @@ def _median(material: Material, cell: Cell, arm: str, metric: str) -> Quantile |
     return found.quantiles.get(0.5) if found else None
 
 
-def ends(found: Sequence[Point], unit: str) -> str:
+def ends(found: Sequence[SweepPoint], unit: str) -> str:
     """Return where a sweep begins and ends: "480 ms at 1 user, 580 ms at 50 users"."""
     first, last = found[0], found[-1]
     if len(found) == 1:
@@ -124,7 +130,7 @@ def ends(found: Sequence[Point], unit: str) -> str:
     return f"{with_unit(first.value, unit)} at {first.load}, {with_unit(last.value, unit)} at {last.load}"
 
 
-def place(material: Material, point: Point) -> str:
+def place(material: Material, point: SweepPoint) -> str:
     """Return where a figure was seen: "Chatbot, 1 user"; with the arm where there are several."""
     words = [scenario_of(point.cell), point.load]
     if len(material.own_arms) > 1:

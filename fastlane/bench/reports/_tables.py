@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ._blocks import Entry, Row, Table
+from ._blocks import ReportTable, TableCell, TableRow
 from ._words import NOTHING, listed
 
-UNKNOWN: Final = Entry(text="not known", tone="muted")
+UNKNOWN: Final = TableCell(text="not known", tone="muted")
 """A figure that exists, but that nobody told."""
 
 
-def without_empty(table: Table) -> Table:
+def without_empty(table: ReportTable) -> ReportTable:
     """Return a table without the columns in which no row has a figure; a note names those that are not known."""
     rows = [row for row in table.rows if row.refused is None]
     if not rows:
@@ -33,5 +33,5 @@ def without_empty(table: Table) -> Table:
     )
 
 
-def _without(row: Row, columns: set[int]) -> Row:
+def _without(row: TableRow, columns: set[int]) -> TableRow:
     return replace(row, entries=tuple(entry for at, entry in enumerate(row.entries) if at not in columns))

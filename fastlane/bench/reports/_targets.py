@@ -10,7 +10,7 @@ from fastlane.errors import ConfigurationError
 
 from ..findings import Figures, Interval
 from ..recorded import Cell, metric_named
-from ._blocks import Column, Entry, Row, Table, Tone
+from ._blocks import Column, ReportTable, TableCell, TableRow, Tone
 from ._material import Material, scenario_of
 from ._rules import Rule
 from ._words import NOTHING, interval, label, percent, with_unit
@@ -96,9 +96,9 @@ def status_of(rule: Rule, found: Interval | None) -> Status:
     return "not shown" if any(kept) or rule.holds(found.value) else "missed"
 
 
-def targets_table(material: Material, rules: Sequence[Rule]) -> Table:
+def targets_table(material: Material, rules: Sequence[Rule]) -> ReportTable:
     """Return the targets with what was measured. Raises ConfigurationError for a scenario that the run has not."""
-    return Table(
+    return ReportTable(
         title="Targets",
         name="targets",
         columns=(
@@ -113,7 +113,7 @@ def targets_table(material: Material, rules: Sequence[Rule]) -> Table:
     )
 
 
-def _rows(material: Material, rules: Sequence[Rule]) -> Iterator[Row]:
+def _rows(material: Material, rules: Sequence[Rule]) -> Iterator[TableRow]:
     found = {(each.rule.text, each.cell, each.arm): each for each in outcomes(material, rules)}
     tones: dict[str, Tone] = {"met": "good", "missed": "bad", "missed by the figure alone": "bad"}
     for rule in rules:
@@ -123,16 +123,16 @@ def _rows(material: Material, rules: Sequence[Rule]) -> Iterator[Row]:
                 names = (label(rule.text), label(cell.name), label(arm.name))
                 refused = material.refused(cell.name, arm.name)
                 if refused:
-                    yield Row(entries=names, refused=refused)
+                    yield TableRow(entries=names, refused=refused)
                     continue
                 outcome = found[rule.text, cell.name, arm.name]
                 measured = NOTHING
                 if outcome.figure is not None:
                     figure = outcome.figure
                     text = percent(figure.value) if rule.statistic == "cv" else _written(figure, unit)
-                    measured = Entry(text=text, value=figure.value, low=figure.low, high=figure.high)
-                status = Entry(text=outcome.status, value=outcome.status, tone=tones.get(outcome.status, "plain"))
-                yield Row(entries=(*names, measured, status))
+                    measured = TableCell(text=text, value=figure.value, low=figure.low, high=figure.high)
+                status = TableCell(text=outcome.status, value=outcome.status, tone=tones.get(outcome.status, "plain"))
+                yield TableRow(entries=(*names, measured, status))
 
 
 def _written(figure: Interval, unit: str) -> str:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ._blocks import Block, Chart, Checks, Column, Definitions, Heading, Paragraph, Report, Row, Table
+from ._blocks import Block, Chart, Checks, Column, Definitions, Heading, Paragraph, ReportTable, RunReport, TableRow
 from ._checks_told import names_by_level, told
 
 _STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
@@ -18,7 +18,7 @@ _LEVELS: Final = {"passed": "green", "flagged": "yellow", "refused": "bold red",
 _GAP: Final = 2
 
 
-def print_terminal(report: Report, console: Console, *, brief: bool = False) -> None:
+def print_terminal(report: RunReport, console: Console, *, brief: bool = False) -> None:
     """Print a report; `brief` leaves out the definitions. Checks that passed are named, the others told in full."""
     console.print(Text(report.title, style="bold"))
     console.print(Text(report.question))
@@ -40,7 +40,9 @@ def print_terminal(report: Report, console: Console, *, brief: bool = False) -> 
         )
         following = next(iter(report.blocks[at + 1 :]), None)
         # A table that stands below its own name has it in its heading.
-        named = isinstance(block, Heading) and isinstance(following, Table) and following.title.startswith(block.text)
+        named = (
+            isinstance(block, Heading) and isinstance(following, ReportTable) and following.title.startswith(block.text)
+        )
         if not (brief and defines) and not named:
             _show(block, console, notes)
 
@@ -52,7 +54,7 @@ def _show(block: Block, console: Console, notes: set[str]) -> None:
             console.print(Text(block.text, style="bold underline" if block.level <= 2 else "bold"))
         case Paragraph():
             console.print(Text(block.text, style=_STYLES[block.tone]))
-        case Table():
+        case ReportTable():
             _show_table(block, console, notes)
         case Chart():
             _show_chart(block, console)
@@ -63,7 +65,7 @@ def _show(block: Block, console: Console, notes: set[str]) -> None:
                 console.print(Text.assemble((f"{entry.term}: ", "bold"), (entry.in_short, "dim")))
 
 
-def _show_table(block: Table, console: Console, notes: set[str]) -> None:
+def _show_table(block: ReportTable, console: Console, notes: set[str]) -> None:
     console.print()
     console.print(Text(block.heading, style="bold"))
     for line in table_lines(block, console.width):
@@ -97,7 +99,7 @@ def _show_checks(block: Checks, console: Console) -> None:
             console.print(Text.assemble((f"{level.capitalize()}: ", _LEVELS[level]), ", ".join(names)))
 
 
-def table_lines(table: Table, width: int) -> list[Text]:
+def table_lines(table: ReportTable, width: int) -> list[Text]:
     """Return a table's lines, none wider than `width` where that can be.
 
     What does not fit beside each other follows below, with the columns that name the rows once more. A refusal is
@@ -119,7 +121,7 @@ def table_lines(table: Table, width: int) -> list[Text]:
     return lines
 
 
-def _line(row: Row, columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> Text:
+def _line(row: TableRow, columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> Text:
     line = Text(style=_STYLES[row.tone])
     for at in shown:
         if at < len(row.entries):
@@ -137,7 +139,7 @@ def _append(line: Text, text: str, style: str, width: int, column: Column) -> No
     line.append(" " * _GAP)
 
 
-def _widths(table: Table) -> list[int]:
+def _widths(table: ReportTable) -> list[int]:
     widths = [len(heading) for heading in table.column_headings]
     for row in table.rows:
         for at, entry in enumerate(row.entries):

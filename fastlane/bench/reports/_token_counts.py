@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
 from ..recorded import Sample
-from ._blocks import Column, Entry, Row, Table
+from ._blocks import Column, ReportTable, TableCell, TableRow
 from ._material import Material
 from ._sweep import cells_of
 from ._words import NOTHING, counted, figure, label
 
 
-def token_counts(material: Material, scenario: str) -> Table:
+def token_counts(material: Material, scenario: str) -> ReportTable:
     """Return range, mean and deviation of a scenario's input and output tokens, meant and seen."""
     cells = cells_of(material, scenario)
     refused = material.refused_all(cells)
@@ -31,13 +31,13 @@ def token_counts(material: Material, scenario: str) -> Table:
     }
     rows = [_row(name, values) for name, values in meant.items()]
     rows += [
-        Row(entries=(label(name),), refused=refused) if refused else _row(name, values)
+        TableRow(entries=(label(name),), refused=refused) if refused else _row(name, values)
         for name, values in counted_by_provider.items()
     ]
     left_out = len(cells) - len(valid)
     note = f"As seen: of {counted(len(seen), 'request')} that succeeded, by the provider's usage"
     note += f", without {counted(left_out, 'invalid cell')}." if left_out else "."
-    return Table(
+    return ReportTable(
         title="Test configuration",
         name=f"configuration_{scenario}",
         columns=(
@@ -51,25 +51,25 @@ def token_counts(material: Material, scenario: str) -> Table:
     )
 
 
-def _row(name: str, values: Sequence[int]) -> Row:
-    return Row(entries=(label(name), _lowest(values), _highest(values), _mean(values)))
+def _row(name: str, values: Sequence[int]) -> TableRow:
+    return TableRow(entries=(label(name), _lowest(values), _highest(values), _mean(values)))
 
 
 def _given(samples: Sequence[Sample], count: Callable[[Sample], int | None]) -> list[int]:
     return [value for sample in samples if (value := count(sample)) is not None]
 
 
-def _lowest(values: Sequence[int]) -> Entry:
-    return Entry(text=f"{min(values):,}", value=min(values)) if values else NOTHING
+def _lowest(values: Sequence[int]) -> TableCell:
+    return TableCell(text=f"{min(values):,}", value=min(values)) if values else NOTHING
 
 
-def _highest(values: Sequence[int]) -> Entry:
-    return Entry(text=f"{max(values):,}", value=max(values)) if values else NOTHING
+def _highest(values: Sequence[int]) -> TableCell:
+    return TableCell(text=f"{max(values):,}", value=max(values)) if values else NOTHING
 
 
-def _mean(values: Sequence[int]) -> Entry:
+def _mean(values: Sequence[int]) -> TableCell:
     if not values:
         return NOTHING
     mean = fmean(values)
     spread = f" ± {figure(stdev(values))}" if len(values) > 1 else ""
-    return Entry(text=f"{figure(mean)}{spread}", value=mean)
+    return TableCell(text=f"{figure(mean)}{spread}", value=mean)

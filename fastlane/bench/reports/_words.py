@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..findings import Interval, Quantile
-from ._blocks import Entry
+from ._blocks import TableCell
 
-NOTHING: Final = Entry(text="-", tone="muted")
+NOTHING: Final = TableCell(text="-", tone="muted")
 """A place for which there is no figure: it was not measured, or does not apply."""
 WANTS_N: Final = '"wants n …": not available at this n, for below it no 95 % interval of the percentile exists.'
 """The note under a table in which a percentile is left out."""
@@ -72,49 +72,49 @@ def signed_figure(value: float, unit: str = "") -> str:
     return f"+{text}" if value > 0 and text.strip("0.") else text.replace("-0.00", "0.00")
 
 
-def ratio_entry(ratio: Interval | None) -> Entry:
+def ratio_entry(ratio: Interval | None) -> TableCell:
     """Return a ratio of two arms as a place in a table, written as a change."""
     if ratio is None:
         return NOTHING
-    return Entry(text=change_with_interval(ratio), value=ratio.value, low=ratio.low, high=ratio.high)
+    return TableCell(text=change_with_interval(ratio), value=ratio.value, low=ratio.low, high=ratio.high)
 
 
-def number_entry(value: float | None, unit: str = "") -> Entry:
+def number_entry(value: float | None, unit: str = "") -> TableCell:
     """Return a figure as a place in a table; none where there is none."""
-    return NOTHING if value is None else Entry(text=figure(value, unit), value=value)
+    return NOTHING if value is None else TableCell(text=figure(value, unit), value=value)
 
 
-def share_entry(value: float | None) -> Entry:
+def share_entry(value: float | None) -> TableCell:
     """Return a share as a place in a table, written in per cent."""
-    return NOTHING if value is None else Entry(text=percent(value), value=value)
+    return NOTHING if value is None else TableCell(text=percent(value), value=value)
 
 
-def interval_entry(found: Interval | None, unit: str = "", *, signed: bool = False) -> Entry:
+def interval_entry(found: Interval | None, unit: str = "", *, signed: bool = False) -> TableCell:
     """Return an estimate with its interval as a place in a table."""
     if found is None:
         return NOTHING
-    return Entry(text=interval(found, unit, signed=signed), value=found.value, low=found.low, high=found.high)
+    return TableCell(text=interval(found, unit, signed=signed), value=found.value, low=found.low, high=found.high)
 
 
-def quantile_entry(quantile: Quantile | None, unit: str = "", *, bounds: bool = True) -> Entry:
+def quantile_entry(quantile: Quantile | None, unit: str = "", *, bounds: bool = True) -> TableCell:
     """Return a percentile as a place in a table: with its interval, or the n that it would want."""
     if quantile is None:
         return NOTHING
     if quantile.withheld is not None:
-        return Entry(text=f"invalid: {quantile.withheld.removeprefix('client saturated: ')}", tone="bad")
+        return TableCell(text=f"invalid: {quantile.withheld.removeprefix('client saturated: ')}", tone="bad")
     if quantile.value is None:
         if quantile.n >= quantile.wanted:
             # Enough requests, of which so many failed that the percentile is one of them.
-            return Entry(text="failed", tone="bad")
-        return Entry(text=f"wants n {quantile.wanted}", tone="muted")
+            return TableCell(text="failed", tone="bad")
+        return TableCell(text=f"wants n {quantile.wanted}", tone="muted")
     low, high = (quantile.low, quantile.high) if bounds else (None, None)
     found = Interval(value=quantile.value, low=low, high=high)
-    return Entry(text=interval(found, unit), value=quantile.value, low=low, high=high)
+    return TableCell(text=interval(found, unit), value=quantile.value, low=low, high=high)
 
 
-def label(text: str) -> Entry:
+def label(text: str) -> TableCell:
     """Return the name of a row."""
-    return Entry(text=text, value=text)
+    return TableCell(text=text, value=text)
 
 
 def lowered(title: str) -> str:

@@ -1,6 +1,6 @@
 """Send the requests of a plan with every arm's client, and record what happened."""
 
-from ._crew import Crew as Crew, Member as Member, ShardProcess as ShardProcess
+from ._crew import Crew as Crew, ShardProcess as ShardProcess, ShardRunner as ShardRunner
 from ._messages import (
     BlockDone as BlockDone,
     CellEnded as CellEnded,

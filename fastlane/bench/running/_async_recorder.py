@@ -6,13 +6,13 @@ import contextlib
 from typing import Any
 
 from ..._clock import now_ns
-from ._messages import Job
-from ._reading import Reading
+from ._messages import ScheduledRequest
+from ._reading import StreamReader
 
 
-async def read(client: Any, job: Job) -> Reading:
+async def read(client: Any, job: ScheduledRequest) -> StreamReader:
     """Send one streamed chat request, and read its answer. An error becomes part of it; nothing is raised."""
-    reading = Reading()
+    reading = StreamReader()
     options = {"extra_headers": job.headers} if job.headers else {}
     stream: Any = None
     reading.issued_ns = now_ns()

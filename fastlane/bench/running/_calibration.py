@@ -17,15 +17,15 @@ from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
 from . import _async_recorder, _recorder
 from ._canned_server import STREAM_CHUNKS, serve
-from ._messages import Job, Place
+from ._messages import SampleKey, ScheduledRequest
 
 CALIBRATION_S: Final = 2.0
 """How long one arm's client is measured. Its imports and its first answer come before."""
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
 _PROCESSES: Final = multiprocessing.get_context("spawn")
-_JOB: Final = Job(
-    Place(arm="", tag="calibration", block=0, conversation="calibration", turn=1),
+_JOB: Final = ScheduledRequest(
+    SampleKey(arm="", tag="calibration", block=0, conversation="calibration", turn=1),
     {"model": "calibration", "messages": [{"role": "user", "content": "Say something."}]},
     {},
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..._clock import now_ns
-from ..load import Spent, exhausted
+from ..load import RunCost, exhausted
 from ..recorded import Sample
 from ._messages import CellPlan, EndCell
 from ._pacing import Due, Pacing
@@ -23,7 +23,7 @@ class CellState:
         self._name = plan.cell.name
         self._budget = plan.budget
         self._arms = arms
-        self._spent = Spent()
+        self._spent = RunCost()
         self._answers: dict[tuple[int, int], int] = {}
         self.in_flight: dict[str, Due | None] = {}
         self.unrecorded: dict[str, Due | None] = {}

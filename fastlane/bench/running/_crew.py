@@ -22,7 +22,7 @@ _STEP_S = 0.5
 _INTERRUPTED: Final = object()
 
 
-class Member(Protocol):
+class ShardRunner(Protocol):
     """What runs a shard: the shard itself, its process, or an actor on another machine. See Shard for the methods."""
 
     @property
@@ -157,14 +157,14 @@ def _obey(pipe: Connection, shard: Shard, run: Callable[[CellPlan | None], None]
 class Crew:
     """All shards of a run, told and heard together."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[ShardRunner]) -> None:
         self._members = tuple(members)
         self._queue: SimpleQueue[tuple[int, Any]] = SimpleQueue()
 
     @classmethod
-    def of(cls, make: Callable[[ShardPlan], Member], plans: Sequence[ShardPlan]) -> Self:
+    def of(cls, make: Callable[[ShardPlan], ShardRunner], plans: Sequence[ShardPlan]) -> Self:
         """Make a member for each plan; where one cannot be made, those before it are ended."""
-        members: list[Member] = []
+        members: list[ShardRunner] = []
         try:
             members.extend(make(plan) for plan in plans)
         except BaseException:
@@ -223,11 +223,11 @@ class Crew:
         for member in self._members:
             member.abandon()
 
-    def _pump(self, member: Member, plan: CellPlan) -> None:
+    def _pump(self, member: ShardRunner, plan: CellPlan) -> None:
         for event in member.run(plan):
             self._queue.put((0, event))
 
-    def _thread(self, at: int, act: Callable[[Member], None]) -> None:
+    def _thread(self, at: int, act: Callable[[ShardRunner], None]) -> None:
         def guarded() -> None:
             # A shard that died unseen would be a run with fewer requests than it says.
             try:

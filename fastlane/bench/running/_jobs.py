@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..load import first_turn
 from ..recorded import Part
 from ..workloads import Turn, salted, salted_tools
-from ._messages import CellPlan, Job, Place, ShardPlan
+from ._messages import CellPlan, SampleKey, ScheduledRequest, ShardPlan
 from ._pacing import Due
 
 BEFORE_BLOCKS: Final = -1
@@ -24,14 +24,14 @@ class Jobs:
         # A request that is sent again after a run was resumed is another one in the provider's log.
         self._suffix = f"~{plan.session}" if plan.session else ""
 
-    def of_block(self, plan: CellPlan, due: Due) -> Job:
+    def of_block(self, plan: CellPlan, due: Due) -> ScheduledRequest:
         """Return one arm's request of a block."""
         block, turn = due.block, due.block.turn
         replay = f"{plan.cell.name}/{block.replay}"
         if plan.cell.caching_forbidden:
             replay += f"/{turn.number}"
         tokens = _tokens(turn, plan.max_output_tokens)
-        place = Place(
+        place = SampleKey(
             arm=due.arm,
             tag=f"{plan.cell.order}/{due.arm}/{block.lane}/{block.number}{self._suffix}",
             cell=plan.cell.name,
@@ -48,12 +48,12 @@ class Jobs:
         )
         return self._job(place, turn, tokens, replay=replay, draw=f"{plan.cell.name}/{block.lane}/{block.number}")
 
-    def cold(self, arm: str) -> Job:
+    def cold(self, arm: str) -> ScheduledRequest:
         """Return the first request of an arm's process."""
         shard = f"/{self._plan.shard}" if self._plan.shard else ""
         return self._before_blocks(arm, f"{arm}/cold{shard}{self._suffix}", self._plan.first, "cold", "cold")
 
-    def warm_up(self, plan: CellPlan, arm: str, number: int) -> Job:
+    def warm_up(self, plan: CellPlan, arm: str, number: int) -> ScheduledRequest:
         """Return one of the requests that an arm's process sends before a cell's first block."""
         which = f"warm-up/{self._plan.shard}/{number}{self._suffix}"
         tag = f"{plan.cell.order}/{arm}/{which}"
@@ -61,9 +61,9 @@ class Jobs:
 
     def _before_blocks(
         self, arm: str, tag: str, turn: Turn, part: Part, what: str, plan: CellPlan | None = None
-    ) -> Job:
+    ) -> ScheduledRequest:
         tokens = _tokens(turn, self._plan.max_output_tokens)
-        place = Place(
+        place = SampleKey(
             arm=arm,
             tag=tag,
             cell="" if plan is None else plan.cell.name,
@@ -78,7 +78,7 @@ class Jobs:
         )
         return self._job(place, turn, tokens, replay=f"{place.cell}/{what}", draw=f"{place.cell}/{what}")
 
-    def _job(self, place: Place, turn: Turn, tokens: int, *, replay: str, draw: str) -> Job:
+    def _job(self, place: SampleKey, turn: Turn, tokens: int, *, replay: str, draw: str) -> ScheduledRequest:
         line = salt(self._plan.seed, place.arm, replay)
         body: dict[str, Any] = {
             "model": self._plan.model,
@@ -89,7 +89,7 @@ class Jobs:
         }
         if turn.tools:
             body["tools"] = salted_tools(turn.tools, line)
-        return Job(place, body, self._headers(place.tag, tokens, draw))
+        return ScheduledRequest(place, body, self._headers(place.tag, tokens, draw))
 
     def _headers(self, tag: str, tokens: int, draw: str) -> Mapping[str, str]:
         if not self._plan.embedded:

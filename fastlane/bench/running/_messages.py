@@ -9,13 +9,13 @@ from typing import Any
 from fastlane.plays.routing.catalog import ModelPrice
 
 from .._arms import Arm
-from ..load import Arrivals, Budget
+from ..load import Arrivals, RunBudget
 from ..recorded import Cell, Part, Sample, Vitals
 from ..workloads import Turn, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SampleKey:
     """Where a request belongs: the fields of its Sample that are known before it is sent."""
 
     arm: str
@@ -35,10 +35,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ScheduledRequest:
     """One request for a worker to send: at its place's intended time, or at once where it has none."""
 
-    place: Place
+    place: SampleKey
     body: Mapping[str, Any]
     headers: Mapping[str, str]
 
@@ -85,7 +85,7 @@ class NotMade:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerEnded:
     """What is heard of a worker whose process has ended."""
 
 
@@ -126,7 +126,7 @@ class CellPlan:
     think_s: float = 0.0
     arrivals: Arrivals = "poisson"
     speed: float = 1.0
-    budget: Budget
+    budget: RunBudget
     """What this shard may spend on the cell."""
     turns: int | None = None
     passes: int | None = None

@@ -17,7 +17,7 @@ from ._shard import Shard, ShardPlan
 from ._workers import RunFailedError
 
 if TYPE_CHECKING:
-    from ._crew import Member
+    from ._crew import ShardRunner
 
 _START_S = 120.0
 _STOP_S = 15.0
@@ -118,7 +118,7 @@ class RayMember:
 
 
 @contextmanager
-def ray_members(address: str, *, shards: int, loopback_only: bool) -> Iterator[Callable[[ShardPlan], Member]]:
+def ray_members(address: str, *, shards: int, loopback_only: bool) -> Iterator[Callable[[ShardPlan], ShardRunner]]:
     """Connect to a cluster, and yield what makes a member of a shard's plan.
 
     `loopback_only` says that the provider is reached from this machine alone, as the embedded one is. Raises
@@ -151,7 +151,7 @@ def ray_members(address: str, *, shards: int, loopback_only: bool) -> Iterator[C
                 f"{shards} shards need a core each, and the Ray cluster at {address!r} has {cores} in {len(nodes)} "
                 "nodes: ask for fewer processes, or add nodes"
             )
-        member_of: Callable[[ShardPlan], Member] = RayMember
+        member_of: Callable[[ShardPlan], ShardRunner] = RayMember
         yield member_of
     finally:
         ray.shutdown()

@@ -11,14 +11,14 @@ from fastlane.protocol.content import message_kind
 from fastlane.records.record import CallRecord
 
 from ..recorded import Sample
-from ._messages import Place
+from ._messages import SampleKey
 
 _LONGEST: Final = 400
 _CODES: Final = ("code", "type", "param")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,47}|[0-9]{3}")
 
 
-class Reading:
+class StreamReader:
     """The stamps and the answer's own words of one request; `take` is all that is done per chunk."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Reading:
             self.usage = usage
 
 
-def sample_of(client: Any, place: Place, reading: Reading) -> Sample:
+def sample_of(client: Any, place: SampleKey, reading: StreamReader) -> Sample:
     """Return the record of a request that is over, with the client's own one where it keeps one."""
     usage, error = reading.usage, reading.error
     own = _own_record(client, reading)
@@ -166,7 +166,7 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _own_record(client: Any, reading: Reading) -> CallRecord | None:
+def _own_record(client: Any, reading: StreamReader) -> CallRecord | None:
     """Return the client's record of the call that gave this answer; None where it keeps none, or none that says so."""
     # Requests share a client, so that its last call may be another one's.
     if not reading.request_id and not reading.answer_id:

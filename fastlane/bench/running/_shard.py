@@ -20,13 +20,13 @@ from ._messages import (
     CellPlan,
     Done,
     EndCell,
-    Ended,
     Event,
-    Job,
     NotMade,
     Ready,
+    ScheduledRequest,
     Settle,
     ShardPlan as ShardPlan,
+    WorkerEnded,
 )
 from ._pacing import ClosedPacing, Due, OpenPacing, Pacing
 from ._probes import Probe
@@ -228,7 +228,7 @@ class Shard:
         cell.in_flight[job.place.tag] = due
         self._workers[due.arm].order(job)
 
-    def _one(self, job: Job, cell: CellState | None = None) -> Any:
+    def _one(self, job: ScheduledRequest, cell: CellState | None = None) -> Any:
         """Have one request sent, and wait for it; None where Ctrl-C cut it off."""
         self._workers[job.place.arm].order(job)
         while True:
@@ -254,7 +254,7 @@ class Shard:
             return None, None
         if isinstance(what, NotMade):
             raise RunFailedError(f"the client of arm {name!r} could not be made: {what.why}")
-        if isinstance(what, Ended):
+        if isinstance(what, WorkerEnded):
             raise ended_early(name or "")
         return name, what
 

@@ -9,9 +9,9 @@ from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any, Final
 
-from ._messages import Done, Job
+from ._messages import Done, ScheduledRequest
 from ._probes import Probe
-from ._reading import Reading, sample_of
+from ._reading import StreamReader, sample_of
 
 BUSY_CHUNKS_PER_S: Final = 3_000.0
 """From here on records are kept until there is time for them.
@@ -22,7 +22,7 @@ wait for a record every tenth time or more often.
 _MOST_KEPT: Final = 5_000
 
 
-class Telling:
+class SampleSender:
     """Tells the parent of requests that are over; `finished` is called where the request was read.
 
     In that thread, or in the event loop, and in no thread of its own: a second thread that works while a loop reads
@@ -34,7 +34,7 @@ class Telling:
         self._client = client
         self._probe = probe
         self._pipe = pipe
-        self._kept: deque[tuple[Job, Reading]] = deque()
+        self._kept: deque[tuple[ScheduledRequest, StreamReader]] = deque()
         self._in_flight = 0
         self._lock = threading.Lock()
         self._written: SimpleQueue[Any] = SimpleQueue()
@@ -45,7 +45,7 @@ class Telling:
         with self._lock:
             self._in_flight += 1
 
-    def finished(self, job: Job, reading: Reading) -> None:
+    def finished(self, job: ScheduledRequest, reading: StreamReader) -> None:
         """Tell of a request that is over, at once or later."""
         with self._lock:
             chunks_per_s = self._in_flight * _chunks_per_s(reading)
@@ -71,7 +71,7 @@ class Telling:
             while self._kept:
                 self._tell_of(*self._kept.popleft())
 
-    def _tell_of(self, job: Job, reading: Reading) -> None:
+    def _tell_of(self, job: ScheduledRequest, reading: StreamReader) -> None:
         sample = sample_of(self._client, job.place, reading)
         self._probe.note(sample)
         self._put(sample)
@@ -88,6 +88,6 @@ class Telling:
                 return
 
 
-def _chunks_per_s(reading: Reading) -> float:
+def _chunks_per_s(reading: StreamReader) -> float:
     taken_s = (reading.ended_ns - reading.issued_ns) / 1e9
     return len(reading.token_ns) / taken_s if taken_s > 0 else 0.0

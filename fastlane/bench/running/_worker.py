@@ -20,10 +20,10 @@ from typing import Any
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
 from . import _async_recorder, _recorder
-from ._messages import BeginCell, EndCell, Job, NotMade, Ready, Settle
+from ._messages import BeginCell, EndCell, NotMade, Ready, ScheduledRequest, Settle
 from ._probes import Probe
 from ._reading import told
-from ._telling import Telling
+from ._telling import SampleSender
 
 
 def serve(
@@ -54,10 +54,10 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
         pipe.send(NotMade(f"{type(error).__name__}: {told(error, api_key)}"))
         return
-    telling = Telling(client, probe, pipe)
+    telling = SampleSender(client, probe, pipe)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    send: Callable[[Job], None]
+    send: Callable[[ScheduledRequest], None]
     if asynchronous:
         probe.watch(loop)
         send = _Tasks(client, loop, telling).send
@@ -79,7 +79,11 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
 
 
 def _obey(
-    pipe: Connection, send: Callable[[Job], None], telling: Telling, probe: Probe, end: Callable[[], Any]
+    pipe: Connection,
+    send: Callable[[ScheduledRequest], None],
+    telling: SampleSender,
+    probe: Probe,
+    end: Callable[[], Any],
 ) -> None:
     # However this thread ends, the process has to end with it: its parent would wait for ever otherwise.
     try:
@@ -91,7 +95,7 @@ def _obey(
                 return
             if order is None:
                 return
-            if isinstance(order, Job):
+            if isinstance(order, ScheduledRequest):
                 (send if order.place.intended_ns is None else timer.add)(order)
             elif isinstance(order, Settle):
                 # What was imported and made so far lives on: a collection that looks at it again takes tens of ms.
@@ -116,14 +120,14 @@ class _Timer:
     thread is woken more precisely than an event loop's timer, which is rounded to milliseconds.
     """
 
-    def __init__(self, send: Callable[[Job], None]) -> None:
+    def __init__(self, send: Callable[[ScheduledRequest], None]) -> None:
         self._send = send
-        self._due: list[tuple[int, int, Job]] = []
+        self._due: list[tuple[int, int, ScheduledRequest]] = []
         self._number = count()
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name="fastlane-bench-timer", daemon=True).start()
 
-    def add(self, job: Job) -> None:
+    def add(self, job: ScheduledRequest) -> None:
         """Take a job that is to be sent at its intended time, or at once where that has passed."""
         with self._changed:
             heapq.heappush(self._due, (job.place.intended_ns or 0, next(self._number), job))
@@ -141,14 +145,14 @@ class _Timer:
 class _Threads:
     """A thread for each request of a synchronous client that is in flight; those that are done take the next."""
 
-    def __init__(self, client: Any, telling: Telling) -> None:
+    def __init__(self, client: Any, telling: SampleSender) -> None:
         self._client = client
         self._telling = telling
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._jobs: SimpleQueue[ScheduledRequest] = SimpleQueue()
         self._idle = 0
         self._counting = threading.Lock()
 
-    def send(self, job: Job) -> None:
+    def send(self, job: ScheduledRequest) -> None:
         """Have a job done at once."""
         self._telling.begun()
         with self._counting:
@@ -160,7 +164,7 @@ class _Threads:
         else:
             self._jobs.put(job)
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: ScheduledRequest) -> None:
         while True:
             with _or_end():
                 self._telling.finished(job, _recorder.read(self._client, job))
@@ -172,24 +176,24 @@ class _Threads:
 class _Tasks:
     """A task for each request of an asynchronous client that is in flight, all of them in one event loop."""
 
-    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, telling: Telling) -> None:
+    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, telling: SampleSender) -> None:
         self._client = client
         self._loop = loop
         self._telling = telling
         self._running: set[asyncio.Task[None]] = set()
 
-    def send(self, job: Job) -> None:
+    def send(self, job: ScheduledRequest) -> None:
         """Have a job done at once; from any thread."""
         self._telling.begun()
         self._loop.call_soon_threadsafe(self._start, job)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: ScheduledRequest) -> None:
         task = self._loop.create_task(self._run(job))
         # The loop itself keeps only weak references to its tasks.
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: ScheduledRequest) -> None:
         reading = await _async_recorder.read(self._client, job)
         with _or_end():
             self._telling.finished(job, reading)

@@ -13,7 +13,7 @@ from typing import Any
 from fastlane.errors import FastlaneError
 
 from .._arms import Arm
-from ._messages import Ended
+from ._messages import WorkerEnded
 from ._worker import serve
 
 # Not fork: a child must not inherit what the parent has imported, opened or locked.
@@ -28,7 +28,7 @@ class RunFailedError(FastlaneError):
 class Worker:
     """One arm's process as its coordinator sees it: orders go in, and `heard` is called with what comes out.
 
-    `heard` is called in a thread of the worker's own, with Ended as the last message of all.
+    `heard` is called in a thread of the worker's own, with WorkerEnded as the last message of all.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Worker:
             try:
                 what = self._pipe.recv()
             except (EOFError, OSError):
-                self._heard(self.arm, Ended())
+                self._heard(self.arm, WorkerEnded())
                 return
             self._heard(self.arm, what)
 

@@ -1,7 +1,12 @@
 """The harness against a server that stamps what it sends: how far its own figures are from the truth."""
 
 from ._lanes import Lanes as Lanes, Read as Read, read_lanes as read_lanes
-from ._score import Reading as Reading, Score as Score, percentile as percentile, score as score
+from ._score import (
+    ClientTimes as ClientTimes,
+    MeasurementErrors as MeasurementErrors,
+    percentile as percentile,
+    score as score,
+)
 from ._self_test import (
     ARMS as ARMS,
     LANES as LANES,
@@ -10,17 +15,17 @@ from ._self_test import (
     MOST_TPOT_ERROR as MOST_TPOT_ERROR,
     OURS as OURS,
     PACES as PACES,
-    Row as Row,
     SelfTest as SelfTest,
+    SelfTestRow as SelfTestRow,
     readings as readings,
     row as row,
     run as run,
 )
 from ._table import print_self_test as print_self_test
-from ._truth_log import Answer as Answer, TruthLog as TruthLog, read_log as read_log
+from ._truth_log import ServedRequest as ServedRequest, TruthLog as TruthLog, read_log as read_log
 from ._truth_server import (
     Kind as Kind,
-    Pace as Pace,
+    ServerPace as ServerPace,
     TruthServer as TruthServer,
     TruthServerError as TruthServerError,
     compiler as compiler,

@@ -13,7 +13,17 @@ from typing import Any, Final, TypeVar
 from ..._clock import now_ns
 from .._arms import Arm
 from ..recorded import Part, Sample, Vitals
-from ..running._messages import BeginCell, Done, EndCell, Ended, Job, NotMade, Place, Ready, Settle
+from ..running._messages import (
+    BeginCell,
+    Done,
+    EndCell,
+    NotMade,
+    Ready,
+    SampleKey,
+    ScheduledRequest,
+    Settle,
+    WorkerEnded,
+)
 from ..running._workers import RunFailedError, Worker
 
 THINK_S: Final = 0.02
@@ -96,7 +106,7 @@ class _Coordinator:
 
     def _send(self, lane: int, block: int, part: Part) -> None:
         tag = f"{self._arm.name}/{part}/{lane}/{block}".replace(" ", "-")
-        place = Place(
+        place = SampleKey(
             arm=self._arm.name, tag=tag, cell=_CELL, lane=lane, block=block, conversation=tag, turn=0, part=part
         )
         body = {
@@ -107,12 +117,12 @@ class _Coordinator:
             "user": tag,
         }
         self._in_flight[tag] = lane, block
-        self._workers[lane % len(self._workers)].order(Job(place, body, {}))
+        self._workers[lane % len(self._workers)].order(ScheduledRequest(place, body, {}))
 
     def _hear(self, timeout_s: float) -> Any:
         """The next message; raises queue.Empty where none comes in time."""
         _, what = self._heard.get(timeout=timeout_s)
-        if isinstance(what, Ended):
+        if isinstance(what, WorkerEnded):
             raise RunFailedError(f"the process of arm {self._arm.name!r} ended early: its stderr says why")
         if isinstance(what, NotMade):
             raise RunFailedError(f"the client of {self._arm.name!r} could not be made: {what.why}")

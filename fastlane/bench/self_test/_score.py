@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ._truth_log import Answer, TruthLog
+from ._truth_log import ServedRequest, TruthLog
 
 BUSY_MS: Final = 1.0
 """A server that is itself later than this with one chunk in a hundred has, or is on, a machine that is too busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ClientTimes:
     """What any client says of one request. Monotonic nanoseconds of the server's own machine."""
 
     tag: str
@@ -27,7 +27,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class MeasurementErrors:
     """Errors of all requests that were read. Percentiles are of absolute values, without interpolation."""
 
     requests: int
@@ -64,7 +64,7 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
 
 
-def score(readings: Sequence[Reading], log: TruthLog) -> Score:
+def score(readings: Sequence[ClientTimes], log: TruthLog) -> MeasurementErrors:
     """Hold readings against the log of the server that answered them, matched by their tags."""
     truths = log.by_tag()
     pairs = [(reading, truths[reading.tag]) for reading in readings if reading.tag in truths]
@@ -75,7 +75,7 @@ def score(readings: Sequence[Reading], log: TruthLog) -> Score:
     sent = [stamp for _, truth in pairs for stamp in (truth.sent_ns[0], truth.sent_ns[-1])]
     chunks = sum(len(truth.sent_ns) for _, truth in pairs)
     reported = [1e3 * reading.time_to_first_token_s for reading, _ in pairs]
-    return Score(
+    return MeasurementErrors(
         requests=len(pairs),
         unmatched=len(readings) - len(pairs),
         wrong_counts=sum(reading.chunks != len(truth.sent_ns) for reading, truth in pairs),
@@ -94,12 +94,12 @@ def score(readings: Sequence[Reading], log: TruthLog) -> Score:
     )
 
 
-def _ms(reported_s: float | None, truth: Answer) -> float:
+def _ms(reported_s: float | None, truth: ServedRequest) -> float:
     true_s = truth.time_to_first_token_s
     return math.inf if reported_s is None or true_s is None else abs(reported_s - true_s) * 1e3
 
 
-def _tpot_error(reading: Reading, truth: Answer) -> float | None:
+def _tpot_error(reading: ClientTimes, truth: ServedRequest) -> float | None:
     true_s = truth.time_per_output_token_s
     if not true_s:
         return None

@@ -16,13 +16,13 @@ from ..recorded import Sample, Vitals
 from ..running._calibration import calibrate
 from ..running._sharding import TRUSTED_SHARE
 from ._lanes import Lanes, Read, read_lanes
-from ._score import Reading, Score, score
-from ._truth_server import Kind, Pace, TruthServer, truth_server
+from ._score import ClientTimes, MeasurementErrors, score
+from ._truth_server import Kind, ServerPace, TruthServer, truth_server
 
 LANES: Final = 50
 PACES: Final = {
-    100: Pace(time_to_first_token_s=0.2, token_s=0.01, tokens=64),
-    2_000: Pace(time_to_first_token_s=0.05, token_s=0.0005, tokens=200),
+    100: ServerPace(time_to_first_token_s=0.2, token_s=0.01, tokens=64),
+    2_000: ServerPace(time_to_first_token_s=0.05, token_s=0.0005, tokens=200),
 }
 """By tokens per second of each stream."""
 _REQUESTS: Final = {100: 8, 2_000: 20}
@@ -42,7 +42,7 @@ MOST_TPOT_ERROR: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class SelfTestRow:
     """One client at one pace."""
 
     arm: str
@@ -52,7 +52,7 @@ class Row:
     streams: int
     shards: int
     """Processes that shared them."""
-    score: Score
+    score: MeasurementErrors
     cpu_share: float
     """Of one core, all its processes together."""
     loop_lag_p99_ms: float | None
@@ -74,7 +74,7 @@ class Row:
 class SelfTest:
     """The outcome of a self-test."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SelfTestRow, ...]
     server: Kind
     cores: int
     notes: tuple[str, ...] = field(default=())
@@ -130,7 +130,7 @@ def run(
     unknown = [rate for rate in chosen if rate not in PACES]
     if unknown:
         raise ConfigurationError(f"rates are {' or '.join(map(str, PACES))} tokens per second, got {unknown[0]}")
-    rows: list[Row] = []
+    rows: list[SelfTestRow] = []
     notes: list[str] = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     tell = on_progress or (lambda _: None)
@@ -150,13 +150,13 @@ def run(
     return SelfTest(rows=tuple(rows), server=kind, cores=cores, notes=tuple(notes))
 
 
-def row(arm: Arm, rate: int, truth: TruthServer, *, lanes: int, requests: int, shards: int) -> Row:
+def row(arm: Arm, rate: int, truth: TruthServer, *, lanes: int, requests: int, shards: int) -> SelfTestRow:
     """Measure one arm at one pace."""
     pace = PACES[rate]
     truth.clear()
     truth.answer_like(pace)
     read = read_lanes(arm, truth.base_url, Lanes(lanes=lanes, requests=requests, answer_s=pace.answer_s, shards=shards))
-    return Row(
+    return SelfTestRow(
         arm=arm.name,
         description=arm.description,
         tokens_per_s=rate,
@@ -168,14 +168,14 @@ def row(arm: Arm, rate: int, truth: TruthServer, *, lanes: int, requests: int, s
     )
 
 
-def readings(read: Read) -> tuple[Reading, ...]:
+def readings(read: Read) -> tuple[ClientTimes, ...]:
     """What a harness's samples say, as any client would say it."""
     return tuple(_reading(sample) for sample in read.samples)
 
 
-def _reading(sample: Sample) -> Reading:
+def _reading(sample: Sample) -> ClientTimes:
     own = sample.record.timeline if sample.record is not None else None
-    return Reading(
+    return ClientTimes(
         tag=sample.tag,
         # A request without output never had its first token.
         time_to_first_token_s=math.inf if sample.time_to_first_token_s is None else sample.time_to_first_token_s,

@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from ._self_test import MOST_P50_MS, MOST_P99_MS, MOST_TPOT_ERROR, OURS, Row, SelfTest
+from ._self_test import MOST_P50_MS, MOST_P99_MS, MOST_TPOT_ERROR, OURS, SelfTest, SelfTestRow
 
 _SERVERS: Final = {
     "compiled": "a server compiled from C",
@@ -53,7 +53,7 @@ def print_self_test(self_test: SelfTest, console: Console | None = None) -> None
     console.print(f"Within reach: {'yes' if self_test.reached else 'NO'}", style="bold", markup=False)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: SelfTestRow) -> tuple[str, ...]:
     score = row.score
     arrived = (
         "unknown"

@@ -11,7 +11,7 @@ from fastlane.records.timeline import seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ServedRequest:
     """One request as the server lived it. Every `_ns` is `fastlane._clock.now_ns`; None means it has not happened."""
 
     tag: str
@@ -53,18 +53,18 @@ class Answer:
 class TruthLog:
     """All requests that a server has had since it was cleared, in the order in which they were whole."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ServedRequest, ...]
     stalls: tuple[tuple[int, int], ...] = ()
     """From when to when the server did nothing at all."""
 
-    def by_tag(self) -> Mapping[str, Answer]:
+    def by_tag(self) -> Mapping[str, ServedRequest]:
         """Every request by its tag; of equal ones the last."""
         return {answer.tag: answer for answer in self.answers}
 
 
 def read_log(lines: Iterable[str]) -> TruthLog:
     """Return the log that a truth server has told, one JSON object a line."""
-    answers: list[Answer] = []
+    answers: list[ServedRequest] = []
     stalls: list[tuple[int, int]] = []
     for line in lines:
         told: dict[str, Any] = json.loads(line)
@@ -73,7 +73,7 @@ def read_log(lines: Iterable[str]) -> TruthLog:
             stalls.append((begun, ended))
             continue
         answers.append(
-            Answer(
+            ServedRequest(
                 tag=told["id"],
                 answer_id=f"chatcmpl-{told['number']:016d}",
                 received_ns=told["received"],

@@ -26,7 +26,7 @@ class TruthServerError(FastlaneError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ServerPace:
     """How a truth server answers. Times in seconds."""
 
     time_to_first_token_s: float
@@ -61,7 +61,7 @@ class TruthServer:
     process_id: int
     _process: subprocess.Popen[str]
 
-    def answer_like(self, pace: Pace) -> None:
+    def answer_like(self, pace: ServerPace) -> None:
         """Answer requests that come from now on at this pace. Stalls count from now."""
         self._tell(pace.command)
 

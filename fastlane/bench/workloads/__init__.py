@@ -1,7 +1,7 @@
 """What is asked: conversations to replay, presets, recorded traffic."""
 
 from ._code_review import code_review as code_review
-from ._lengths import Lengths as Lengths, exactly as exactly
+from ._lengths import TokenLengths as TokenLengths, exactly as exactly
 from ._messages import salted as salted, salted_tools as salted_tools
 from ._preset_types import Preset as Preset, Scenario as Scenario
 from ._presets import (

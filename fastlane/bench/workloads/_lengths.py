@@ -10,7 +10,7 @@ from fastlane.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
+class TokenLengths:
     """A number of tokens: always the same, or normally distributed and cut off at both ends."""
 
     least: int
@@ -52,6 +52,6 @@ class Lengths:
         return f"{self.least:,}" if self.fixed else f"{self.least:,}-{self.most:,}"
 
 
-def exactly(tokens: int) -> Lengths:
+def exactly(tokens: int) -> TokenLengths:
     """Return lengths that are all the same."""
-    return Lengths(least=tokens, most=tokens)
+    return TokenLengths(least=tokens, most=tokens)

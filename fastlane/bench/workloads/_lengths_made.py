@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fastlane.knowledge.tokens import counter
 
-from ._lengths import Lengths
-from ._made import Written
+from ._lengths import TokenLengths
+from ._made import GeneratedMessages
 from ._messages import Message
 from ._text import prompt
 from ._workload import Conversation, Turn
@@ -19,8 +19,8 @@ class OfLengths:
 
     label: str
     seed: int
-    input: Lengths
-    output: Lengths
+    input: TokenLengths
+    output: TokenLengths
     calls: int = 1
     """Requests of each conversation, one after the other."""
     least_answer_tokens: int | None = None
@@ -62,7 +62,7 @@ class _TurnsOf:
         return Turn(
             conversation=f"{made.label} {self.number}",
             number=call + 1,
-            messages=Written(1, _Prompt(key, at, tokens, made.model)),
+            messages=GeneratedMessages(1, _Prompt(key, at, tokens, made.model)),
             tools=(),
             answer_tokens=made.output.drawn(f"{key}/output/{at}"),
             least_answer_tokens=made.least_answer_tokens,

@@ -13,14 +13,14 @@ _PIECE_BYTES = 1 << 20
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-class Line(str):  # noqa: SLOT000 - a few at a time
+class FileLine(str):  # noqa: SLOT000 - a few at a time
     """One line of a file, which knows where it stands."""
 
     number: int
     where: str
 
 
-def lines_of(path: Path) -> Iterator[Line]:
+def lines_of(path: Path) -> Iterator[FileLine]:
     """Yield the lines that are not blank. Raises ConfigurationError for what cannot be read."""
     # Not universal newlines: JSON strings may hold U+2028 and its like unescaped, which end no line of JSONL.
     try:
@@ -34,7 +34,7 @@ def lines_of(path: Path) -> Iterator[Line]:
                 if number == 1:
                     text = text.removeprefix(_BYTE_ORDER_MARK)
                 if text.strip():
-                    line = Line(text.rstrip("\r\n"))
+                    line = FileLine(text.rstrip("\r\n"))
                     line.number, line.where = number, f"{path}, line {number}"
                     yield line
     except OSError as error:
@@ -51,7 +51,7 @@ def text_of(path: Path) -> str:
         raise ConfigurationError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def first_line(path: Path) -> Line | None:
+def first_line(path: Path) -> FileLine | None:
     """Return the first line that is not blank; None for a file without one."""
     return next(lines_of(path), None)
 

@@ -11,7 +11,7 @@ from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import Counter, counter
 
 from ._code_review import MODULES, source_of
-from ._made import Written
+from ._made import GeneratedMessages
 from ._messages import Message
 from ._text import cut_to, lead
 from ._workload import Conversation, Turn
@@ -58,7 +58,7 @@ class _TurnOf:
         turn = Turn(
             conversation=f"long review {self.number}",
             number=1,
-            messages=Written(1, self.messages),
+            messages=GeneratedMessages(1, self.messages),
             tools=(),
             answer_tokens=1_024,
             input_tokens=TOKENS,

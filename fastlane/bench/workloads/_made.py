@@ -31,7 +31,7 @@ class Made(Sequence[Conversation]):
 
 
 @dataclass(frozen=True, slots=True)
-class Written(Sequence[Message]):
+class GeneratedMessages(Sequence[Message]):
     """So many messages, or tools, that `write()` writes each time they are looked at: none of their text is kept."""
 
     size: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._lengths import Lengths, exactly
+from ._lengths import TokenLengths, exactly
 from ._preset_types import Preset, Scenario
 
 _LOAD_REPORT = "a load report of gpt-4.1-nano through a public API, of 27 January 2026"
@@ -20,11 +20,11 @@ _ARTIFICIAL_ANALYSIS = (
 _TALK = "a talk on the performance of inference APIs (TMLS 2026)"
 _USERS = (1, 10, 20, 30, 40, 50)
 
-_RAG_INPUT, _LONG_OUTPUT = Lengths(least=1_000, most=10_000), Lengths(least=1_000, most=10_000)
-_SHORT_INPUT, _SHORT_OUTPUT = Lengths(least=100, most=200), Lengths(least=200, most=500)
+_RAG_INPUT, _LONG_OUTPUT = TokenLengths(least=1_000, most=10_000), TokenLengths(least=1_000, most=10_000)
+_SHORT_INPUT, _SHORT_OUTPUT = TokenLengths(least=100, most=200), TokenLengths(least=200, most=500)
 
 
-def _of_report(name: str, description: str, of: Lengths, to: Lengths) -> Preset:
+def _of_report(name: str, description: str, of: TokenLengths, to: TokenLengths) -> Preset:
     return Preset(
         name=name,
         description=description,

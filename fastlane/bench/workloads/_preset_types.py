@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ._lengths import Lengths
+from ._lengths import TokenLengths
 
 Kind = Literal["lengths", "long review", "code review", "airline", "coding agent"]
 
@@ -16,9 +16,9 @@ class Scenario:
 
     name: str = ""
     """Empty where the preset has only one."""
-    input: Lengths | None = None
+    input: TokenLengths | None = None
     """Of prompts, in tokens; None for conversations, which grow."""
-    output: Lengths | None = None
+    output: TokenLengths | None = None
     """Of answers, in tokens; None for conversations, whose recorded answers say it."""
     description: str = ""
 

@@ -14,10 +14,10 @@ from fastlane.errors import ConfigurationError
 
 from ._conversation_files import own_conversations, shared_conversations, tools_of
 from ._formats import Format
-from ._lines import Line, first_line, objects_of, parsed, text_of
+from ._lines import FileLine, first_line, objects_of, parsed, text_of
 from ._made import Made
 from ._recorded_calls import HEADER_KEY, recorded_calls
-from ._trace_rows import Requests, Row
+from ._trace_rows import TraceConversations, TraceRow
 from ._traces import AZURE_COLUMNS, BURSTGPT_COLUMNS, azure_rows, burstgpt_rows, mooncake_rows
 from ._workload import Workload
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_REQUESTS = 100_000
 """Requests that are kept of a trace without a limit: about 20 MB."""
 
-_TRACES: dict[str, tuple[Callable[[Path, Counter[str]], Iterator[Row]], str]] = {
+_TRACES: dict[str, tuple[Callable[[Path, Counter[str]], Iterator[TraceRow]], str]] = {
     "mooncake": (mooncake_rows, "a trace in Mooncake's form"),
     "burstgpt": (burstgpt_rows, "a trace in BurstGPT's form"),
     "azure": (azure_rows, "a trace in the form of Azure's LLM inference traces"),
@@ -85,7 +85,7 @@ def _trace(
     path: Path, kind: str, limit: int | None, window: tuple[float, float] | None, changes: Counter[str]
 ) -> Workload:
     read, what = _TRACES[kind]
-    rows: list[Row] = []
+    rows: list[TraceRow] = []
     first_s: float | None = None
     cut = False
     for row in read(path, changes):
@@ -109,14 +109,14 @@ def _trace(
         notes.append(f"the first {len(kept):,} requests of the file; it has more")
     return Workload(
         name=path.name,
-        conversations=Made(range(len(kept)), Requests(path.stem, kept)),
+        conversations=Made(range(len(kept)), TraceConversations(path.stem, kept)),
         notes=tuple(notes),
         source=f"the file {path.name}: {what}",
         shares_prefixes=any(row.blocks for row in kept),
     )
 
 
-def _shape_notes(rows: tuple[Row, ...]) -> Iterator[str]:
+def _shape_notes(rows: tuple[TraceRow, ...]) -> Iterator[str]:
     lasts_s = rows[-1].arrival_s
     sent = sum(row.input_tokens for row in rows) / len(rows)
     got = sum(row.output_tokens for row in rows) / len(rows)
@@ -149,7 +149,7 @@ def _detected(path: Path) -> str:
     return "conversations"
 
 
-def _kind_of_object(line: Line) -> str:
+def _kind_of_object(line: FileLine) -> str:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

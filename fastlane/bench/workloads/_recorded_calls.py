@@ -14,8 +14,8 @@ from fastlane.errors import ConfigurationError
 
 from ...recordings._entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings._shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
-from ._lines import Line, described, lines_of, parsed
-from ._made import Made, Written
+from ._lines import FileLine, described, lines_of, parsed
+from ._made import GeneratedMessages, Made
 from ._messages import CHARACTERS_PER_TOKEN, Message, UnusableMessageError, sendable
 from ._text import words
 from ._workload import Conversation, Turn, Workload
@@ -133,8 +133,8 @@ class _Turns:
         if call.text is not None:
             messages, tools = call.text
         else:
-            messages = Written(len(call.messages), self.messages)
-            tools = Written(call.tools, self.tools)
+            messages = GeneratedMessages(len(call.messages), self.messages)
+            tools = GeneratedMessages(call.tools, self.tools)
         turn = Turn(
             conversation=self.name,
             number=1,
@@ -231,7 +231,7 @@ def _calls(path: Path, changes: Counter[str], limit: int | None) -> Iterator[_Ca
         changes["left out a last line that is cut off"] += 1
 
 
-def _header(row: Mapping[str, Any], line: Line) -> tuple[float, str]:
+def _header(row: Mapping[str, Any], line: FileLine) -> tuple[float, str]:
     if row[HEADER_KEY] != VERSION:
         raise ConfigurationError(
             f"{line.where}: expected a recording of version {VERSION}, got {row[HEADER_KEY]!r:.20}: another version of "
@@ -249,7 +249,7 @@ def _header(row: Mapping[str, Any], line: Line) -> tuple[float, str]:
         ) from None
 
 
-def _call(row: Mapping[str, Any], line: Line, session: tuple[float, str], changes: Counter[str]) -> _Call | None:
+def _call(row: Mapping[str, Any], line: FileLine, session: tuple[float, str], changes: Counter[str]) -> _Call | None:
     try:
         spoken = tuple(
             Spoken(str(each["role"]), int(each["length"]), tuple(map(int, each.get("calls", ()))),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ._made import Written
+from ._made import GeneratedMessages
 from ._messages import Message
 from ._text import lead, prompt, words
 from ._workload import Conversation, Turn
@@ -14,7 +14,7 @@ from ._workload import Conversation, Turn
 _LEAD_WORDS = 3
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """One request of a trace."""
 
     number: int
@@ -50,7 +50,7 @@ class Turns:
     """The one turn of a trace's request, with text made for it."""
 
     key: str
-    row: Row
+    row: TraceRow
     block_tokens: int
     name: str
 
@@ -68,7 +68,7 @@ class Turns:
         turn = Turn(
             conversation=self.name,
             number=1,
-            messages=Written(1, self.messages),
+            messages=GeneratedMessages(1, self.messages),
             tools=(),
             answer_tokens=max(2, row.output_tokens),
             input_tokens=row.input_tokens,
@@ -78,11 +78,11 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class TraceConversations:
     """Makes the conversation of each row."""
 
     key: str
-    rows: tuple[Row, ...]
+    rows: tuple[TraceRow, ...]
     block_tokens: int = 512
 
     def __call__(self, at: int) -> Conversation:

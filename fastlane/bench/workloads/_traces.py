@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from fastlane.errors import ConfigurationError
 
-from ._lines import Line, described, lines_of, parsed
-from ._trace_rows import Row
+from ._lines import FileLine, described, lines_of, parsed
+from ._trace_rows import TraceRow
 
 BLOCK_TOKENS = 512
 """Of Mooncake's blocks, by the description of its traces."""
@@ -23,7 +23,7 @@ BURSTGPT_COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
-def mooncake_rows(path: Path, changes: Counter[str]) -> Iterator[Row]:
+def mooncake_rows(path: Path, changes: Counter[str]) -> Iterator[TraceRow]:
     """Yield the requests of a trace of JSON lines: timestamp (ms), input_length, output_length, hash_ids (optional).
 
     The form is that of https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release. Raises ConfigurationError,
@@ -43,10 +43,10 @@ def mooncake_rows(path: Path, changes: Counter[str]) -> Iterator[Row]:
             changes["left out requests without a prompt or without an answer"] += 1
             continue
         arrival = _number(row.get("timestamp"), "timestamp", "milliseconds, 0 or more", line)
-        yield Row(line.number, arrival / 1e3, length, output, blocks)
+        yield TraceRow(line.number, arrival / 1e3, length, output, blocks)
 
 
-def burstgpt_rows(path: Path, changes: Counter[str]) -> Iterator[Row]:
+def burstgpt_rows(path: Path, changes: Counter[str]) -> Iterator[TraceRow]:
     """Yield the requests of a CSV with Timestamp (seconds), Request tokens and Response tokens among its columns.
 
     The form is that of https://github.com/HPMLL/BurstGPT, with or without "Session ID" and "Elapsed time". Requests
@@ -57,7 +57,7 @@ def burstgpt_rows(path: Path, changes: Counter[str]) -> Iterator[Row]:
         yield from _plain(row, "Request tokens", "Response tokens", arrival, line, changes)
 
 
-def azure_rows(path: Path, changes: Counter[str]) -> Iterator[Row]:
+def azure_rows(path: Path, changes: Counter[str]) -> Iterator[TraceRow]:
     """Yield the requests of a CSV with TIMESTAMP (a date and time), ContextTokens and GeneratedTokens.
 
     The form is that of https://github.com/Azure/AzurePublicDataset, of 2023 and of 2024. Raises ConfigurationError,
@@ -69,16 +69,16 @@ def azure_rows(path: Path, changes: Counter[str]) -> Iterator[Row]:
 
 
 def _plain(
-    row: Mapping[str, str], prompt: str, answer: str, arrival: float, line: Line, changes: Counter[str]
-) -> Iterator[Row]:
+    row: Mapping[str, str], prompt: str, answer: str, arrival: float, line: FileLine, changes: Counter[str]
+) -> Iterator[TraceRow]:
     length, output = _whole(row, prompt, line), _whole(row, answer, line)
     if length and output:
-        yield Row(line.number, arrival, length, output)
+        yield TraceRow(line.number, arrival, length, output)
     else:
         changes["left out requests without a prompt or without an answer"] += 1
 
 
-def _table(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[Line, dict[str, str]]]:
+def _table(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[FileLine, dict[str, str]]]:
     header: list[str] | None = None
     for line in lines_of(path):
         cells = [cell.strip() for cell in next(csv.reader([line.rstrip("\r\n")]), [])]
@@ -97,7 +97,7 @@ def _table(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[Line, dict[str
         yield line, dict(zip(header, cells, strict=True))
 
 
-def _whole(row: Mapping[str, Any], name: str, line: Line) -> int:
+def _whole(row: Mapping[str, Any], name: str, line: FileLine) -> int:
     value = row.get(name)
     number = _number(value, name, f"a whole number of tokens from 0 to {_MOST_TOKENS:,}", line)
     if number != int(number) or number > _MOST_TOKENS:
@@ -105,7 +105,7 @@ def _whole(row: Mapping[str, Any], name: str, line: Line) -> int:
     return int(number)
 
 
-def _number(value: object, name: str, expected: str, line: Line) -> float:
+def _number(value: object, name: str, expected: str, line: FileLine) -> float:
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
@@ -115,7 +115,7 @@ def _number(value: object, name: str, expected: str, line: Line) -> float:
     return number
 
 
-def _moment(text: str, line: Line) -> float:
+def _moment(text: str, line: FileLine) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -123,7 +123,7 @@ def _moment(text: str, line: Line) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _blocks(value: object, length: int, line: Line) -> tuple[int, ...]:
+def _blocks(value: object, length: int, line: FileLine) -> tuple[int, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
@@ -137,6 +137,6 @@ def _blocks(value: object, length: int, line: Line) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _refuse(value: object, name: str, expected: str, line: Line) -> NoReturn:
+def _refuse(value: object, name: str, expected: str, line: FileLine) -> NoReturn:
     got = described(value) if not isinstance(value, str) else repr(value[:40])
     raise ConfigurationError(f'{line.where}: expected "{name}" to be {expected}, got {got}')

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.knowledge.prediction._sighting import Sighting
     from fastlane.providers import ProviderFacts
-    from fastlane.transport.pool.pool import Outlook
+    from fastlane.transport.pool.pool import ConnectionForecast
 
     from .catalog.models import Catalog, CatalogModel
     from .catalog.route import Route
@@ -70,7 +70,7 @@ class Asking:
         route: Route,
         catalog: Catalog,
         *,
-        siblings_outlook: Callable[[CatalogModel], Outlook],
+        siblings_outlook: Callable[[CatalogModel], ConnectionForecast],
         facts_of: Callable[[CatalogModel], ProviderFacts],
         now_ns: int,
         encoded_share: Callable[[str], float | None] | None = None,

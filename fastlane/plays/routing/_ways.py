@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fastlane.transport.pool.pool import Outlook
+from fastlane.transport.pool.pool import ConnectionForecast
 from fastlane.transport.protocols.upload import Path, upload_s
 
 from ._question import Way
@@ -23,7 +23,7 @@ _SLOWEST, _FASTEST = 1_000.0, 1e11
 _Known = tuple[int | None, int | None, int | None, int | None, int | None, int | None, int | None]
 
 
-def way_of(outlook: Outlook, body_bytes: int, *, encoded_ratio: float | None, tls: bool = True) -> Way:
+def way_of(outlook: ConnectionForecast, body_bytes: int, *, encoded_ratio: float | None, tls: bool = True) -> Way:
     """Return what lies between this process and an origin, for a body of so many bytes of JSON. Seconds.
 
     `connect_s` is the round trips of TCP and TLS (RFC 9293, RFC 8446) where no connection is open, 50 ms each where

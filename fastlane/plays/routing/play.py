@@ -17,7 +17,7 @@ from .section import RoutingSection
 if TYPE_CHECKING:
     from fastlane.engine.session import Session
     from fastlane.providers import ProviderFacts
-    from fastlane.transport.pool.pool import Outlook
+    from fastlane.transport.pool.pool import ConnectionForecast
 
     from ._knowledge import Knowledge
     from ._plan import RoutePlan
@@ -137,7 +137,7 @@ class Routing(Play):
         call: Call,
         *,
         facts: ProviderFacts,
-        outlook: Callable[[CatalogModel], Outlook],
+        outlook: Callable[[CatalogModel], ConnectionForecast],
         missing_key: Callable[[CatalogModel], str | None],
         encoded_share: Callable[[str], float | None] | None = None,
         is_checked: bool = False,

@@ -14,7 +14,7 @@ from fastlane._fork import new_lock, new_rlock
 from fastlane.compat.clients import OVERRIDE_CAST_TO_HEADER, http_client_of, transport_of, validates_strictly
 from fastlane.compat.requests import changed_options
 from fastlane.errors import ConfigurationError
-from fastlane.transport.pool.pool import UNKNOWN, Outlook
+from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 
 if TYPE_CHECKING:
     from .catalog.models import CatalogModel
@@ -186,7 +186,7 @@ class Siblings:
         """Return why a model cannot be called now, such as "MY_KEY is not set"; None where it can."""
         return missing_key(model)
 
-    def outlook(self, model: CatalogModel, *, asynchronous: bool, client: Any = None) -> Outlook:
+    def outlook(self, model: CatalogModel, *, asynchronous: bool, client: Any = None) -> ConnectionForecast:
         """Return what is known of the connection to a model's upstream, without opening one.
 
         `client` is the application's own, for the models that are called with it.
@@ -201,10 +201,12 @@ class Siblings:
             sibling = self._made.get((model.base_url, model.api_key_env, not asynchronous, strict))
             if sibling is not None:
                 # The other form's connections are its own, but as far away.
-                return Outlook(round_trip_time_ns=_outlook(sibling.transport, sibling.request).round_trip_time_ns)
+                return ConnectionForecast(
+                    round_trip_time_ns=_outlook(sibling.transport, sibling.request).round_trip_time_ns
+                )
         return UNKNOWN
 
-    def _own_outlook(self, client: Any) -> Outlook:
+    def _own_outlook(self, client: Any) -> ConnectionForecast:
         known = self._own.get(client)
         if known is None or known[0] is not client.base_url or known[1] is not http_client_of(client):
             transport, request = _way_of(client)
@@ -244,8 +246,8 @@ def _way_of(client: Any) -> tuple[Any, Any]:
     return transport, http_client.build_request("GET", client.base_url)
 
 
-def _outlook(transport: Any, request: Any) -> Outlook:
+def _outlook(transport: Any, request: Any) -> ConnectionForecast:
     if transport is None:
         return UNKNOWN
-    outlook: Outlook = transport.outlook(request)
+    outlook: ConnectionForecast = transport.outlook(request)
     return outlook

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import GROW_AGAIN_NS, Member, Outlook, Pool
-from ..pool.settings import Origin, PoolSettings, tick_s
+from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
+from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, elsewhere_within
 from ..protocols.limits import STREAM_WINDOW
 from .connect import Connected, connect_asyncio, is_ready
@@ -244,7 +244,7 @@ _READ_BYTES = 65_536
 class AsyncioLink(Link, asyncio.BufferedProtocol):
     """One connection on an event loop."""
 
-    def __init__(self, owner: LoopPool, origin: Origin) -> None:
+    def __init__(self, owner: LoopPool, origin: ServerOrigin) -> None:
         settings = owner.settings
         super().__init__(origin, http2=settings.http2)
         self.loop = owner.loop
@@ -686,7 +686,7 @@ class _Waiter:
         self.granted: asyncio.Future[AsyncioLink | TransportError] = loop.create_future()
         self._given_up: asyncio.Future[None] | None = None
 
-    def grant(self, member: Member) -> None:
+    def grant(self, member: PooledConnection) -> None:
         assert isinstance(member, AsyncioLink)
         self.granted.set_result(member)
 
@@ -732,7 +732,7 @@ class LoopPool:
             make=self._make,
         )
 
-    def _make(self, origin: Origin) -> AsyncioLink:
+    def _make(self, origin: ServerOrigin) -> AsyncioLink:
         return AsyncioLink(self, origin)
 
     async def close_at_the_end(self, forget: Callable[[], object]) -> None:
@@ -753,7 +753,7 @@ class LoopPool:
     # Calls
 
     async def acquire(
-        self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
+        self, origin: ServerOrigin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
     ) -> AsyncioLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
         avoid = None if patience is None else patience.avoid
@@ -777,7 +777,7 @@ class LoopPool:
         return member
 
     async def _wait(
-        self, origin: Origin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
+        self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
     ) -> AsyncioLink:
         opening = self._pool.is_opening(origin)
         granted = waiter.granted
@@ -876,19 +876,19 @@ class LoopPool:
         if not self._closed:
             self._start()
 
-    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+    def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
         """Nanoseconds between pings; None where they are not welcome."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[PooledConnection]:
         """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
         return self._pool.members()
 
-    def outlook(self, origin: Origin) -> Outlook:
+    def outlook(self, origin: ServerOrigin) -> ConnectionForecast:
         """What a request to the origin would find that came now."""
         return self._pool.outlook(origin, now_ns())
 
-    async def warm(self, origin: Origin, timeouts: Timeouts) -> None:
+    async def warm(self, origin: ServerOrigin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
         link = await self.acquire(origin, timeouts)
         try:

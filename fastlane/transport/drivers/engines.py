@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import UNKNOWN, Member, Outlook
+from ..pool.pool import UNKNOWN, ConnectionForecast, PooledConnection
 from ..pool.settings import PoolSettings, library_of
 from ..protocols.exchange import PHASES, Exchange, Phases, TransportError, as_library_error, worth_lingering
 from .asyncio_driver import AsyncioExchange, AsyncioLink, LoopPool, PatientAsyncioExchange
@@ -342,7 +342,7 @@ class SyncEngine(Engine):
         except TransportError as error:
             raise as_library_error(error, self.library, request) from error
 
-    def outlook(self, request: Any) -> Outlook:
+    def outlook(self, request: Any) -> ConnectionForecast:
         """What such a request would find that was sent now. Opens, claims and raises nothing."""
         try:
             return self._pool.outlook(route_of(request).origin)
@@ -369,7 +369,7 @@ class SyncEngine(Engine):
         """The process ends: say goodbye on every connection without a call."""
         self._pool.leave()
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[PooledConnection]:
         """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
         return self._pool.members()
 
@@ -448,7 +448,7 @@ class AsyncEngine(Engine):
         except TransportError as error:
             raise as_library_error(error, self.library, request) from error
 
-    def outlook(self, request: Any) -> Outlook:
+    def outlook(self, request: Any) -> ConnectionForecast:
         """What such a request would find that was sent now on this loop. Opens, claims and raises nothing."""
         try:
             pool = self._pools.get(asyncio.get_running_loop())
@@ -472,7 +472,7 @@ class AsyncEngine(Engine):
         if pool is not None:
             await pool.aclose()
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[PooledConnection]:
         """Every connection on any loop that still runs, open or opening. Waits for nothing."""
         for loop, pool in list(self._pools.items()):
             if not loop.is_closed():

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import Member, Outlook, is_farther, opening_round_trip_ns
-from ..pool.settings import LONGEST_TICK_S, Http2, Origin
+from ..pool.pool import ConnectionForecast, PooledConnection, is_farther, opening_round_trip_ns
+from ..pool.settings import LONGEST_TICK_S, Http2, ServerOrigin
 from ..protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, FarLeg, after_silence
 from ..protocols.exchange import (
     GIVEN_UP,
@@ -250,7 +250,7 @@ class Gauge:
             self._upload = (leg, now_ns, sent_bytes)
             self.congestion_window = leg.window_at(now_ns)
 
-    def outlook(self, http: Any, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> Outlook:
+    def outlook(self, http: Any, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> ConnectionForecast:
         """What a request that was sent now would find."""
         if now_ns - self._told[0] > _MOMENT_NS:
             self._ask(sock, now_ns)
@@ -265,7 +265,7 @@ class Gauge:
             window, in_flight = leg.window_at(now_ns), leg.in_flight
             segment_bytes = SEGMENT_BYTES if told is None else min(SEGMENT_BYTES, told.segment_bytes)
             receive_window, rate = leg.receive_window, None
-        return Outlook(
+        return ConnectionForecast(
             True,  # (By place: naming them costs half as much again.)
             http.http_version,
             self.round_trip_ns,
@@ -365,10 +365,10 @@ class LinkedExchange(Exchange):
         """Wake whoever waits. Drivers override it."""
 
 
-class Link(Member):
+class Link(PooledConnection):
     """One connection. Not thread-safe: a driver calls it where the connection's bytes are handled."""
 
-    def __init__(self, origin: Origin, *, http2: Http2) -> None:
+    def __init__(self, origin: ServerOrigin, *, http2: Http2) -> None:
         super().__init__(origin)
         self.opening: Opening | None = None
         self.is_http1 = False
@@ -524,7 +524,7 @@ class Link(Member):
         phases.round_trip_time_ns, phases.congestion_window = gauge.round_trip_ns, gauge.congestion_window
         phases.send_started_ns = started_ns
 
-    def outlook(self, now_ns: int) -> Outlook:
+    def outlook(self, now_ns: int) -> ConnectionForecast:
         """What a request that was sent on it now would find. May be asked from anywhere."""
         return self._gauge.outlook(self.http, self._socket, now_ns, self._output_bytes)
 

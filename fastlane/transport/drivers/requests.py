@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from fastlane._clock import now_ns
 
-from ..pool.settings import Origin
+from ..pool.settings import ServerOrigin
 from ..protocols.exchange import PATIENCE, PHASES, Patience, Phases, RequestHead, TransportError
 
 Headers = list[tuple[bytes, bytes]]
 
 ROUTE = "fastlane.route"
-"""The extension by which a request brings its `Route` along."""
+"""The extension by which a request brings its `RequestTarget` along."""
 
 _PORTS = {"http": 80, "https": 443}
 _LARGEST_PORT = 65_535
@@ -35,7 +35,7 @@ class Timeouts(NamedTuple):
     pool: float | None
 
 
-def origin_of(request: Any) -> Origin:
+def origin_of(request: Any) -> ServerOrigin:
     """Where the request goes. Raises TransportError, in the stock transport's classes, for what is no HTTP address."""
     url = request.url
     scheme, port = url.scheme, url.port
@@ -51,37 +51,37 @@ def origin_of(request: Any) -> Origin:
     if port is not None and not 0 <= port <= _LARGEST_PORT:
         raise TransportError("ConnectError", f"The port must be from 0 to {_LARGEST_PORT}, not {port}.")
     host = url.raw_host.decode("ascii")
-    return Origin(
+    return ServerOrigin(
         scheme, host, _PORTS[scheme] if port is None else port, request.extensions.get("sni_hostname") or host
     )
 
 
-class Route(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a request goes. A request may bring it along that was worked out for another with the same URL object."""
 
     url: Any
     method: Any
-    origin: Origin
+    origin: ServerOrigin
     raw_method: bytes
     scheme: bytes
     target: bytes
 
 
-def route_of(request: Any) -> Route:
+def route_of(request: Any) -> RequestTarget:
     """Where a request goes. Raises TransportError where that is no HTTP address."""
     extensions, url, method = request.extensions, request.url, request.method
     known = extensions.get(ROUTE)
     named = "target" in extensions or "sni_hostname" in extensions
-    if isinstance(known, Route) and known.url is url and known.method is method and not named:
+    if isinstance(known, RequestTarget) and known.url is url and known.method is method and not named:
         return known
     target = extensions.get("target") or url.raw_path
-    return Route(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
+    return RequestTarget(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
 
 
 class Outgoing(NamedTuple):
     """A request in the terms of a connection."""
 
-    route: Route
+    route: RequestTarget
     timeouts: Timeouts
     head: RequestHead
     body: bytes | None

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import GROW_AGAIN_NS, Member, Outlook, Pool
-from ..pool.settings import Origin, PoolSettings, tick_s
+from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
+from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, elsewhere_within
 from .connect import connect_sync, is_ready
 from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
@@ -107,7 +107,7 @@ _AT_ONCE = (False,)
 class ThreadLink(Link):
     """One connection, its lock, and the thread that opens it and reads from it."""
 
-    def __init__(self, owner: ThreadPool, origin: Origin) -> None:
+    def __init__(self, owner: ThreadPool, origin: ServerOrigin) -> None:
         settings = owner.settings
         super().__init__(origin, http2=settings.http2)
         # The thread must not keep a pool alive that everybody else has dropped.
@@ -584,7 +584,7 @@ class _Waiter:
         self.link: ThreadLink | None = None
         self.error: TransportError | None = None
 
-    def grant(self, member: Member) -> None:
+    def grant(self, member: PooledConnection) -> None:
         assert isinstance(member, ThreadLink)
         self.link = member
         self._wake()
@@ -630,15 +630,15 @@ class ThreadPool:
             make=self._make,
         )
 
-    def _make(self, origin: Origin) -> ThreadLink:
+    def _make(self, origin: ServerOrigin) -> ThreadLink:
         return ThreadLink(self, origin)
 
     def acquire(
-        self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
+        self, origin: ServerOrigin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
     ) -> ThreadLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
         member = waiter = None
-        new, surplus = list[Member](), list[Member]()
+        new, surplus = list[PooledConnection](), list[PooledConnection]()
         avoid = None if patience is None else patience.avoid
         try:
             with self._lock:
@@ -670,7 +670,7 @@ class ThreadPool:
             raise
         return member
 
-    def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None) -> ThreadLink:
+    def _wait(self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None) -> ThreadLink:
         if patience is not None:
             patience.attend(waiter)
         opening = self._pool.is_opening(origin)
@@ -710,7 +710,7 @@ class ThreadPool:
             # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
             del error
 
-    def _withdraw(self, origin: Origin, waiter: _Waiter) -> list[ThreadLink]:
+    def _withdraw(self, origin: ServerOrigin, waiter: _Waiter) -> list[ThreadLink]:
         """Wait no longer; the connections that were being opened and that nobody waits for any more."""
         try:
             with self._lock:
@@ -719,7 +719,7 @@ class ThreadPool:
         finally:
             self._catch_up()
 
-    def _give_up(self, origin: Origin, waiter: _Waiter) -> None:
+    def _give_up(self, origin: ServerOrigin, waiter: _Waiter) -> None:
         unwanted = self._withdraw(origin, waiter)
         for opening in unwanted:
             opening.hang_up(TransportError("ConnectError", CLOSED))
@@ -728,7 +728,7 @@ class ThreadPool:
         if link is not None:
             self.unclaim(link)
 
-    def _start(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
+    def _start(self, new: Iterable[PooledConnection], surplus: Iterable[PooledConnection]) -> None:
         try:
             self._carry_out(new, surplus)
         except BaseException:
@@ -736,7 +736,7 @@ class ThreadPool:
             self._carry_out(new, surplus)
             raise
 
-    def _carry_out(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
+    def _carry_out(self, new: Iterable[PooledConnection], surplus: Iterable[PooledConnection]) -> None:
         for member in new:
             assert isinstance(member, ThreadLink)
             try:
@@ -748,7 +748,7 @@ class ThreadPool:
             member.hang_up(TransportError("ReadError", CLOSED))
 
     def _do(self, act: Callable[[Pool, int], None]) -> None:
-        new, surplus = list[Member](), list[Member]()
+        new, surplus = list[PooledConnection](), list[PooledConnection]()
         try:
             with self._lock:
                 act(self._pool, now_ns())
@@ -772,7 +772,7 @@ class ThreadPool:
 
     def _note_changes(self) -> None:
         while self._changed or self._pool.new or self._pool.surplus:
-            new, surplus = list[Member](), list[Member]()
+            new, surplus = list[PooledConnection](), list[PooledConnection]()
             taken: list[bool] = []
             try:
                 try:
@@ -791,7 +791,7 @@ class ThreadPool:
                 self._order(new, surplus)  # which may be done again too
                 raise
 
-    def _order(self, new: list[Member], surplus: list[Member]) -> None:
+    def _order(self, new: list[PooledConnection], surplus: list[PooledConnection]) -> None:
         """Have somebody else carry it out.
 
         The garbage collector may have come here, in a thread that holds who knows what. (A bare thread: starting one of
@@ -832,19 +832,19 @@ class ThreadPool:
             lambda pool, time_ns: pool.closed(link, time_ns, by_idle_peer=by_idle_peer, unwelcome_pings=unwelcome_pings)
         )
 
-    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+    def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
         """Nanoseconds between pings; None where they are not welcome."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[PooledConnection]:
         """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
         return self._pool.members()
 
-    def outlook(self, origin: Origin) -> Outlook:
+    def outlook(self, origin: ServerOrigin) -> ConnectionForecast:
         """What a request to the origin would find that came now. Waits for no lock."""
         return self._pool.outlook(origin, now_ns())
 
-    def warm(self, origin: Origin, timeouts: Timeouts) -> None:
+    def warm(self, origin: ServerOrigin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
         link = self.acquire(origin, timeouts)
         try:

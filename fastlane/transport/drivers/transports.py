@@ -20,7 +20,7 @@ from weakref import WeakSet
 import anyio
 import httpx2
 
-from ..pool.pool import UNKNOWN, Outlook
+from ..pool.pool import UNKNOWN, ConnectionForecast
 from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, library_of
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
@@ -111,7 +111,7 @@ def _methods(library: ModuleType, core: ModuleType, *, asynchronous: bool) -> tu
     return tuple(_Method(getattr(module, prefix + name), _METHODS[asynchronous]) for module, name in owners)
 
 
-class Fallback:
+class LibraryTransports:
     """The library's own connections, for one client, made when they are first needed."""
 
     def __init__(self, library: ModuleType, settings: PoolSettings, *, asynchronous: bool) -> None:
@@ -204,10 +204,10 @@ class Fallback:
 
 # One generator for each event loop or trio run, and not for each client: trio warns of one that is collected too early.
 _until_the_end: dict[Any, AsyncGenerator[None]] = {}
-_users: dict[Any, WeakSet[Fallback]] = {}
+_users: dict[Any, WeakSet[LibraryTransports]] = {}
 
 
-async def _close_at_the_end(run: Any, users: WeakSet[Fallback]) -> AsyncGenerator[None]:
+async def _close_at_the_end(run: Any, users: WeakSet[LibraryTransports]) -> AsyncGenerator[None]:
     try:
         yield
     finally:
@@ -323,7 +323,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
         def __init__(self, settings: PoolSettings) -> None:
             self.settings = settings
             self._open = True
-            self._fallback = Fallback(library, settings, asynchronous=asynchronous)
+            self._fallback = LibraryTransports(library, settings, asynchronous=asynchronous)
             # First, so that nobody who leaves meanwhile closes the engine.
             _Engines.users.join(settings, asynchronous=asynchronous)
             self._engine: Any = (_Engines.async_engine if asynchronous else _Engines.sync_engine)(settings)
@@ -348,9 +348,11 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             """Whether the library's own transport would carry a request at the moment."""
             return self._fallback.is_wanted()
 
-        def outlook(self, request: Any) -> Outlook:
+        def outlook(self, request: Any) -> ConnectionForecast:
             # (The fall-back's connections are not ours to look at.)
-            outlook: Outlook = UNKNOWN if self._fallback.is_wanted(request) else self._engine.outlook(request)
+            outlook: ConnectionForecast = (
+                UNKNOWN if self._fallback.is_wanted(request) else self._engine.outlook(request)
+            )
             return outlook
 
         if asynchronous:

@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import NamedTuple, Protocol
 
 from ..protocols.exchange import Exchange, HttpConnection, Opening, TransportError
-from .settings import Origin
+from .settings import ServerOrigin
 
 # How much longer a round trip takes than the kernel says before somebody must stand in between: our own TLS and the
 # server's, a busy event loop and a queue on the way all take their time without anybody there.
@@ -17,7 +17,7 @@ _FARTHER = 2
 _FARTHER_BY_NS = 2_000_000
 
 
-class Outlook(NamedTuple):  # made in a fifth of the time that a frozen dataclass takes
+class ConnectionForecast(NamedTuple):  # made in a fifth of the time that a frozen dataclass takes
     """What a request that was sent now would find. None for what is not known."""
 
     is_open: bool = False
@@ -44,7 +44,7 @@ class Outlook(NamedTuple):  # made in a fifth of the time that a frozen dataclas
     """What the kernel has measured, where that was not limited by what there was to send."""
 
 
-UNKNOWN = Outlook()
+UNKNOWN = ConnectionForecast()
 
 
 def opening_round_trip_ns(opening: Opening) -> int:
@@ -99,17 +99,17 @@ class Waiter(Protocol):
     avoid: str | None
     """Local address of a connection that it takes only where no other is to be had."""
 
-    def grant(self, member: Member) -> None:
+    def grant(self, member: PooledConnection) -> None:
         """A place on this connection is claimed for the call."""
 
     def refuse(self, error: TransportError) -> None:
         """No connection could be opened."""
 
 
-class Member:
+class PooledConnection:
     """A connection as its pool sees it. Changed only under the pool's lock, apart from `ended` and `is_closed`."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: ServerOrigin) -> None:
         self.origin = origin
         self.http: HttpConnection | None = None
         """None while the connection is being opened."""
@@ -147,9 +147,9 @@ class Member:
         """Our end of the connection; None while it is being opened. Drivers override it."""
         return None
 
-    def outlook(self, now_ns: int) -> Outlook:
+    def outlook(self, now_ns: int) -> ConnectionForecast:
         """What a request that was sent on it now would find. Drivers override it."""
-        return Outlook(is_open=True)
+        return ConnectionForecast(is_open=True)
 
     def looks_stale(self) -> bool:
         """Whether something has come from the peer that nobody has looked at yet. Drivers override it."""
@@ -176,12 +176,12 @@ class OriginState:
         "waiters",
     )
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: ServerOrigin) -> None:
         self.origin = origin
-        self.members: dict[Member, None] = {}
+        self.members: dict[PooledConnection, None] = {}
         self.opening = 0
         """How many of the members are being opened."""
-        self.spare: OrderedDict[Member, None] = OrderedDict()
+        self.spare: OrderedDict[PooledConnection, None] = OrderedDict()
         """Members that may have room, the last used at the end: a call does not look through all of them."""
         self.waiters: OrderedDict[Waiter, int] = OrderedDict()
         """Each with its number in the order in which all calls of the pool began to wait."""
@@ -242,7 +242,7 @@ class OriginState:
         # Until the first connection says which protocol it is, the calls of a burst wait for it together.
         return self.opening * (self.streams if http2 and self.speaks_http2 is not False else 1)
 
-    def grant(self, now_ns: int, pick: Callable[[OriginState, int, str | None], Member | None]) -> None:
+    def grant(self, now_ns: int, pick: Callable[[OriginState, int, str | None], PooledConnection | None]) -> None:
         """Give those who wait the places that are picked."""
         passed_over = 0
         while len(self.waiters) > passed_over:
@@ -256,7 +256,7 @@ class OriginState:
             else:
                 passed_over += 1  # what it avoids may be a place for those behind it
 
-    def with_room(self, now_ns: int, avoid: str | None) -> Member | None:
+    def with_room(self, now_ns: int, avoid: str | None) -> PooledConnection | None:
         """The connection with room that was used last, so that others can fall idle."""
         full = []
         found = None
@@ -272,16 +272,16 @@ class OriginState:
             del self.spare[member]
         return found
 
-    def with_any_room(self, now_ns: int, avoid: str | None) -> Member | None:
+    def with_any_room(self, now_ns: int, avoid: str | None) -> PooledConnection | None:
         """The best connection of those that have any room: no further one can be opened."""
 
-        def merits(member: Member) -> tuple[bool, bool, int]:
+        def merits(member: PooledConnection) -> tuple[bool, bool, int]:
             avoided = avoid is not None and member.local_address == avoid
             return avoided, self.in_doubt(member, now_ns), member.claimed
 
         return min((member for member in self.members if member.room(UNBOUNDED) > 0), key=merits, default=None)
 
-    def outlook(self, now_ns: int, *, with_ended: bool) -> Outlook:
+    def outlook(self, now_ns: int, *, with_ended: bool) -> ConnectionForecast:
         """What a request would find that came now. May be asked without the lock, and changes nothing.
 
         `with_ended`: the places count that exchanges have left without the pool's having looked.
@@ -296,9 +296,9 @@ class OriginState:
                     if room > 0 and not self._is_in_doubt(member, now_ns):
                         return member.outlook(now_ns)
         known = [member.round_trip_ns for member in list(self.members)] + [self.round_trip_ns]
-        return Outlook(round_trip_time_ns=next((each for each in known if each is not None), None))
+        return ConnectionForecast(round_trip_time_ns=next((each for each in known if each is not None), None))
 
-    def see(self, member: Member) -> None:
+    def see(self, member: PooledConnection) -> None:
         """Learn from an open connection what the server speaks and allows."""
         http = member.http
         if http is None:
@@ -309,7 +309,7 @@ class OriginState:
             member.has_said = True
             self.streams = min(BUSY_STREAMS, http.capacity) or self.streams
 
-    def see_closed(self, member: Member, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> bool:
+    def see_closed(self, member: PooledConnection, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> bool:
         """Learn from a connection's end; True where the server closed it because it was idle."""
         self.pings_unwelcome = self.pings_unwelcome or unwelcome_pings
         unused_ns = now_ns - member.unused_since_ns
@@ -318,7 +318,7 @@ class OriginState:
             self.idle_limit_ns = unused_ns
         return was_idle
 
-    def in_doubt(self, member: Member, now_ns: int) -> bool:
+    def in_doubt(self, member: PooledConnection, now_ns: int) -> bool:
         """Whether the server is likely to be closing this idle connection right now."""
         limit_ns = self.idle_limit_ns
         if limit_ns is None or member.claimed:
@@ -329,7 +329,7 @@ class OriginState:
             return False
         return self._is_in_doubt(member, now_ns)
 
-    def _is_in_doubt(self, member: Member, now_ns: int) -> bool:
+    def _is_in_doubt(self, member: PooledConnection, now_ns: int) -> bool:
         limit_ns = self.idle_limit_ns
         if limit_ns is None or member.claimed:
             return False
@@ -359,7 +359,7 @@ class Pool:
         max_connections: int,
         http2: bool,
         idle_ns: int,
-        make: Callable[[Origin], Member],
+        make: Callable[[ServerOrigin], PooledConnection],
         plain_http2: bool = False,
     ) -> None:
         self._max_connections = max_connections
@@ -367,44 +367,44 @@ class Pool:
         self._plain_http2 = plain_http2
         self._idle_ns = idle_ns
         self._make = make
-        self._origins: dict[Origin, OriginState] = {}
+        self._origins: dict[ServerOrigin, OriginState] = {}
         self._most_origins = MOST_ORIGINS
-        self._waiting: dict[Origin, OriginState] = {}
+        self._waiting: dict[ServerOrigin, OriginState] = {}
         """Those at which somebody waits."""
         self._numbers = count()
         self._count = 0
-        self._idle: OrderedDict[Member, None] = OrderedDict()
+        self._idle: OrderedDict[PooledConnection, None] = OrderedDict()
         """Open connections without a call, the one that has had none for the longest time first."""
-        self.new: list[Member] = []
+        self.new: list[PooledConnection] = []
         """To be opened now. May be looked at without the lock; taken by `take_orders()`, like `surplus`."""
-        self.surplus: list[Member] = []
+        self.surplus: list[PooledConnection] = []
         """Idle ones, out of the pool already, that are to be closed."""
 
     # What there is
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[PooledConnection]:
         """Every connection, open or opening."""
         for state in list(self._origins.values()):
             yield from list(state.members)
 
-    def is_opening(self, origin: Origin) -> bool:
+    def is_opening(self, origin: ServerOrigin) -> bool:
         """Whether a connection to the origin is being opened. May be asked without the lock."""
         state = self._origins.get(origin)
         return state is not None and state.opening > 0
 
-    def outlook(self, origin: Origin, now_ns: int) -> Outlook:
+    def outlook(self, origin: ServerOrigin, now_ns: int) -> ConnectionForecast:
         """What a request to the origin would find that came now. May be asked without the lock."""
         state = self._origins.get(origin)
         # What has left without the pool's having looked goes first to those who wait, wherever they want to go.
         return UNKNOWN if state is None else state.outlook(now_ns, with_ended=not self._waiting)
 
-    def take_orders(self) -> tuple[list[Member], list[Member]]:
+    def take_orders(self) -> tuple[list[PooledConnection], list[PooledConnection]]:
         """Take `new` and `surplus`."""
         orders = self.new, self.surplus
         self.new, self.surplus = [], []
         return orders
 
-    def take_unwanted(self, origin: Origin) -> list[Member]:
+    def take_unwanted(self, origin: ServerOrigin) -> list[PooledConnection]:
         """The connections that were being opened and that nobody waits for any more: out of the pool, to be closed."""
         state = self._origins.get(origin)
         if state is None or state.waiters or not state.opening:
@@ -417,7 +417,7 @@ class Pool:
 
     # Calls
 
-    def claim(self, origin: Origin, now_ns: int, avoid: str | None = None) -> Member | None:
+    def claim(self, origin: ServerOrigin, now_ns: int, avoid: str | None = None) -> PooledConnection | None:
         """A place on an open connection, or None where the call has to wait.
 
         `avoid`: local address of a connection that is taken only where no other is to be had.
@@ -432,7 +432,7 @@ class Pool:
             member = self._pick(state, now_ns, avoid)
         return member
 
-    def wait(self, origin: Origin, waiter: Waiter, now_ns: int) -> None:
+    def wait(self, origin: ServerOrigin, waiter: Waiter, now_ns: int) -> None:
         """Queue a call, and open a connection for it where that is the way."""
         state = self._state(origin)
         state.waiters[waiter] = next(self._numbers)
@@ -443,13 +443,13 @@ class Pool:
             self.withdraw(origin, waiter)
             raise
 
-    def withdraw(self, origin: Origin, waiter: Waiter) -> None:
+    def withdraw(self, origin: ServerOrigin, waiter: Waiter) -> None:
         """The call waits no longer."""
         state = self._origins.get(origin)
         if state is not None and state.waiters.pop(waiter, None) is not None and not state.waiters:
             self._waiting.pop(origin, None)
 
-    def unclaim(self, member: Member, now_ns: int) -> None:
+    def unclaim(self, member: PooledConnection, now_ns: int) -> None:
         """A call leaves its place without an exchange that is over."""
         member.claimed -= 1
         state = self._state_with(member)
@@ -469,7 +469,7 @@ class Pool:
 
     # Connections
 
-    def opened(self, member: Member, now_ns: int) -> None:
+    def opened(self, member: PooledConnection, now_ns: int) -> None:
         """The connection is open."""
         state = self._state_with(member)
         if state is None or member.is_open:
@@ -484,7 +484,7 @@ class Pool:
         state.spare[member] = None
         self.serve(now_ns)
 
-    def failed(self, member: Member, error: TransportError, now_ns: int) -> None:
+    def failed(self, member: PooledConnection, error: TransportError, now_ns: int) -> None:
         """The connection could not be opened: those who waited for it are told, unless others are open or opening."""
         state = self._state_with(member)
         if state is None:
@@ -496,7 +496,7 @@ class Pool:
             self._refuse(state, error)
         self.serve(now_ns)
 
-    def changed(self, member: Member, now_ns: int) -> None:
+    def changed(self, member: PooledConnection, now_ns: int) -> None:
         """Exchanges have ended, or the peer allows more or fewer of them."""
         state = self._state_with(member)
         if state is None or not member.is_open:
@@ -505,7 +505,7 @@ class Pool:
         state.see(member)
         self.serve(now_ns)
 
-    def closed(self, member: Member, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
+    def closed(self, member: PooledConnection, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
         """The connection is closed. `by_idle_peer`: by the peer, while no call was on it."""
         member.is_closed = True
         state = self._state_with(member)
@@ -525,11 +525,11 @@ class Pool:
             self._refuse(state, state.fruitless_end())
         self.serve(now_ns)
 
-    def keep_warm(self, origin: Origin) -> None:
+    def keep_warm(self, origin: ServerOrigin) -> None:
         """From now on, replace an idle connection that the server closes."""
         self._state(origin).keep_warm = True
 
-    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+    def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
         """Nanoseconds between two pings on an idle connection; None where they are not welcome.
 
         May be asked without the lock.
@@ -537,7 +537,7 @@ class Pool:
         state = self._origins.get(origin)
         return wanted_ns if state is None else state.ping_interval_ns(wanted_ns)
 
-    def _state(self, origin: Origin) -> OriginState:
+    def _state(self, origin: ServerOrigin) -> OriginState:
         state = self._origins.get(origin)
         if state is None:
             if len(self._origins) >= self._most_origins:
@@ -547,12 +547,14 @@ class Pool:
             state = self._origins[origin] = OriginState(origin)
         return state
 
-    def _state_with(self, member: Member) -> OriginState | None:
+    def _state_with(self, member: PooledConnection) -> OriginState | None:
         """The state of a member's origin; None where the member is not, or no longer, in the pool."""
         state = self._origins.get(member.origin)
         return state if state is not None and member in state.members else None
 
-    def _pick(self, state: OriginState, now_ns: int, avoid: str | None, *, anywhere: bool = False) -> Member | None:
+    def _pick(
+        self, state: OriginState, now_ns: int, avoid: str | None, *, anywhere: bool = False
+    ) -> PooledConnection | None:
         """Claim a place on a connection that is not too busy; wherever one is if no further one can be opened."""
         member = state.with_room(now_ns, avoid)
         if member is None:
@@ -593,7 +595,7 @@ class Pool:
         if not had_room:
             self._refuse(state, state.fruitless_end())
 
-    def _remove(self, state: OriginState, member: Member) -> None:
+    def _remove(self, state: OriginState, member: PooledConnection) -> None:
         state.round_trip_ns = member.round_trip_ns or state.round_trip_ns
         state.spare.pop(member, None)
         self._idle.pop(member, None)
@@ -603,7 +605,7 @@ class Pool:
             state.opening -= 1
         self._count -= 1
 
-    def _has_left(self, state: OriginState, member: Member, now_ns: int) -> None:
+    def _has_left(self, state: OriginState, member: PooledConnection, now_ns: int) -> None:
         """Note what places less have come to."""
         if not member.claimed and member not in self._idle:
             member.idle_since_ns = member.unused_since_ns = now_ns
@@ -613,7 +615,7 @@ class Pool:
         if member not in state.spare:
             state.spare[member] = None
 
-    def _settle(self, state: OriginState, member: Member, now_ns: int) -> None:
+    def _settle(self, state: OriginState, member: PooledConnection, now_ns: int) -> None:
         while member.ended:
             member.claimed -= 1  # and no call in between, as in `_open`
             del member.ended[0]

@@ -50,7 +50,7 @@ def tick_s(settings: PoolSettings) -> float:
     return max(_SHORTEST_TICK_S, wanted)
 
 
-class Origin(NamedTuple):
+class ServerOrigin(NamedTuple):
     """Where connections lead to."""
 
     scheme: str

@@ -58,7 +58,7 @@ ELSEWHERE_S = 1.0
 distance of some 300 ms, and no longer, because the same one is better than none."""
 
 
-class Waiting(Protocol):
+class PendingRequest(Protocol):
     """What a request is in: the queue for a connection, or the exchange on one."""
 
     def give_up(self) -> None:
@@ -97,7 +97,7 @@ class Patience:
         if waiting is not None:
             waiting.give_up()
 
-    def attend(self, waiting: Waiting) -> None:
+    def attend(self, waiting: PendingRequest) -> None:
         """The request is in this from now on, which is told where the request was given up already."""
         # In this order, and in the other in `give_up`: one of the two sees what the other has done.
         self._waiting = ref(waiting)

@@ -10,7 +10,7 @@ from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 from fastlane.bench.checks import check
 from fastlane.bench.checks._tests import difference_of_shares, fisher, same_distribution
 from fastlane.bench.findings import find
-from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.recorded import RecordedRun, Sample
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import a_cell, a_run, an_arm
 
@@ -31,7 +31,7 @@ def opening(*names: str) -> Any:
     return lambda sample: replace(sample, call=own_record(sample, reused=sample.arm not in names))
 
 
-def with_play(play: str, **fields: Any) -> Recorded:
+def with_play(play: str, **fields: Any) -> RecordedRun:
     arm = an_arm("fastlane", client="fastlane.OpenAI", plays=(play,))
     return a_run(arms=(NO_PLAYS, replace(NO_PLAYS, name="baseline-again", role="again"), arm), **fields)
 
@@ -69,7 +69,7 @@ def test_connections_of_requests_that_warm_up_count_for_nobody() -> None:
     assert level(check(a_run(change=cold)), "new connections") == "passed"
 
 
-def closing(client: str, closed_by: Any) -> Recorded:
+def closing(client: str, closed_by: Any) -> RecordedRun:
     """Return a run in which each request of the baseline opens a connection that one side closes after it."""
     arms = (an_arm("baseline", client=client), an_arm("fastlane", client="fastlane.OpenAI"))
     run = a_run(arms=arms, with_log=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastlane.bench.checks import check
-from fastlane.bench.findings import CellFindings, Comparison, Figures, Findings, Interval, Verdict
+from fastlane.bench.findings import ArmComparison, CellFindings, ComparisonVerdict, Figures, Findings, Interval
 from fastlane.bench.recorded import Sample
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
@@ -39,7 +39,7 @@ def claiming(
             ),
         ),
         comparisons=(
-            Comparison(
+            ArmComparison(
                 cell="chat, 4 users",
                 arm="baseline-again" if copy else "fastlane",
                 reference="baseline",
@@ -47,7 +47,7 @@ def claiming(
                 pairs=100,
                 typical=Interval(value=1 - change),
                 p_value=p_value,
-                verdict=Verdict(kind=kind, sentence="faster by some"),  # type: ignore[arg-type]
+                verdict=ComparisonVerdict(kind=kind, sentence="faster by some"),  # type: ignore[arg-type]
                 copy=copy,
             ),
         ),

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from fastlane.bench.checks import both_accounts, check
-from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.recorded import RecordedRun, Sample
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import MS, a_run, an_entry
 
 
-def with_log(run: Recorded, **fields: Any) -> Recorded:
+def with_log(run: RecordedRun, **fields: Any) -> RecordedRun:
     """The run with the provider's log of its requests, with these fields for the arm "fastlane"."""
     log = tuple(an_entry(each, **(fields if each.arm == "fastlane" else {})) for each in run.samples)
     return replace(run, log=log)
@@ -121,7 +121,7 @@ def test_counts_are_held_against_the_log(fields: dict[str, Any], name: str, expe
     assert level(check(with_log(a_run(change=recorded), **fields)), name) == expected
 
 
-def moved(run: Recorded, by_ns: int) -> Recorded:
+def moved(run: RecordedRun, by_ns: int) -> RecordedRun:
     """The run with a log in which all tokens were sent that much earlier."""
     assert run.log is not None
     log = tuple(replace(each, token_ns=tuple(stamp - by_ns for stamp in each.token_ns)) for each in run.log)

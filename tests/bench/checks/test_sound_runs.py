@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane.bench.checks import catalogue, check
 from fastlane.bench.findings import find
-from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.recorded import RecordedRun, Sample
 from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
 
 RUNS = st.builds(
@@ -26,7 +26,7 @@ RUNS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(RUNS)
-def test_a_sound_run_is_never_refused(run: Recorded) -> None:
+def test_a_sound_run_is_never_refused(run: RecordedRun) -> None:
     found = check(run)
 
     assert found.refusals() == ()
@@ -59,7 +59,7 @@ BREAKS = {
 
 @settings(max_examples=40, deadline=None)
 @given(RUNS, st.sampled_from(sorted(BREAKS)))
-def test_a_broken_run_always_is_and_says_by_what(run: Recorded, name: str) -> None:
+def test_a_broken_run_always_is_and_says_by_what(run: RecordedRun, name: str) -> None:
     found = check(changed(run, BREAKS[name]))
 
     assert name in {each.check for each in found.refusals()}
@@ -68,7 +68,7 @@ def test_a_broken_run_always_is_and_says_by_what(run: Recorded, name: str) -> No
 
 @settings(max_examples=20, deadline=None)
 @given(RUNS, st.floats(0.701, 8.0))
-def test_a_run_whose_client_was_saturated_always_is(run: Recorded, share: float) -> None:
+def test_a_run_whose_client_was_saturated_always_is(run: RecordedRun, share: float) -> None:
     busy = replace(run, vitals=tuple(replace(each, cpu_s=share * each.duration_s) for each in run.vitals))
 
     assert {each.arm for each in check(busy).refusals()} == {arm.name for arm in run.header.arms}

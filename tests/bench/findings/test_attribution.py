@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fastlane.bench.findings import Attribution, find
-from fastlane.bench.recorded import ArmInfo, Recorded, Sample
+from fastlane.bench.recorded import ArmInfo, RecordedRun, Sample
 from tests.bench.recorded_runs import MS, a_run, an_arm
 
 PLAYS = ("Connection()", "RequestEncoding()", "PromptCache()")
@@ -30,7 +30,7 @@ def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = Tru
 
 def run(
     infos: Sequence[ArmInfo], saved_ms: Mapping[str, float] = SAVED_MS, *, pairs: int = 150, together_ms: float = 0
-) -> Recorded:
+) -> RecordedRun:
     """A run in which each play saves what it saves, and all of them `together_ms` more or less."""
     chance = random.Random(5)
     plays = {info.name: info.plays or () for info in infos}
@@ -49,7 +49,7 @@ def run(
 FIRST = "time_to_first_token"
 
 
-def attributed(recorded: Recorded) -> Attribution:
+def attributed(recorded: RecordedRun) -> Attribution:
     (found,) = find(recorded).attributions
     return found
 

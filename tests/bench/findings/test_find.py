@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane.bench.findings import Comparison, find
-from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.findings import ArmComparison, find
+from fastlane.bench.recorded import RecordedRun, Sample
 from fastlane.bench.statistics import hodges_lehmann
 from fastlane.errors import ConfigurationError
 from tests.bench.recorded_runs import S, a_cell, a_run, an_arm, an_open_cell
@@ -18,7 +18,7 @@ from tests.bench.recorded_runs import S, a_cell, a_run, an_arm, an_open_cell
 FIRST = "time_to_first_token"
 
 
-def comparison(recorded: Recorded, arm: str = "fastlane", metric: str = FIRST) -> Comparison:
+def comparison(recorded: RecordedRun, arm: str = "fastlane", metric: str = FIRST) -> ArmComparison:
     found = find(recorded).cells[0].comparison(arm, metric)
     assert found is not None
     return found

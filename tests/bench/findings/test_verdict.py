@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane.bench.findings import Comparison
+from fastlane.bench.findings import ArmComparison
 from fastlane.bench.findings._comparing import compare
-from fastlane.bench.findings._readings import Reading
+from fastlane.bench.findings._readings import ArmValues
 from fastlane.bench.recorded import metric_named
 from fastlane.bench.statistics import _bootstrap
 
@@ -28,12 +28,12 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "_RESAMPLES", 2)
 
 
-def compared(log_ratios: Sequence[Any]) -> list[Comparison]:
+def compared(log_ratios: Sequence[Any]) -> list[ArmComparison]:
     """Compare one arm by each series of log-ratios with a reference whose every value is 100."""
     others = []
     for number, logs in enumerate(log_ratios):
-        theirs = Reading(values={("cell", 0, 0, at): 100.0 for at in range(len(logs))})
-        ours = Reading(values={("cell", 0, 0, at): 100.0 * math.exp(each) for at, each in enumerate(logs)})
+        theirs = ArmValues(values={("cell", 0, 0, at): 100.0 for at in range(len(logs))})
+        ours = ArmValues(values={("cell", 0, 0, at): 100.0 * math.exp(each) for at, each in enumerate(logs)})
         metric = metric_named(METRICS[number % len(METRICS)])
         others.append((f"arm {number // len(METRICS)}", "baseline", metric, ours, theirs))
     return compare("cell", others, copy=False, margin=MARGIN, seed=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.bench.recorded import ArmInfo, Cell, Header, Recorded, Sample, Vitals, read_run, write
+from fastlane.bench.recorded import ArmInfo, Cell, Header, RecordedRun, Sample, Vitals, read_run, write
 from fastlane.bench.recorded._folder import RunWriter, prepare, read_kept, whole_blocks
 
 HEADER = Header(
@@ -46,7 +46,7 @@ def sample(arm: str, block: int, *, at: int = 0, tag: str | None = None) -> Samp
     )
 
 
-WHOLE = Recorded(
+WHOLE = RecordedRun(
     header=HEADER,
     samples=tuple(
         sample(arm, block, at=block * 2_000_000_000) for block in range(3) for arm in ("baseline", "fastlane")

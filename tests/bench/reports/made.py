@@ -9,22 +9,22 @@ from typing import Any
 
 from fastlane.bench.checks import Checked, CheckResult
 from fastlane.bench.findings import (
+    ArmComparison,
     CellFindings,
     Cold,
-    Comparison,
+    ComparisonVerdict,
     Figures,
     Findings,
     Interval,
     Quantile,
-    Verdict,
 )
-from fastlane.bench.recorded import METRICS, Cell, Recorded, Sample
+from fastlane.bench.recorded import METRICS, Cell, RecordedRun, Sample
 from tests.bench.recorded_runs import a_run
 
 WANTED = {0.25: 13, 0.5: 6, 0.75: 13, 0.9: 36, 0.95: 72, 0.99: 368}
 
 
-def findings_of(recorded: Recorded, kind: Any = "better", sentence: str = "faster by 20 % [17, 23]") -> Findings:
+def findings_of(recorded: RecordedRun, kind: Any = "better", sentence: str = "faster by 20 % [17, 23]") -> Findings:
     """Return findings with the run's own figures, and one verdict for all comparisons."""
     return Findings(
         cells=tuple(_cell(recorded, cell.name, kind, sentence) for cell in recorded.header.cells),
@@ -61,7 +61,7 @@ def a_sweep(
     users: Sequence[int] = (1, 4, 16),
     slower: str | None = None,
     **run: Any,
-) -> Recorded:
+) -> RecordedRun:
     """Return a run over scenarios and users: more users are slower, later scenarios too, and cell `slower` much."""
     cells = tuple(
         Cell(name=f"{scenario}, {count}", workload="mixed", scenario=scenario, users=count)
@@ -94,7 +94,7 @@ def stretched(sample: Sample, factor: float) -> Sample:
     )
 
 
-def _cell(recorded: Recorded, cell: str, kind: Any, sentence: str) -> CellFindings:
+def _cell(recorded: RecordedRun, cell: str, kind: Any, sentence: str) -> CellFindings:
     arms = [arm.name for arm in recorded.header.arms]
     sent = {arm: recorded.measured(cell, arm) for arm in arms}
     return CellFindings(
@@ -154,7 +154,7 @@ def _figures(cell: str, arm: str, metric: str, sent: Sequence[Sample]) -> Figure
     )
 
 
-def _comparison(recorded: Recorded, cell: str, arm: str, metric: str, kind: Any, sentence: str) -> Comparison:
+def _comparison(recorded: RecordedRun, cell: str, arm: str, metric: str, kind: Any, sentence: str) -> ArmComparison:
     reference = recorded.header.reference_of(arm).name
     copy = next(each.role for each in recorded.header.arms if each.name == arm) == "again"
     ours, theirs = (_values(recorded.measured(cell, name), metric) for name in (arm, reference))
@@ -164,8 +164,8 @@ def _comparison(recorded: Recorded, cell: str, arm: str, metric: str, kind: Any,
         if copy
         else Interval(value=ratio, low=ratio - 0.03, high=ratio + 0.03)
     )
-    none = Verdict(kind="no difference shown", sentence="no difference shown; this run could have shown 4 %")
-    return Comparison(
+    none = ComparisonVerdict(kind="no difference shown", sentence="no difference shown; this run could have shown 4 %")
+    return ArmComparison(
         cell=cell,
         arm=arm,
         reference=reference,
@@ -174,6 +174,8 @@ def _comparison(recorded: Recorded, cell: str, arm: str, metric: str, kind: Any,
         typical=shown,
         p_value=0.001,
         quantiles={0.5: shown},
-        verdict=none if copy else Verdict(kind=kind, sentence=sentence, smallest_effect=0.04, more_pairs=None),
+        verdict=none
+        if copy
+        else ComparisonVerdict(kind=kind, sentence=sentence, smallest_effect=0.04, more_pairs=None),
         copy=copy,
     )

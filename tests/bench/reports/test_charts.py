@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.bench.findings import Attribution, Interval, Share, find
-from fastlane.bench.recorded import METRICS, Cell, Recorded, Sample
+from fastlane.bench.recorded import METRICS, Cell, RecordedRun, Sample
 from fastlane.bench.reports._charts import charts, images, svg
-from fastlane.bench.reports._charts_data import Pair, Source, pairs, thinned
+from fastlane.bench.reports._charts_data import ChartSource, Pair, pairs, thinned
 from fastlane.bench.reports._charts_distribution import steps, ticks
 from fastlane.bench.reports._charts_drift import running_median
 from fastlane.bench.reports._charts_panels import ratio_ticks
@@ -33,7 +33,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def sweep(users_at: tuple[int, ...] = (1, 2, 4, 8), **fields: Any) -> Recorded:
+def sweep(users_at: tuple[int, ...] = (1, 2, 4, 8), **fields: Any) -> RecordedRun:
     """Two scenarios at 1, 2, 4 and 8 users."""
     cells = [
         a_cell(users, name=f"{scenario}, {users} users", scenario=scenario)
@@ -95,7 +95,7 @@ def mistreated(sample: Sample, how: str, every: int) -> Sample:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Recorded:
+def runs(draw: st.DrawFn) -> RecordedRun:
     arms = [f"arm {at}" if at else "baseline" for at in range(draw(st.integers(1, 12)))]
     if len(arms) > 1 and draw(st.booleans()):
         arms[1] = "baseline-again"
@@ -131,7 +131,7 @@ def runs(draw: st.DrawFn) -> Recorded:
 )
 @given(run=runs(), name=st.sampled_from(NAMES), narrow=st.booleans(), refused=st.sampled_from(["none", "first", "all"]))
 def test_every_chart_can_be_drawn_of_any_run_that_has_something_for_it(
-    run: Recorded, name: str, narrow: bool, refused: str
+    run: RecordedRun, name: str, narrow: bool, refused: str
 ) -> None:
     cells = [cell.name for cell in run.header.cells]
     found = dataclasses.replace(find(run), attributions=(an_attribution(cells[0], "one play", NASTY),))
@@ -361,7 +361,7 @@ def test_changes_are_said_as_they_are_read() -> None:
 
 def test_pairs_are_of_one_block_and_in_time() -> None:
     run = a_run(pairs=20, ratio=0.5, spread=0.0)
-    source = Source(recorded=run, findings=findings_of(run))
+    source = ChartSource(recorded=run, findings=findings_of(run))
 
     found = pairs(source, "fastlane", METRICS["time_to_first_token"], source.cells())
 

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from fastlane.bench.checks import Checked
-from fastlane.bench.recorded import Recorded
-from fastlane.bench.reports import Paragraph, Report, compare
+from fastlane.bench.recorded import RecordedRun
+from fastlane.bench.reports import Paragraph, RunReport, compare
 from tests.bench.recorded_runs import a_run
 from tests.bench.reports.made import checks_with, findings_of
 
 
-def compared(first: Recorded, second: Recorded, checked: tuple[Checked, Checked] | None = None) -> Report:
+def compared(first: RecordedRun, second: RecordedRun, checked: tuple[Checked, Checked] | None = None) -> RunReport:
     return compare(
         first,
         second,
@@ -17,7 +17,7 @@ def compared(first: Recorded, second: Recorded, checked: tuple[Checked, Checked]
     )
 
 
-def said(found: Report) -> str:
+def said(found: RunReport) -> str:
     return " ".join(block.text for block in found.blocks if isinstance(block, Paragraph))
 
 

@@ -15,15 +15,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fastlane.bench.checks import Checked
-from fastlane.bench.recorded import Recorded
+from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.reports import (
     KINDS,
     Column,
-    Entry,
     Kind,
-    Report,
-    Row,
-    Table,
+    ReportTable,
+    RunReport,
+    TableCell,
+    TableRow,
     _words as words,
     csv_rows,
     document,
@@ -44,18 +44,18 @@ REFUSED_FROM = 8_000
 """No figure of a sound cell is above it, and every duration of the refused one is (in ms)."""
 
 
-def made(kind: Kind, run: Recorded, checked: Checked) -> Report:
+def made(kind: Kind, run: RecordedRun, checked: Checked) -> RunReport:
     targets = [parse_target("ttft_mean < 9 s"), parse_target("e2e_cv < 20%")] if kind == "lengths" else ()
     return report(kind, run, findings_of(run), checked, targets=targets)
 
 
-def printed(found: Report, width: int = 120, **how: Any) -> str:
+def printed(found: RunReport, width: int = 120, **how: Any) -> str:
     file = io.StringIO()
     print_terminal(found, Console(file=file, width=width), **how)
     return file.getvalue()
 
 
-def a_run_with_a_slow_cell() -> Recorded:
+def a_run_with_a_slow_cell() -> RecordedRun:
     # 60 times as long as the others: a second to the first token becomes a minute, some ms per token half a second.
     return a_sweep(arms=("baseline", "baseline-again", "fastlane"), slower="chat, 4", time_to_first_token_s=0.5)
 
@@ -166,10 +166,10 @@ def test_markdown_tables_have_as_many_cells_in_every_row(kind: Kind) -> None:
 
 
 def test_markdown_shows_text_as_it_is() -> None:
-    entry = Entry(text="a|b <c> *d* `e`", value="x")
-    table = Table(title="T", columns=(Column(title="x"),), rows=(Row(entries=(entry,)),))
+    entry = TableCell(text="a|b <c> *d* `e`", value="x")
+    table = ReportTable(title="T", columns=(Column(title="x"),), rows=(TableRow(entries=(entry,)),))
 
-    text = markdown(Report(kind="ab", title="T", question="Q", verdicts=(), blocks=(table,)))
+    text = markdown(RunReport(kind="ab", title="T", question="Q", verdicts=(), blocks=(table,)))
 
     assert r"| a\|b \<c\> \*d\* \`e\` |" in text
 
@@ -187,8 +187,10 @@ def test_markdown_points_to_the_pictures_that_there_are() -> None:
 @given(width=st.integers(40, 200))
 def test_no_line_of_a_table_is_wider_than_the_terminal(width: int) -> None:
     columns = (Column(title="cell", alignment="left"), *(Column(title=f"column {at}", unit="ms") for at in range(9)))
-    row = Row(entries=tuple(Entry(text="1,234 [1, 2]", value=1.0) for _ in columns))
-    table = Table(title="T", columns=columns, rows=(row, Row(entries=(row.entries[0],), refused="invalid: why")))
+    row = TableRow(entries=tuple(TableCell(text="1,234 [1, 2]", value=1.0) for _ in columns))
+    table = ReportTable(
+        title="T", columns=columns, rows=(row, TableRow(entries=(row.entries[0],), refused="invalid: why"))
+    )
 
     lines = [line.plain for line in table_lines(table, width)]
 

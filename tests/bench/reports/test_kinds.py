@@ -8,8 +8,8 @@ import pytest
 from fastlane import ConfigurationError
 from fastlane.bench.checks import Checked, CheckResult
 from fastlane.bench.findings import Attribution, Interval, Share, find
-from fastlane.bench.recorded import Recorded, Sample, metric_named
-from fastlane.bench.reports import KINDS, Chart, Heading, Report, Table, parse_target, report
+from fastlane.bench.recorded import RecordedRun, Sample, metric_named
+from fastlane.bench.reports import KINDS, Chart, Heading, ReportTable, RunReport, parse_target, report
 from fastlane.bench.reports._ab import tone_of, verdict_sentence
 from tests.bench.recorded_runs import a_run, an_arm, an_open_cell
 from tests.bench.reports.made import a_sweep, checks_with, findings_of, stretched
@@ -18,26 +18,26 @@ NOTHING_CHECKED = Checked(results=())
 CELL = "chat, 4 users"
 
 
-def ab(run: Recorded, checked: Checked = NOTHING_CHECKED, **findings: Any) -> Report:
+def ab(run: RecordedRun, checked: Checked = NOTHING_CHECKED, **findings: Any) -> RunReport:
     return report("ab", run, findings_of(run, **findings), checked)
 
 
-def table(found: Report, name: str) -> Table:
+def table(found: RunReport, name: str) -> ReportTable:
     return next(table for table in found.tables() if table.name == name)
 
 
-def texts(found: Table) -> list[list[str]]:
+def texts(found: ReportTable) -> list[list[str]]:
     return [[entry.text for entry in row.entries] for row in found.rows]
 
 
-def structure(found: Report) -> list[str]:
+def structure(found: RunReport) -> list[str]:
     """The report's blocks in order: headings by their text, tables and charts by their names."""
     names = []
     for block in found.blocks:
         match block:
             case Heading():
                 names.append(f"{'#' * block.level} {block.text}")
-            case Table() | Chart():
+            case ReportTable() | Chart():
                 names.append(f"{type(block).__name__.lower()} {block.name}")
             case _:
                 names.append(type(block).__name__.lower())
@@ -326,7 +326,7 @@ def test_an_open_load_is_shown_by_its_rate() -> None:
     assert "at 2.5 blocks/s" in found.verdicts[0].text
 
 
-def lengths(run: Recorded, checked: Checked = NOTHING_CHECKED) -> Report:
+def lengths(run: RecordedRun, checked: Checked = NOTHING_CHECKED) -> RunReport:
     return report("lengths", run, findings_of(run), checked)
 
 
@@ -389,7 +389,7 @@ def test_means_add_up_as_the_definition_says() -> None:
     assert generated / 31 == pytest.approx(numbers["Time per output token (ms)"])
 
 
-def scaling(run: Recorded, checked: Checked = NOTHING_CHECKED) -> Report:
+def scaling(run: RecordedRun, checked: Checked = NOTHING_CHECKED) -> RunReport:
     return report("scaling", run, findings_of(run), checked)
 
 

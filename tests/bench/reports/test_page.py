@@ -15,12 +15,12 @@ from fastlane.bench.reports import (
     Column,
     Definition,
     Definitions,
-    Entry,
     Heading,
     Paragraph,
-    Report,
-    Row,
-    Table,
+    ReportTable,
+    RunReport,
+    TableCell,
+    TableRow,
     VerdictLine,
     report,
 )
@@ -80,22 +80,22 @@ def test_every_identifier_is_given_once(written: str) -> None:
 def test_every_kind_of_block_is_shown() -> None:
     run = a_run(pairs=4)
     found, checked = findings_of(run), checks_with("chat, 4 users")
-    table = Table(
+    table = ReportTable(
         title="A table",
         columns=(Column(title="arm", alignment="left"), Column(title="p50", unit="ms"), Column(title="p95", unit="ms")),
         rows=(
-            Row(
+            TableRow(
                 entries=(
-                    Entry(text="fastlane"),
-                    Entry(text="12 [10, 14]", value=12.0, low=10, high=14),
-                    Entry(text="-"),
+                    TableCell(text="fastlane"),
+                    TableCell(text="12 [10, 14]", value=12.0, low=10, high=14),
+                    TableCell(text="-"),
                 )
             ),
-            Row(entries=(Entry(text="baseline"),), refused="invalid: client saturated"),
+            TableRow(entries=(TableCell(text="baseline"),), refused="invalid: client saturated"),
         ),
         notes=("A note.",),
     )
-    made = Report(
+    made = RunReport(
         kind="ab",
         title="All of them",
         question="What is shown?",

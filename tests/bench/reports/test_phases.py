@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.recorded import Recorded, Sample
-from fastlane.bench.reports._phases import ArmPhases, Telling, phases, spent
+from fastlane.bench.recorded import RecordedRun, Sample
+from fastlane.bench.reports._phases import ArmPhases, PhaseSources, phases, spent
 from tests.bench.recorded_runs import MS, a_run, an_entry
 
-RECORDS = Telling(records=True, log=False, heads=True)
+RECORDS = PhaseSources(records=True, log=False, heads=True)
 
 
 def call(sample: Sample, **wire: int) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def by_name(arm: ArmPhases) -> dict[str, int]:
     return {phase.name: round(phase.milliseconds) for phase in arm.phases}
 
 
-def with_samples(recorded: Recorded, samples: tuple[Sample, ...]) -> Recorded:
+def with_samples(recorded: RecordedRun, samples: tuple[Sample, ...]) -> RecordedRun:
     return dataclasses.replace(recorded, samples=samples)
 
 

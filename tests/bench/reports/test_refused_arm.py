@@ -6,7 +6,7 @@ import json
 
 from fastlane.bench.checks import Checked, check
 from fastlane.bench.findings import Findings, find
-from fastlane.bench.recorded import Recorded
+from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.reports import document, judge, markdown, parse_fail_if, report
 from fastlane.bench.reports._charts import charts
 from fastlane.bench.reports._csv import csv_rows
@@ -16,13 +16,13 @@ ARMS = ("baseline", "baseline-again", "bad", "good")
 BAD = "client saturated: CPU"
 
 
-def a_bad_run(arm: str = "bad") -> Recorded:
+def a_bad_run(arm: str = "bad") -> RecordedRun:
     """The process of one arm used a whole core."""
     run = a_run(arms=ARMS, pairs=100, ratio={"bad": 0.6, "good": 0.8}, with_log=True)
     return with_vitals(run, arm=arm, duration_s=10.0, cpu_s=9.9)
 
 
-def made(run: Recorded) -> tuple[Recorded, Findings, Checked]:
+def made(run: RecordedRun) -> tuple[RecordedRun, Findings, Checked]:
     findings = find(run)
     return run, findings, check(run, findings)
 

@@ -9,7 +9,7 @@ import pytest
 
 from fastlane.bench.checks import Checked, check
 from fastlane.bench.findings import Findings, find
-from fastlane.bench.recorded import Recorded
+from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.reports import markdown, report
 from fastlane.bench.reports._page import page
 from tests.bench.recorded_runs import a_cell, a_run
@@ -18,7 +18,7 @@ LAG = "client saturated: lag"
 FALSE = ("No pair of requests succeeded", "No arm has enough requests", "There is nothing to compare", "too few to see")
 
 
-def a_refused_run(**fields: object) -> tuple[Recorded, Findings, Checked]:
+def a_refused_run(**fields: object) -> tuple[RecordedRun, Findings, Checked]:
     """Sixty blocks of which every request succeeded, sent by clients that were late all the time."""
     run = a_run(pairs=60, with_log=True, **fields)  # type: ignore[arg-type]
     late = tuple(dataclasses.replace(each, loop_lag_p50_ms=50.0, loop_lag_p99_ms=90.0) for each in run.vitals)

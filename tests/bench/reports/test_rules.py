@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.bench.findings import CellFindings, Findings, Interval
-from fastlane.bench.recorded import METRICS, Recorded
+from fastlane.bench.recorded import METRICS, RecordedRun
 from fastlane.bench.reports import Rule, fails, judge, junit, parse_fail_if, parse_target, report
 from fastlane.bench.reports._rules import STATISTICS
 from fastlane.bench.reports._targets import status_of
@@ -125,7 +125,7 @@ def test_a_target_about_an_unknown_scenario_is_refused() -> None:
         report("lengths", run, findings_of(run), checks_with(), targets=[parse_target("ttft @ 7B < 9 s")])
 
 
-def judged(low: float, high: float, rule: str, **checks: Any) -> tuple[Recorded, Any]:
+def judged(low: float, high: float, rule: str, **checks: Any) -> tuple[RecordedRun, Any]:
     run = a_run(arms=("baseline", "fastlane"))
     findings = findings_of(run)
     cell = findings.cells[0]

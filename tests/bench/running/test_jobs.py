@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 from fastlane.bench._arms import arms_named
-from fastlane.bench.load import Block, Budget
+from fastlane.bench.load import Block, RunBudget
 from fastlane.bench.recorded import Cell
 from fastlane.bench.running import CellPlan, ShardPlan
 from fastlane.bench.running._jobs import Jobs
-from fastlane.bench.running._messages import Job
+from fastlane.bench.running._messages import ScheduledRequest
 from fastlane.bench.running._pacing import Due
 from fastlane.bench.workloads import Conversation, Workload
 
@@ -29,20 +29,20 @@ def plan(**changes: Any) -> ShardPlan:
     return ShardPlan(**{**values, **changes})
 
 
-def job(arm: str, turn: int = 0, *, replay: str = "0/0", lane: int = 0, **changes: Any) -> Job:
+def job(arm: str, turn: int = 0, *, replay: str = "0/0", lane: int = 0, **changes: Any) -> ScheduledRequest:
     cell = Cell(name="talks", workload="talks", users=1, caching_forbidden=changes.pop("caching_forbidden", False))
     most = changes.pop("max_output_tokens", None)
     cell_plan = CellPlan(
         cell=cell,
         workload=Workload(name="talks", conversations=(TALK,)),
-        budget=Budget(),
+        budget=RunBudget(),
         max_output_tokens=most,
     )
     block = Block(lane=lane, number=turn, replay=replay, turn=TALK.turns[turn], order=("baseline", "fastlane"))
     return Jobs(plan(**changes)).of_block(cell_plan, Due(block, block.order.index(arm)))
 
 
-def salt(job: Job) -> str:
+def salt(job: ScheduledRequest) -> str:
     text: str = job.body["messages"][0]["content"]
     return text.partition("\n")[0]
 
@@ -66,7 +66,7 @@ def test_where_caching_is_forbidden_no_two_turns_share_a_prefix() -> None:
 
 
 def test_the_arms_of_a_block_have_the_same_luck_and_other_blocks_another() -> None:
-    def luck(job: Job) -> str:
+    def luck(job: ScheduledRequest) -> str:
         return job.headers["x-emulator-draw"]
 
     assert luck(job("baseline")) == luck(job("fastlane"))

@@ -6,7 +6,7 @@ from random import Random
 
 from hypothesis import given, strategies as st
 
-from fastlane.bench.load import Budget
+from fastlane.bench.load import RunBudget
 from fastlane.bench.recorded import Cell
 from fastlane.bench.running import CellPlan
 from fastlane.bench.running._pacing import ClosedPacing, Due, OpenPacing, Pacing
@@ -20,7 +20,7 @@ TALKS = Workload(
 
 
 def plan(cell: Cell, **changes: object) -> CellPlan:
-    values: dict[str, object] = {"workload": TALKS, "budget": Budget(), "passes": 2}
+    values: dict[str, object] = {"workload": TALKS, "budget": RunBudget(), "passes": 2}
     return CellPlan(cell=cell, **{**values, **changes})  # type: ignore[arg-type]
 
 

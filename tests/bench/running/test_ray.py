@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.bench import Embedded, Experiment
+from fastlane.bench import Benchmark, Embedded
 from fastlane.bench.load import Closed
 from fastlane.bench.recorded import read_run
 from fastlane.bench.running._ray import ray_members
@@ -38,7 +38,7 @@ def cluster() -> Iterator[str]:
 
 
 def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, tmp_path: Path) -> None:
-    experiment = Experiment(
+    experiment = Benchmark(
         arms=("baseline", "fastlane"),
         workload=code_review().limited(2),
         load=Closed(users=(2,), think_s=0),

@@ -13,11 +13,11 @@ import fastlane
 from fastlane.bench._arms import is_asynchronous
 from fastlane.bench.recorded import Sample
 from fastlane.bench.running import _async_recorder, _recorder
-from fastlane.bench.running._messages import Job, Place
-from fastlane.bench.running._reading import Reading, delivery_gap_ms, sample_of, told
+from fastlane.bench.running._messages import SampleKey, ScheduledRequest
+from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, sample_of, told
 from fastlane.emulator import Emulator, preset
 
-PLACE = Place(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)
+PLACE = SampleKey(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)
 BODY = {
     "model": "any",
     "messages": [{"role": "user", "content": "Hi"}],
@@ -35,10 +35,10 @@ def provider() -> Iterator[Emulator]:
 def recorded(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any, **headers: str) -> Sample:
     for name, value in provider.environment.items():
         monkeypatch.setenv(name, value)
-    job = Job(PLACE, BODY, {f"x-emulator-{name}": value for name, value in headers.items()})
+    job = ScheduledRequest(PLACE, BODY, {f"x-emulator-{name}": value for name, value in headers.items()})
     client = kind(base_url=provider.base_url, api_key="secret", max_retries=0)
 
-    async def read() -> Reading:
+    async def read() -> StreamReader:
         async with client:
             return await _async_recorder.read(client, job)
 
@@ -104,7 +104,7 @@ def chunk(usage: Any = None, **delta: Any) -> Any:
 def test_roles_and_empty_texts_are_no_output_and_reasoning_is_no_content(
     delta: dict[str, Any], kind: str | None
 ) -> None:
-    reading = Reading()
+    reading = StreamReader()
     reading.take(chunk(**delta), 5)
 
     assert reading.first_event_ns == 5
@@ -113,7 +113,7 @@ def test_roles_and_empty_texts_are_no_output_and_reasoning_is_no_content(
 
 
 def test_a_chunk_with_only_a_usage_report_is_no_output() -> None:
-    reading = Reading()
+    reading = StreamReader()
     reading.take(SimpleNamespace(id="answer", usage=SimpleNamespace(completion_tokens=3), choices=[]), 5)
     reading.take(SimpleNamespace(id="answer", usage=None, choices=None), 6)
 
@@ -139,7 +139,7 @@ def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
                 raise RuntimeError("Connection error.") from error
 
     client = Failing()
-    sample = sample_of(client, PLACE, _recorder.read(client, Job(PLACE, BODY, {})))
+    sample = sample_of(client, PLACE, _recorder.read(client, ScheduledRequest(PLACE, BODY, {})))
 
     assert sample.error == "RuntimeError"
     assert sample.error_message == "Connection error. <- ConnectionRefusedError: [Errno 111] Connection refused by …"
@@ -179,7 +179,7 @@ def test_whatever_a_client_raises_is_a_result(raised: BaseException, named: str)
     def client(method: Any) -> Any:
         return SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=method)))
 
-    job = Job(PLACE, BODY, {})
+    job = ScheduledRequest(PLACE, BODY, {})
     readings = _recorder.read(client(create), job), asyncio.run(_async_recorder.read(client(later), job))
 
     assert [sample_of(client(create), PLACE, each).error for each in readings] == [named, named]

@@ -8,27 +8,27 @@ from typing import Any
 import pytest
 
 from fastlane.bench.recorded import Sample
-from fastlane.bench.running._messages import Done, Job, Place
+from fastlane.bench.running._messages import Done, SampleKey, ScheduledRequest
 from fastlane.bench.running._probes import Probe
-from fastlane.bench.running._reading import Reading
-from fastlane.bench.running._telling import Telling
+from fastlane.bench.running._reading import StreamReader
+from fastlane.bench.running._telling import SampleSender
 
 
-def job(tag: str) -> Job:
-    return Job(Place(arm="baseline", tag=tag, block=0, conversation="talk", turn=1), {}, {})
+def job(tag: str) -> ScheduledRequest:
+    return ScheduledRequest(SampleKey(arm="baseline", tag=tag, block=0, conversation="talk", turn=1), {}, {})
 
 
-def reading(chunks: int, seconds: float) -> Reading:
-    made = Reading()
+def reading(chunks: int, seconds: float) -> StreamReader:
+    made = StreamReader()
     made.ended_ns = round(seconds * 1e9)
     made.token_ns = array("q", range(chunks))
     return made
 
 
 @pytest.fixture
-def told() -> tuple[Telling, Connection]:
+def told() -> tuple[SampleSender, Connection]:
     ours, theirs = Pipe()
-    return Telling(object(), Probe(), theirs), ours
+    return SampleSender(object(), Probe(), theirs), ours
 
 
 def heard(pipe: Connection, number: int) -> list[Any]:
@@ -39,7 +39,7 @@ def heard(pipe: Connection, number: int) -> list[Any]:
     return [(type(message), message.tag) for message in messages]
 
 
-def test_a_record_goes_out_at_once_while_little_comes_in(told: tuple[Telling, Connection]) -> None:
+def test_a_record_goes_out_at_once_while_little_comes_in(told: tuple[SampleSender, Connection]) -> None:
     telling, pipe = told
     for _ in range(3):
         telling.begun()
@@ -50,7 +50,7 @@ def test_a_record_goes_out_at_once_while_little_comes_in(told: tuple[Telling, Co
 
 
 def test_while_much_comes_in_only_the_end_is_told_and_the_record_when_less_does(
-    told: tuple[Telling, Connection],
+    told: tuple[SampleSender, Connection],
 ) -> None:
     telling, pipe = told
     for _ in range(10):
@@ -64,7 +64,7 @@ def test_while_much_comes_in_only_the_end_is_told_and_the_record_when_less_does(
     assert heard(pipe, 4) == [(Sample, "8"), (Sample, "0"), (Sample, "9"), (Sample, "1")]
 
 
-def test_what_was_kept_is_told_when_it_is_asked_for(told: tuple[Telling, Connection]) -> None:
+def test_what_was_kept_is_told_when_it_is_asked_for(told: tuple[SampleSender, Connection]) -> None:
     telling, pipe = told
     for _ in range(3):
         telling.begun()
@@ -75,7 +75,7 @@ def test_what_was_kept_is_told_when_it_is_asked_for(told: tuple[Telling, Connect
 
 
 def test_a_record_that_nothing_else_waits_behind_goes_out_at_once_however_much_came_in(
-    told: tuple[Telling, Connection],
+    told: tuple[SampleSender, Connection],
 ) -> None:
     telling, pipe = told
     telling.begun()

@@ -7,14 +7,16 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.self_test import Answer, Reading, TruthLog, percentile, score
+from fastlane.bench.self_test import ClientTimes, ServedRequest, TruthLog, percentile, score
 
 MS = 1_000_000
 
 
-def answer(tag: str = "a", *, ttft_ms: float = 50, gap_ms: float = 0.5, tokens: int = 5, late_ms: float = 0) -> Answer:
+def answer(
+    tag: str = "a", *, ttft_ms: float = 50, gap_ms: float = 0.5, tokens: int = 5, late_ms: float = 0
+) -> ServedRequest:
     due = 1_000 * MS + round(ttft_ms * MS)
-    return Answer(
+    return ServedRequest(
         tag=tag,
         answer_id=tag,
         received_ns=1_000 * MS,
@@ -26,9 +28,9 @@ def answer(tag: str = "a", *, ttft_ms: float = 50, gap_ms: float = 0.5, tokens: 
     )
 
 
-def reading(tag: str = "a", *, ttft_ms: float = 50, tpot_ms: float | None = 0.5, chunks: int = 5) -> Reading:
+def reading(tag: str = "a", *, ttft_ms: float = 50, tpot_ms: float | None = 0.5, chunks: int = 5) -> ClientTimes:
     each = None if tpot_ms is None else tpot_ms / 1e3
-    return Reading(tag=tag, time_to_first_token_s=ttft_ms / 1e3, time_per_output_token_s=each, chunks=chunks)
+    return ClientTimes(tag=tag, time_to_first_token_s=ttft_ms / 1e3, time_per_output_token_s=each, chunks=chunks)
 
 
 def test_who_reports_the_truth_has_no_error() -> None:

@@ -13,10 +13,10 @@ import openai
 import pytest
 
 from fastlane._clock import now_ns
-from fastlane.bench.self_test import Pace, TruthServer, _truth_server as module, compiler, truth_server
+from fastlane.bench.self_test import ServerPace, TruthServer, _truth_server as module, compiler, truth_server
 from fastlane.errors import ConfigurationError
 
-PACE = Pace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
+PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
 KINDS = [
     pytest.param("compiled", marks=pytest.mark.skipif(compiler() is None, reason="there is no C compiler here")),
     "python",
@@ -97,7 +97,7 @@ def test_a_request_is_named_by_its_header_or_else_by_its_user(server: TruthServe
 
 def test_a_pace_holds_for_the_requests_that_come_after_it(server: TruthServer) -> None:
     stream(server, user="before")
-    server.answer_like(Pace(time_to_first_token_s=0.001, token_s=0.0, tokens=3))
+    server.answer_like(ServerPace(time_to_first_token_s=0.001, token_s=0.0, tokens=3))
     stream(server, user="after")
 
     counts = {tag: len(answer.sent_ns) for tag, answer in server.log().by_tag().items()}
@@ -112,7 +112,9 @@ def test_what_is_cleared_is_forgotten(server: TruthServer) -> None:
 
 
 def test_a_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
-    server.answer_like(Pace(time_to_first_token_s=0.001, token_s=0.001, tokens=400, stall_every_s=0.4, stall_s=0.1))
+    server.answer_like(
+        ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=400, stall_every_s=0.4, stall_s=0.1)
+    )
     stream(server)
     server.answer_like(PACE)
 
@@ -150,7 +152,7 @@ def test_it_says_which_model_it_has_that_it_is_well_and_that_it_has_nothing_else
 
 
 def test_a_client_that_goes_away_harms_no_other(server: TruthServer) -> None:
-    server.answer_like(Pace(time_to_first_token_s=0.001, token_s=0.001, tokens=300))
+    server.answer_like(ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=300))
     with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
         messages: Any = [{"role": "user", "content": "Is water wet?"}]
         with client.chat.completions.create(model="truth", messages=messages, stream=True, user="left") as left:

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.bench.workloads import (
-    Lengths,
+    TokenLengths,
     Turn,
     exactly,
     preset,
@@ -21,7 +21,7 @@ from fastlane.bench.workloads import (
     scenarios,
     users_of,
 )
-from fastlane.bench.workloads._lengths import Lengths as OfLengths
+from fastlane.bench.workloads._lengths import TokenLengths as OfLengths
 from fastlane.bench.workloads._text import WORDS, prompt
 from fastlane.knowledge import token_ranks as _token_ranks, tokens as _tokens
 
@@ -86,16 +86,16 @@ def test_the_small_presets_have_the_lengths_of_their_reports() -> None:
 
 @given(least=st.integers(1, 5_000), more=st.integers(8, 20_000), key=st.text(max_size=8))
 def test_drawn_lengths_stay_within_their_bounds_and_are_those_of_their_key(least: int, more: int, key: str) -> None:
-    lengths = Lengths(least=least, most=least + more)
+    lengths = TokenLengths(least=least, most=least + more)
     assert least <= lengths.drawn(key) <= least + more
-    assert lengths.drawn(key) == Lengths(least=least, most=least + more).drawn(key)
+    assert lengths.drawn(key) == TokenLengths(least=least, most=least + more).drawn(key)
 
 
 @given(least=st.integers(1, 5_000), more=st.integers(100, 20_000), seed=st.integers(0, 1_000))
 def test_drawn_lengths_have_the_mean_and_the_deviation_of_the_truncated_normal_distribution(
     least: int, more: int, seed: int
 ) -> None:
-    lengths = Lengths(least=least, most=least + more)
+    lengths = TokenLengths(least=least, most=least + more)
     drawn = [lengths.drawn(f"{seed}/{at}") for at in range(800)]
     # Cut off at two deviations: sqrt(1 - 2 * 2 * phi(2) / (2 * Phi(2) - 1)) of the deviation is left.
     expected = lengths.deviation * math.sqrt(1 - 4 * 0.053991 / 0.954500)
@@ -112,7 +112,7 @@ def test_both_ends_of_a_range_are_drawn() -> None:
 @pytest.mark.parametrize(("least", "most"), [(0, 5), (6, 5)])
 def test_lengths_that_cannot_be_are_refused(least: int, most: int) -> None:
     with pytest.raises(ConfigurationError, match="1 <= least <= most"):
-        Lengths(least=least, most=most)
+        TokenLengths(least=least, most=most)
 
 
 @given(tokens=st.integers(3, 20_000), number=st.integers(0, 10**7))

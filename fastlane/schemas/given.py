@@ -1,25 +1,29 @@
-"""Read and check what an application gives as a schema: a type, a JSON schema, or what a request wraps one in."""
+"""Read and check schemas: a type, a JSON schema, or what a request wraps one in."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
+
+import orjson
 
 from fastlane.errors import ConfigurationError
 
-from .drafts import dialect_of
-from .references import Schema, written
-
 if TYPE_CHECKING:
     import jsonschema_rs
+
+Schema = Mapping[str, Any] | bool
 
 _OF_TYPES: WeakKeyDictionary[type, Mapping[str, Any]] = WeakKeyDictionary()
 _NO_SCHEMA = frozenset(("json_object", "text"))
 # Where a request says the form of an answer, and describes a function, the schema stands under these names.
 _WRAPPED: Mapping[str, str] = {"json_schema": "schema", "function": "parameters"}
+_DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]/schema|draft/20(19-09|20-12)/schema|schema)#?").fullmatch
 _BESIDE = frozenset(("description", "name", "parameters", "schema", "strict"))
 
 
@@ -142,6 +146,31 @@ def validator_of(text: bytes) -> jsonschema_rs.Validator:
     import jsonschema_rs
 
     schema = json.loads(text)
-    if isinstance(schema, dict) and dialect_of(schema) is None:
-        del schema["$schema"]
+    if isinstance(schema, dict) and _DRAFT(str(schema.get("$schema"))) is None:
+        schema.pop("$schema", None)
     return jsonschema_rs.validator_for(schema, validate_formats=True, offline=True, mask="the value")
+
+
+def resolve(root: Schema, reference: str) -> Schema | None:
+    """Return what a reference such as "#/$defs/Node" leads to; None where it leads out of the document or nowhere.
+
+    Anchors and identifiers are not followed: what they lead to counts as unknown.
+    """
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return None
+    at: Any = root
+    for step in reference[2:].split("/"):
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        at = at.get(name) if isinstance(at, Mapping) else None
+    return at if isinstance(at, Mapping | bool) else None
+
+
+def written(schema: Any) -> bytes:
+    """Return a schema as JSON. Raises TypeError, ValueError or RecursionError for what cannot be written."""
+    try:
+        return orjson.dumps(schema, default=dict)
+    except TypeError:
+        # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too.
+        return json.dumps(schema, default=dict).encode()

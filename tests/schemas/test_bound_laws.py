@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -16,9 +16,7 @@ from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[imp
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._schema_values import made
 from fastlane.knowledge.tokens import Counter
-from fastlane.schemas.bound import schema_bound as bound
-from fastlane.schemas.longest import Rules, longest
-from fastlane.schemas.sizes import TextMeasure
+from fastlane.schemas.bound import _Assumptions, _Measuring, schema_bound as bound
 
 SEEDS = st.integers(0, 2**32)
 
@@ -50,16 +48,16 @@ def check(schema: Any, values: list[Any]) -> int:
 
 @settings(max_examples=120)
 @given(seed=SEEDS)
-def test_no_value_at_the_limits_of_a_schema_is_longer_than_its_bound(seed: int) -> None:
+def test_no_value_at_the_limits_is_longer_than_its_bound(seed: int) -> None:
     random = Random(seed)
     drawn = drawn_schema(random)
 
     check(drawn.schema, [drawn.longest(random) for _ in range(8)])
 
 
-def test_no_value_that_is_made_of_a_schema_is_longer_than_its_bound() -> None:
+def test_no_generated_value_is_longer_than_its_bound() -> None:
     looked_at = 0
-    for seed in range(40):
+    for seed in range(60):
         drawn = drawn_schema(Random(seed))
         looked_at += check(drawn.schema, made(drawn.schema, 5, seed))
 
@@ -101,7 +99,7 @@ ANY = st.recursive(
 
 @settings(max_examples=150)
 @given(schema=st.dictionaries(st.sampled_from(["type", "properties", "items", "anyOf", "enum", "$ref", "allOf"]), ANY))
-def test_no_schema_is_an_error_however_malformed(schema: dict[str, Any]) -> None:
+def test_a_malformed_schema_is_no_error(schema: dict[str, Any]) -> None:
     found = bound(schema)
 
     assert (found.characters is None) == bool(found.unbounded)
@@ -111,7 +109,7 @@ def test_no_schema_is_an_error_however_malformed(schema: dict[str, Any]) -> None
 
 @settings(max_examples=60)
 @given(schema=ANY, value=ANY)
-def test_a_malformed_schema_bounds_nothing_that_it_allows(schema: Any, value: Any) -> None:
+def test_a_malformed_schema_allows_nothing_beyond_its_bound(schema: Any, value: Any) -> None:
     found = bound(schema if isinstance(schema, dict | bool) else {"anyOf": schema}, number_characters=None)
     if found.characters is None or not isinstance(schema, dict):
         return
@@ -132,32 +130,32 @@ def pieces(text: str) -> list[int]:
 
 @settings(max_examples=80)
 @given(seed=SEEDS)
-def test_no_value_has_more_tokens_than_its_bound_says(seed: int) -> None:
+def test_no_value_has_more_tokens_than_its_bound(seed: int) -> None:
     random = Random(seed)
     drawn = drawn_schema(random)
-    measure = TextMeasure(Counter("pieces", pieces))
-    size = longest(drawn.schema, measure, Rules(200, 800, None, closed=False))
+    size = measured(drawn.schema)
     valid = Draft7Validator(drawn.schema, format_checker=Draft7Validator.FORMAT_CHECKER).is_valid
 
     for value in filter(valid, [drawn.longest(random) for _ in range(5)] if not size.gaps else ()):
         for text in texts(value):
-            assert len(pieces(text)) <= measure.whole(size), (drawn.schema, text)
+            assert len(pieces(text)) <= size.tokens, (drawn.schema, text)
+
+
+def measured(schema: Any, tokenizer: Callable[[str], list[int]] = pieces) -> Any:
+    return _Measuring(schema, _Assumptions(200, None, closed=False), Counter("tokenizer", tokenizer)).whole()
 
 
 @pytest.mark.parametrize("value", ["technical_support", {"category": ["billing", None, True], "more": {"a": 1.5}}])
-def test_what_is_written_out_in_a_schema_has_fewer_tokens_than_characters(value: Any) -> None:
-    measure = TextMeasure(Counter("pieces", pieces))
-    size = longest({"const": value}, measure, Rules(200, 800, None, closed=False))
+def test_literals_have_fewer_tokens_than_characters(value: Any) -> None:
+    size = measured({"const": value})
 
-    assert max(len(pieces(text)) for text in texts(value)) <= measure.whole(size) < size.compact + size.white
+    assert max(len(pieces(text)) for text in texts(value)) <= size.tokens < size.compact + size.white
 
 
-def test_white_space_at_any_depth_has_no_more_tokens_than_characters() -> None:
-    measure = TextMeasure(Counter("single", lambda text: list(text.encode())))
+def test_white_space_has_no_more_tokens_than_characters() -> None:
     schema: Any = {"type": "null"}
     value: Any = None
     for _ in range(40):
         schema, value = {"type": "array", "items": schema, "maxItems": 1}, [value]
-    size = longest(schema, measure, Rules(200, 800, None, closed=False))
 
-    assert len(json.dumps(value, indent=4)) <= measure.whole(size)
+    assert len(json.dumps(value, indent=4)) <= measured(schema, lambda text: list(text.encode())).tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,8 +24,8 @@ from fastlane.protocol.request_fields import (
 )
 from fastlane.providers.output_facts import ceiling_fields, limit_in, most_tokens
 from fastlane.schemas.bound import Bound, schema_bound
-from fastlane.schemas.dialect import WireSchema, closed_schema, wire_schema
-from fastlane.schemas.references import Schema
+from fastlane.schemas.dialect import WireSchema, wire_schema
+from fastlane.schemas.given import Schema
 
 from .section import BoundedOutputSection
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 _LEAST_CEILING = 16
 # As many as OpenAI's API takes (https://platform.openai.com/docs/api-reference/chat/create).
 _MAX_STOPS = 4
-_LEFT = re.compile(r"\bleft (as it is|open|optional)\b")
 # What frames an answer beside its text: the tokens that end it, or that call a tool.
 _FRAME_TOKENS = 8
 # Beyond this a ceiling stops nothing that one would wait for, and is more than many models take.
@@ -177,9 +175,8 @@ class _Planning:
     def _write_schema(self, schema: Mapping[str, Any], wanted: Wanted) -> WireSchema:
         """Put the schema as the provider takes it into the body."""
         wire = wire_schema(schema, self._structured, strict=wanted.strict)
-        for sentence in wire.changed:
-            # What could not be made as strict mode takes it has not changed.
-            (self._notes if _LEFT.search(sentence) else self._changes).append(f"BoundedOutput: {sentence}")
+        self._changes += [f"BoundedOutput: {change}" for change in wire.changes]
+        self._notes += wire.notes
         if wire.schema is not schema:
             at = {**self._call.body, **self._fields}
             self._fields.update(with_schema(at, self._call.endpoint, wire.schema, name=wanted.name or "answer"))
@@ -202,12 +199,10 @@ class _Planning:
         elif schema is None:
             schema, strict = True, False  # JSON of any kind
         known = self._structured.strict if self._structured is not None else None
-        if strict and (known is None or known.value is not False) and isinstance(schema, Mapping):
-            # What is dropped on the wire is still checked here, and bounds what is valid.
-            schema = closed_schema(schema)
         unbounded = self._play.unbounded
         found = schema_bound(
             schema,
+            closed=strict and (known is None or known.value is not False),
             model=self._call.model,
             origin=self._call.origin,
             name=name,

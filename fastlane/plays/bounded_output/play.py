@@ -17,8 +17,7 @@ from fastlane.engine.session import Session
 from fastlane.engine.settings import Texts, settings
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
-from fastlane.schemas.given import check_schema, given_schema
-from fastlane.schemas.references import resolve
+from fastlane.schemas.given import check_schema, given_schema, resolve
 
 from .reasoning import ReasoningTokens
 from .section import BoundedOutputSection

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from fastlane.records.output import StopReason
-from fastlane.schemas.given import check_schema, validator_of
-from fastlane.schemas.references import Schema, written
+from fastlane.schemas.given import Schema, check_schema, validator_of, written
 
 E = TypeVar("E", bound=BaseException)
 

@@ -84,6 +84,11 @@ class CallPeer:
         self.before = lambda _: None
         self.hold.set()
 
+    def close_connections(self) -> None:
+        """Close every connection, as a server does with idle ones."""
+        for connection in self._server.connections:
+            connection.fin()
+
     def take(self) -> list[Asked]:
         """What has been asked since this was asked last."""
         asked, self.asked = self.asked, []

@@ -107,7 +107,7 @@ def _of_transport(client: Any) -> list[Limitation]:
         return [
             Limitation(
                 "fastlane's transport",
-                "a mock, an instrumentation, trio or a replacement of Python's sockets has to see every request",
+                "a mock, an instrumentation, trio or patched sockets (gevent, for example) must see every request",
                 "Nothing to do: connections of the HTTP library carry the calls as long as that lasts",
             )
         ]

@@ -31,7 +31,8 @@ from benchmarks._report import Figure, Reach, Report, main
 from fastlane import Connection, PromptCache
 from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.experiments import Experiment, unit
-from fastlane.experiments._metrics import METRICS
+from fastlane.experiments.comparison import ArmSums
+from fastlane.experiments.metrics import METRICS
 
 _CALLS = 20
 _CHUNKS = 20
@@ -43,8 +44,8 @@ _CONNECTION: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_ke
 def _experiment(folder: Path, name: str) -> Experiment:
     plays = (Connection(), PromptCache())
     made = Experiment(name, {"control": plays, "again": plays}, share={"again": 0.5}, store=folder / "cost.sqlite")
-    # Its thread would do its part in anybody's turn.
-    made._counting.is_running = True
+    # The timer's thread would count in the middle of a measurement.
+    made.ledger._is_planned = True
     return made
 
 
@@ -72,7 +73,7 @@ def _added(folder: Path, *, stream: bool, pairs: int) -> dict[str, Figure]:
         fastlane.OpenAI(**_CONNECTION, http_client=httpx2.Client(transport=transport), experiment=experiment)
         for experiment in (None, waiting, counting, None)
     ]
-    afterwards: list[Callable[[], object]] = [int, int, counting._ledger.count_waiting, int]
+    afterwards: list[Callable[[], object]] = [int, int, counting.ledger._count_waiting, int]
     arms = [_batch(client, stream=stream, then=then) for client, then in zip(clients, afterwards, strict=True)]
     taken = [[one / 1e3 / _CALLS for one in arm] for arm in cpu_pairs(arms, pairs)]
     plain, on_thread, whole, again = taken
@@ -98,16 +99,15 @@ def _added(folder: Path, *, stream: bool, pairs: int) -> dict[str, Figure]:
 def _exchange_us(folder: Path, exchanges: int) -> float:
     """CPU microseconds of telling the store of what was counted, when every cell has something."""
     experiment, random = _experiment(folder, "exchange"), Random(0)
-    ledger, taken = experiment._ledger, []
+    taken = []
     for _ in range(exchanges):
         for arm in ("control", "again"):
-            sums = ledger._sums_of(arm)
+            sums = experiment.ledger._pending[arm] = ArmSums()
             for _ in range(200):
-                sums.saw(f"{random.getrandbits(64):016x}", is_lone=False)
-                sums.add(random.randrange(len(METRICS)), random.randrange(256), random.gauss(0, 1))
+                sums.add(random.choice(tuple(METRICS)), f"{random.getrandbits(64):016x}", abs(random.gauss(0, 1)))
         started = cpu_ns()
         if not experiment.flush():
-            raise RuntimeError("the store is away")
+            raise RuntimeError("the store is unreachable")
         taken.append((cpu_ns() - started) / 1e3)
     experiment.close()
     return median(taken).value

@@ -107,10 +107,9 @@ def checked_experiment(experiment: Any) -> Any:
 
 def arms_of_client(experiment: Any, pipeline: Pipeline, copy: Callable[..., Any], shared: Any = None) -> Any:
     """The arms of a client with this pipeline; with those of one that has the same pipeline, they share theirs."""
-    from ..experiments._client_arms import ClientArms, Pipelines
+    from ..experiments.client_arms import ClientArms
 
-    same = shared is not None and shared.experiment is experiment
-    return ClientArms(experiment, shared.pipelines if same else Pipelines(pipeline), copy)
+    return ClientArms(experiment, pipeline, copy, shared)
 
 
 def others_of(client: Any) -> tuple[Any, ...]:

@@ -1,11 +1,10 @@
-"""Experiments on live calls: a share of them goes to an arm, and the arms are compared as they go."""
+"""Experiments on live calls: a share of them goes to another arm, and the arms are compared at any time."""
 
 from ..records.experiment import ExperimentRecord as ExperimentRecord
-from ._document import EndedArm as EndedArm
-from ._experiment import Experiment as Experiment
-from ._guards import Guard as Guard
-from ._report import ArmReport as ArmReport, ExperimentReport as ExperimentReport
-from ._units import unit as unit
-from ._verdicts import Comparison as Comparison
+from .assignment import unit as unit
+from .comparison import Comparison as Comparison
+from .experiment import ArmReport as ArmReport, Experiment as Experiment, ExperimentReport as ExperimentReport
+from .guards import Guard as Guard
+from .store import EndedArm as EndedArm
 
 __all__ = ["ArmReport", "Comparison", "EndedArm", "Experiment", "ExperimentRecord", "ExperimentReport", "Guard", "unit"]

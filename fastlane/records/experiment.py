@@ -20,11 +20,9 @@ class ExperimentRecord:
 
     name: str
     arm: str
-    """Whose plays it went through."""
+    """The arm whose plays it went through."""
     unit_id_hash: str
     """Tells which calls are of one unit, and not who that is: keyed by the experiment, so that it differs in each."""
-    stage: int
-    """Counts the changes of the shares, from 1: only calls of one stage are compared."""
     drawn: str
     """The arm that the unit was drawn for."""
     why: Why | None = None

@@ -92,7 +92,7 @@ def test_no_value_is_written_into_the_text_of_a_statement() -> None:
     written = [(name, part) for name, statement in statements() for part in ast.walk(statement)]
     parts = [(name, ast.unparse(part.value)) for name, part in written if isinstance(part, ast.FormattedValue)]
     assert [(name, part) for name, part in parts if not IN_STATEMENTS.fullmatch(part)] == []
-    assert len(parts) > 2
+    assert parts
 
 
 # Capitals with an underscore that are no variables of an environment.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fastlane.experiments._confidence_sequence import MeanSequence
+from fastlane.bench.statistics.sequence import MeanSequence
 
 from ..recorded import Sample, metric_named
 from ._types import Precision

@@ -1,0 +1,243 @@
+"""An experiment on live calls, and its report."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._environment import is_disabled
+from ..errors import ConfigurationError
+from ..plays import Play
+from ..records.record import CallRecord
+from .assignment import UnitOf, arm_at, draw, hash_key
+from .comparison import ArmSums, Comparison, compare_all
+from .guards import Guard
+from .ledger import Ledger
+from .metrics import METRICS, model_prices
+from .store import EndedArm, ExperimentState, MemoryStore, store_at
+
+if TYPE_CHECKING:
+    from ..plays.routing.catalog import Catalog
+
+# The address of a function differs between processes.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_LONGEST_NAME = 128
+
+
+class Experiment:
+    """Sends a share of a client's calls through other plays, and compares the arms: `OpenAI(experiment=...)`.
+
+    `arms` are the plays of each arm, the reference first; `share` is the share of units, 0 to 1, of each other arm.
+    `with fastlane.experiments.unit(...)` names a call's unit, or `unit`, a function of the call's body. Without either,
+    each call is a unit of its own. `store` is a file, or the address of a Redis server, that the processes of the
+    experiment share. `guards` end an arm that is shown to be worse. `catalog` has the prices of models. `salt` is a
+    secret: without it, nobody can match ids with hashes.
+
+    Where the arms, shares or salt of a name change, counting begins anew. Raises ConfigurationError. As long as the
+    store could not be read, calls go to the reference arm.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arms: Mapping[str, Iterable[Play]],
+        *,
+        share: Mapping[str, float],
+        store: str | Path,
+        unit: UnitOf = None,
+        guards: Sequence[Guard] = (Guard("error_rate"),),
+        catalog: Catalog | None = None,
+        salt: str | None = None,
+    ) -> None:
+        self.name = _checked_name("name", name, "encoding-2026-11")
+        self.arms = _checked_arms(arms)
+        self.reference, *others = self.arms
+        is_share = isinstance(share, Mapping) and share.keys() == set(others)
+        is_share = is_share and all(type(one) in (int, float) and 0 <= one <= 1 for one in share.values())
+        example = f"{{{', '.join(f'{arm!r}: {0.5 / len(others):.2g}' for arm in others)}}}"
+        takes = f"the share of units of each arm but the reference {self.reference!r}, such as {example}"
+        _check(is_share and sum(share.values()) <= 1 + 1e-9, "share", takes, share)
+        self.shares = {arm: float(share[arm]) for arm in others}
+        _check(unit is None or callable(unit), "unit", 'a function such as lambda body: body.get("user")', unit)
+        self.unit_of = unit
+        are_guards = isinstance(guards, Iterable) and all(isinstance(one, Guard) for one in guards)
+        _check(are_guards, "guards", 'a list such as [Guard("error_rate")]', guards)
+        _check(salt is None or (isinstance(salt, str) and bool(salt)), "salt", "a text that is not empty", "another")
+        prices = model_prices(catalog)
+        has_prices = prices or any(play.routes for plays in self.arms.values() for play in plays)
+        is_price_known = has_prices or not any(one.metric == "price" for one in guards)
+        _check(bool(is_price_known), "catalog", 'a Catalog with prices for Guard("price")', catalog)
+        self._is_disabled = is_disabled()
+        self.key = hash_key(name, salt)
+        """Of the hashes of units."""
+        plays = [(arm, [_ADDRESS.sub("", repr(play)) for play in own]) for arm, own in self.arms.items()]
+        definition = hashlib.blake2b(repr((plays, self.shares)).encode(), key=self.key, digest_size=8)
+        kept = store_at(store, f"{name}:{definition.hexdigest()}")
+        kept = MemoryStore() if self._is_disabled else kept
+        self.ledger = Ledger(name, list(self.arms), kept, guards=guards, prices=prices)
+        self.ledger.exchange()
+
+    def __repr__(self) -> str:
+        return f"Experiment({self.name!r}, arms={list(self.arms)})"
+
+    def arm_of(self, unit: str) -> str | None:
+        """Return the arm that calls of a unit go to now; None before the store could be read.
+
+        Raises ConfigurationError for anything but an id.
+        """
+        if not isinstance(unit, str) or not unit:
+            raise ConfigurationError(f"arm_of() takes the id of a unit, got a {type(unit).__name__}")
+        if self.ledger.ended is None:
+            return None
+        arm = arm_at(draw(self.key, unit).point, self.shares, self.reference)
+        return self.reference if arm in self.ledger.ended else arm
+
+    def report(self) -> ExperimentReport:
+        """Return what is known so far, of all processes: `print()` shows it.
+
+        Reads the store, which takes a few milliseconds. `report().problem` says where that failed.
+        """
+        self.flush()
+        problem = "fastlane is disabled (FASTLANE_DISABLED)" if self._is_disabled else self.ledger.problem
+        state = self.ledger.state()
+        shares = {self.reference: max(0.0, 1 - sum(self.shares.values())), **self.shares}
+        return ExperimentReport(
+            name=self.name,
+            since=datetime.fromtimestamp(state.since_wall_ns / 1e9, UTC),
+            reference=self.reference,
+            arms=tuple([self._arm_report(arm, shares[arm], state) for arm in self.arms]),
+            problem=problem,
+        )
+
+    def _arm_report(self, arm: str, share: float, state: ExperimentState) -> ArmReport:
+        sums, reference = (state.arms.get(one, ArmSums()) for one in (arm, self.reference))
+        comparisons = () if arm == self.reference else compare_all(sums, reference, len(self.arms) - 1)
+        return ArmReport(name=arm, share=share, calls=sums.calls, comparisons=comparisons, ended=state.ended.get(arm))
+
+    def score(self, call: CallRecord, *, quality: float) -> bool:
+        """Score the answer to a call, 0 to 1. Return whether that counts.
+
+        A score does not count for a call of another experiment, or of an arm that has ended. Score a call once. Raises
+        ConfigurationError for what is no score.
+        """
+        if isinstance(quality, bool) or not isinstance(quality, int | float) or not 0 <= quality <= 1:
+            raise ConfigurationError(f"score(quality=...) takes a number from 0 to 1, got {quality!r:.60}")
+        if not isinstance(call, CallRecord):
+            raise ConfigurationError(f"score() takes the record of a call, got a {type(call).__name__}")
+        record = call.experiment
+        if record is None or record.name != self.name or record.why is not None:
+            return False
+        return self.ledger.count(float(quality), record)
+
+    def end(self, arm: str, *, reason: str = "ended by the application") -> bool:
+        """End an arm, in all processes: its units go to the reference.
+
+        Returns False where the store is unreachable: the other processes end it once it is back. Raises
+        ConfigurationError.
+        """
+        if arm not in self.shares:
+            raise ConfigurationError(f"end() takes one of the arms {', '.join(self.shares)}, got {arm!r:.60}")
+        return self.ledger.end(arm, _checked_name("reason", reason, "too dear"))
+
+    def flush(self) -> bool:
+        """Share at once what was counted. Return whether the store works."""
+        return self.ledger.exchange()
+
+    def close(self) -> None:
+        """Flush, and stop counting. Calls go on to their arms."""
+        self.ledger.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmReport:
+    """One arm, in all processes."""
+
+    name: str
+    share: float
+    """Of units, 0 to 1."""
+    calls: int
+    comparisons: tuple[Comparison, ...] = ()
+    """With the reference, metric by metric."""
+    ended: EndedArm | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentReport:
+    """An experiment as it stands. You may look at any time, as often as you like."""
+
+    name: str
+    since: datetime
+    """When counting began."""
+    reference: str
+    arms: tuple[ArmReport, ...]
+    """The reference first."""
+    problem: str | None = None
+    """Why this is not everything, or None."""
+
+    def __getitem__(self, arm: str) -> ArmReport:
+        """Return the report of one arm."""
+        return {one.name: one for one in self.arms}[arm]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {**asdict(self), "since": self.since.isoformat()}
+
+    def __str__(self) -> str:
+        lines = [f"experiment {self.name}, since {self.since:%d %b %Y %H:%M} UTC"]
+        if self.problem is not None:
+            lines.append(f"  NOTE: {self.problem}")
+        for arm in self.arms:
+            role = "reference" if arm.name == self.reference else f"against {self.reference}"
+            lines.append(f"{arm.name} ({role}): {arm.share:.1%} of units, {arm.calls} calls")
+            if arm.ended is not None:
+                at = datetime.fromtimestamp(arm.ended.wall_ns / 1e9, UTC)
+                lines.append(
+                    f"  ENDED {at:%d %b %Y %H:%M} UTC after {arm.ended.calls} calls, by {arm.ended.by}: "
+                    f"{arm.ended.reason}"
+                )
+            lines += [_line(one) for one in arm.comparisons]
+        return "\n".join(lines)
+
+
+def _line(one: Comparison) -> str:
+    metric = METRICS[one.metric]
+    text = f"  {one.metric:<21} {one.verdict}"
+    if one.change is not None and one.low is not None and one.high is not None:
+        unit = "%" if metric.is_ratio else "points"
+        text += f": {100 * one.change:+.2f} {unit} [{100 * one.low:+.2f}, {100 * one.high:+.2f}]"
+    arm, reference = (
+        "nothing" if mean is None else f"{mean:.4g} {metric.unit}".rstrip() for mean in (one.arm, one.reference)
+    )
+    return f"{text} ({arm} against {reference}; {one.calls} calls)"
+
+
+def _check(is_valid: bool, setting: str, takes: str, value: object) -> None:
+    if not is_valid:
+        raise ConfigurationError(f"Experiment({setting}=...) takes {takes}, got {value!r:.80}")
+
+
+def _checked_name(setting: str, value: Any, example: str) -> str:
+    is_name = isinstance(value, str) and value.strip() and len(value) <= _LONGEST_NAME and value.isprintable()
+    _check(bool(is_name), setting, f"a text such as {example!r}, at most {_LONGEST_NAME} characters", value)
+    return str(value)
+
+
+def _checked_arms(arms: Any) -> dict[str, tuple[Play, ...]]:
+    from ..engine.pipeline import Pipeline
+
+    takes = 'at least two arms such as {"control": [Connection()], "encoding": [Connection(), RequestEncoding()]}'
+    _check(isinstance(arms, Mapping) and len(arms) > 1, "arms", takes, arms)
+    found: dict[str, tuple[Play, ...]] = {}
+    for name, plays in arms.items():
+        _checked_name("arms", name, "control")
+        _check(isinstance(plays, Iterable) and not isinstance(plays, str | Mapping), "arms", takes, arms)
+        try:
+            found[name] = Pipeline(plays, (), strict=False).plays
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Experiment(arms=...): arm {name!r}: {error}") from None
+    return found

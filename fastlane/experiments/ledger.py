@@ -1,0 +1,234 @@
+"""Count the calls of an experiment in the background, share the sums with other processes, and end arms."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from collections import deque
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import uniform
+from typing import TYPE_CHECKING, Any
+
+from .._clock import wall_ns
+from .._fork import new_lock, starts_over
+from ..knowledge.timer import call_later
+from ..records.experiment import ExperimentRecord
+from .comparison import ALPHA, ArmSums
+from .guards import Guard
+from .metrics import metric_values
+from .store import EndedArm, ExperimentState, Store
+
+if TYPE_CHECKING:
+    from ..engine.observation import Observation
+
+log = logging.getLogger("fastlane")
+
+_EVERY_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_LAST_EXCHANGE_S = 1.0
+# Calls and scores that wait to be counted. Beyond that, the oldest is not counted.
+_MOST_WAITING = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class ArmAssignment:
+    """The arm of one call."""
+
+    record: ExperimentRecord
+    ledger: Ledger
+
+    def over(self, call: Observation) -> None:
+        """Count a call that has ended. Neither waits nor raises: a finalizer may run this."""
+        if self.record.why is None:
+            self.ledger.count(call, self.record)
+
+
+class Ledger:
+    """The account of one experiment in this process."""
+
+    def __init__(
+        self,
+        name: str,
+        arms: Sequence[str],
+        store: Store,
+        *,
+        guards: Sequence[Guard],
+        prices: dict[str, Any],
+    ) -> None:
+        self.name = name
+        self._arms, self._reference = arms, arms[0]
+        self._store = store
+        self._guards = tuple(guards)
+        self._prices = prices
+        self.ended: frozenset[str] | None = None
+        """Arms that have ended; None until the store was read."""
+        self.problem: str | None = None
+        """What is wrong with the store, or None."""
+        self.is_counting = True
+        self._state = ExperimentState(wall_ns())
+        """As it was last read."""
+        self._waiting: deque[tuple[Observation | float, ExperimentRecord]] = deque(maxlen=_MOST_WAITING)
+        """Calls and scores that are to be counted."""
+        self._pending: dict[str, ArmSums] = {}
+        """What was counted and is not in the store yet."""
+        self._decided: dict[str, EndedArm] = {}
+        """Arms that this process has ended, and that are not in the store yet."""
+        self._announced: Collection[str] = ()
+        self._pause_s = _EVERY_S
+        self._is_planned = False
+        self._exchanging = new_lock()
+        starts_over(self)
+        _all.add(self)
+
+    # On the threads of calls.
+
+    def count(self, what: Observation | float, record: ExperimentRecord) -> bool:
+        """Count a call that has ended, or a score, soon. Return whether it counts. Neither waits nor raises."""
+        if not self.is_counting or record.arm in (self.ended or ()):
+            return False
+        self._waiting.append((what, record))
+        return True
+
+    def start(self) -> None:
+        """Exchange in about a second. Does nothing where that is planned. Does not raise."""
+        if not self._is_planned and self.is_counting:
+            self._is_planned = True
+            with suppress(RuntimeError):  # no thread can be started any more: `close` exchanges at exit
+                # Not all processes at the same time.
+                call_later(self._pause_s * uniform(0.8, 1.2), self._work, in_thread=True)
+
+    def _work(self) -> None:
+        self._pause_s = _EVERY_S if self.exchange() else min(_LONGEST_PAUSE_S, 2 * self._pause_s)
+        self._is_planned = False
+
+    # With the store.
+
+    def exchange(self, *, timeout_s: float = -1) -> bool:
+        """Count what has ended, add it to the store, and read what other processes have added.
+
+        Returns whether the store works. Where it does not, guards judge by what this process knows.
+        """
+        if not self._exchanging.acquire(timeout=timeout_s):
+            return False
+        try:
+            self._count_waiting()
+            try:
+                self._state = self._store.change(self._merged)
+            except Exception as error:  # noqa: BLE001 - calls go on without a store
+                self._decided = self._merged(self._state).ended
+                self._report_problem(error)
+            else:
+                self._pending, self._decided = {}, {}
+                self.ended = frozenset(self._state.ended)
+                if self.problem is not None:
+                    self.problem = None
+                    log.info("the store of the experiment %r is back", self.name)
+            if self.ended is not None:
+                self.ended |= self._decided.keys()
+            ended = {**self._state.ended, **self._decided}
+            new = [one for arm, one in ended.items() if arm not in self._announced]
+            self._announced = ended.keys()
+        finally:
+            self._exchanging.release()
+        for one in new:
+            text = "the arm %r of the experiment %r has ended after %d calls: %s. Its units go to the reference arm"
+            log.warning(text, one.arm, self.name, one.calls, one.reason)
+        return self.problem is None
+
+    def end(self, arm: str, reason: str) -> bool:
+        """End an arm, by the application. Return whether the other processes will know of it by now."""
+        with self._exchanging:
+            self._decided.setdefault(
+                arm, self._ended_arm(self._merged(self._state), arm, by="application", reason=reason)
+            )
+        return self.exchange()
+
+    def state(self) -> ExperimentState:
+        """Return the shared state with what this process has counted since."""
+        with self._exchanging:
+            return self._merged(self._state)
+
+    def _ended_arm(self, state: ExperimentState, arm: str, *, by: str, reason: str) -> EndedArm:
+        calls = state.arms.get(arm, ArmSums()).calls
+        return EndedArm(experiment=self.name, arm=arm, reason=reason, by=by, wall_ns=wall_ns(), calls=calls)
+
+    def _merged(self, state: ExperimentState | None) -> ExperimentState:
+        """Return a state with what this process has counted and decided: `state` itself where that is nothing."""
+        before = state or ExperimentState(wall_ns())
+        arms = dict(before.arms)
+        for arm, sums in self._pending.items():
+            if arm not in before.ended:
+                arms[arm] = arms.get(arm, ArmSums()).plus(sums)
+        merged = ExperimentState(before.since_wall_ns, arms, {**self._decided, **before.ended})
+        reference, others = merged.arms.get(self._reference, ArmSums()), self._arms[1:]
+        alpha = ALPHA / max(1, len(self._guards) * len(others))
+        for arm in others:
+            for guard in self._guards if arm in merged.arms and arm not in merged.ended else ():
+                if (reason := guard.reason_to_end(merged.arms[arm], reference, alpha)) is not None:
+                    merged.ended[arm] = self._ended_arm(merged, arm, by=guard.metric, reason=reason)
+                    break
+        return merged if state is None or merged != state else state
+
+    def _count_waiting(self) -> None:
+        while self._waiting:
+            call, record = self._waiting.popleft()
+            sums = self._pending.setdefault(record.arm, ArmSums())
+            try:
+                if isinstance(call, float):
+                    sums.add("quality", record.unit_id_hash, call)
+                else:
+                    sums.calls += 1
+                    for metric, value in metric_values(call, self._prices).items():
+                        sums.add(metric, record.unit_id_hash, value)
+            except Exception as error:  # noqa: BLE001 - a call that cannot be read is not counted
+                log.debug("a call of the experiment %r was not counted (%s)", self.name, type(error).__name__)
+
+    def _report_problem(self, error: Exception) -> None:
+        # The error's class alone: its message may quote an address.
+        problem = f"its store is unreachable ({type(error).__name__})"
+        if self.problem is None:
+            where = "the reference arm" if self.ended is None else "their arms, by what this process knows"
+            log.warning("the experiment %r: %s; calls go to %s, and it is tried again", self.name, problem, where)
+        self.problem = problem
+
+    # Forks and ends.
+
+    def begin_in_child(self) -> None:
+        """See `StartsOver`: what the parent has counted, the parent adds."""
+        self._waiting.clear()
+        self._pending, self._decided = {}, {}
+        self._is_planned = False
+        _held.clear()
+
+    def close(self) -> None:
+        """Count and share what is left, and stop counting."""
+        if self.is_counting:
+            self.is_counting = False
+            self.exchange(timeout_s=_LAST_EXCHANGE_S)
+
+
+_all: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_held: list[Ledger] = []
+
+
+def _before_fork() -> None:
+    # A child must not inherit SQLite's own locks while a thread holds them.
+    _held.extend(one for one in list(_all) if one._exchanging.acquire(timeout=_LAST_EXCHANGE_S))
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop()._exchanging.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for one in list(_all):
+        one.close()

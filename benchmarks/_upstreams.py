@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastlane import CatalogModel
+from fastlane.catalog import CatalogModel
 from fastlane.emulator import Emulator, ProviderModel
 
 # Routing sends none of the caller's headers to other providers but those that are named.

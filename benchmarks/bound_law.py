@@ -1,4 +1,4 @@
-"""Whether a valid answer can be longer than `fastlane.bound()` says: none may be, and how far most stay below it.
+"""Whether a valid answer can be longer than `bound()` says: none may be, and how far most stay below it.
 
 Schemas of draft 7 are drawn at random, three levels deep, most of them with a longest value. hypothesis-jsonschema
 makes valid values of each; and so that the limits are reached, which it seldom does, values are drawn that use them up

@@ -29,8 +29,8 @@ from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, entry, trusted
-from fastlane import Catalog, CatalogModel
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import ProviderModel
 
 _CALLS_PER_S = 50

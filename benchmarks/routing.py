@@ -26,8 +26,8 @@ import fastlane
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, entry, upstreams
-from fastlane import Catalog, Route
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, Route
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator._distribution import Quantiles
 

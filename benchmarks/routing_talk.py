@@ -23,8 +23,8 @@ from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, upstreams
-from fastlane import Catalog, CatalogModel
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, ProviderModel, RequestLog, preset
 
 _TOKENS_IN, _TOKENS_OUT = 10_000, 500

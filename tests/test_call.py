@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane import Attempt, Call, CallRecord, Timeline, Usage, WireStamps
+from fastlane import Call, CallRecord
+from fastlane.records import Attempt, Timeline, Usage, WireStamps
 
 SECOND = 1_000_000_000
 

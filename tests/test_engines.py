@@ -15,8 +15,9 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import CallRecord, Usage
+from fastlane import CallRecord
 from fastlane._clock import now_ns
+from fastlane.records import Usage
 from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, chunked, event
 
 RECORDED = Path(__file__).parent / "data/engine_transcripts"

@@ -308,6 +308,7 @@ def test_public_names_are_sorted_and_exist() -> None:
     fastlane = importlib.import_module("fastlane")
 
     assert fastlane.__all__ == sorted(fastlane.__all__)
+    assert len(fastlane.__all__) <= 40
     assert [name for name in fastlane.__all__ if not hasattr(fastlane, name)] == []
 
 

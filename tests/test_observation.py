@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from openai.types.chat import ChatCompletionChunk
 
-from fastlane import CallRecord, Connection, Play, Usage
+from fastlane import CallRecord, Connection, Play
 from fastlane.engine.observation import Observation
 from fastlane.engine.pipeline import Pipeline
 from fastlane.protocol.fields import from_json
+from fastlane.records import Usage
 
 Make = Callable[..., Observation]
 

@@ -275,7 +275,7 @@ def test_an_asynchronous_client_goes_the_same_ways(one_peer: CallPeer) -> None:
 
 @pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
 def test_what_is_no_list_of_messages_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"takes a fastlane\.Prompt or a list of messages"):
+    with pytest.raises(ConfigurationError, match=r"takes a fastlane\.prompts\.Prompt or a list of messages"):
         prewarm(client, prompt, model="m")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import (
+from fastlane.emulator import Emulator
+from fastlane.records import (
     BoundedOutputRecord,
     ContextTrimmingRecord,
     Cut,
@@ -21,7 +22,6 @@ from fastlane import (
     Savings,
     Usage,
 )
-from fastlane.emulator import Emulator
 from fastlane.records.savings import FIELDS, figures
 from tests.reports.made import attempt, record
 

@@ -17,7 +17,6 @@ import pytest
 import fastlane
 from fastlane import (
     BoundedOutput,
-    Catalog,
     Connection,
     Hedging,
     InvalidOutputError,
@@ -27,7 +26,8 @@ from fastlane import (
     Routing,
     Urgency,
     urgency,
-)  # fmt: skip
+)
+from fastlane.catalog import Catalog  # fmt: skip
 from fastlane.emulator import Emulator
 from fastlane.plays.urgency.admission import GateState, _registry, states
 from tests.attempts.scripted import Script, Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole

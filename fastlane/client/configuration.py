@@ -101,7 +101,7 @@ def checked_experiment(experiment: Any) -> Any:
         from ..experiments import Experiment
 
         if not isinstance(experiment, Experiment):
-            raise ConfigurationError(f"experiment takes a fastlane.Experiment, got a {type(experiment).__name__}")
+            raise ConfigurationError(f"experiment takes an Experiment, got a {type(experiment).__name__}")
     return experiment
 
 

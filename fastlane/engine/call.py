@@ -36,7 +36,7 @@ class Call:
     issued_ns: int = 0
     """When the application issued it: monotonic nanoseconds, for plays that know what was sent when."""
     placements: tuple[Any, ...] | None = None
-    """What the caller declared of each message, or of each part of its content: see `fastlane.Prompt`; None where
+    """What the caller declared of each message, or of each part of its content: see `fastlane.prompts.Prompt`. None if
     nothing was declared."""
     optional: tuple[str, ...] = ()
     """Fields of the body that a play added: where the provider refuses one, the call is sent again without them.

@@ -10,7 +10,7 @@ from ..protocol.endpoints import GENERATING
 
 _ROUTE = "fastlane/auto"
 ALLOWED = "min_quality, task, min_pass_rate, quantile and urgency"
-"""What a route may ask for: the fields of `fastlane.Route`."""
+"""What a route may ask for: the fields of `fastlane.catalog.Route`."""
 # No provider is sent a model's name that begins so.
 _PREFIX = "fastlane/"
 

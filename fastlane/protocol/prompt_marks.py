@@ -76,7 +76,7 @@ def marked(part: Any, placement: Placement) -> Marked:
     if isinstance(part, Mapping):
         return Marked(part, placement)
     raise ConfigurationError(
-        f"fastlane.{placement}() takes a text, a message or a part of a message's content as a dictionary, got "
+        f"fastlane.prompts.{placement}() takes a text, a message or a part of a message's content as a dictionary, got "
         f"{type(part).__name__}: convert it first, such as by its model_dump(exclude_unset=True)"
     )
 

@@ -1,7 +1,69 @@
 """What is left of a call when it is over: `CallRecord`, and the sections that plays add to it."""
 
+from typing import TYPE_CHECKING, Any
+
+from .attempts import Attempt as Attempt
+from .encoding import RequestEncodingRecord as RequestEncodingRecord
 from .ledger import Figure as Figure, Ledger as Ledger
 from .metrics import Measure as Measure, Metric as Metric
+from .output import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
+from .prompt import (
+    ContextTrimmingRecord as ContextTrimmingRecord,
+    Cut as Cut,
+    Drift as Drift,
+    PromptCacheRecord as PromptCacheRecord,
+)
+from .provider_times import ProviderTimes as ProviderTimes
+from .record import CallRecord as CallRecord
+from .route import (
+    Fallback as Fallback,
+    HedgingRecord as HedgingRecord,
+    RoutingCandidate as RoutingCandidate,
+    RoutingRecord as RoutingRecord,
+)
 from .section import Recorded as Recorded, RecordSection as RecordSection
+from .timeline import Timeline as Timeline, WireStamps as WireStamps
+from .urgency import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
+from .usage import Usage as Usage
 
-__all__ = ["Figure", "Ledger", "Measure", "Metric", "RecordSection", "Recorded"]
+if TYPE_CHECKING:
+    from .savings import Savings as Savings
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Load what `import fastlane` has no use for."""
+        if name == "Savings":
+            from .savings import Savings
+
+            return Savings
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "AdmissionRecord",
+    "Attempt",
+    "BoundedOutputRecord",
+    "CallRecord",
+    "ContextTrimmingRecord",
+    "Cut",
+    "Drift",
+    "Fallback",
+    "Figure",
+    "HedgingRecord",
+    "Ledger",
+    "Measure",
+    "Metric",
+    "PromptCacheRecord",
+    "ProviderTimes",
+    "RecordSection",
+    "Recorded",
+    "RejectedAnswer",
+    "RequestEncodingRecord",
+    "RoutingCandidate",
+    "RoutingRecord",
+    "Savings",
+    "Timeline",
+    "UrgencyRecord",
+    "Usage",
+    "WireStamps",
+]

@@ -23,8 +23,9 @@ from pydantic import BaseModel, Field
 
 import fastlane
 from benchmarks._provider import providers
-from fastlane import BoundedOutput, Connection, Hedging, Prompt, PromptCache, telemetry
+from fastlane import BoundedOutput, Connection, Hedging, PromptCache, telemetry
 from fastlane.emulator import Emulator, preset
+from fastlane.prompts import Prompt
 from scripts.backends._conversations import SECRET, Conversation, Step, conversations, wishes
 from scripts.backends._notes import Notes
 

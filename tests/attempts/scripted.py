@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import fastlane
-from fastlane import Catalog, CatalogModel, Connection, Hedging, Routing
+from fastlane import Connection, Hedging, Routing
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream as ModelAt
 from tests.transport.peer import Peer, Stream

@@ -11,8 +11,8 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Catalog, Route
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, CatalogModel, Route
 from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.refused_fields import REFUSED_FOR_NS
 from fastlane.knowledge.prediction._sighting import Sighting
@@ -322,7 +322,7 @@ def test_a_model_without_a_base_url_is_asked_by_the_applications_own_client(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
-    own = fastlane.CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0, quality=50.0)
+    own = CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0, quality=50.0)
     catalog = Catalog(models=(own, model_at(far, first_token_s=0.5, quality=70.0)))
     with Asked("sync", near.url, fastlane.Routing(catalog, exploration=0.0)) as asked:
         assert asked.text(Route(min_quality=45)).strip() == "from near"

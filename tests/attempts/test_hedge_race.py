@@ -14,6 +14,7 @@ import pytest
 
 import fastlane
 from fastlane import AsyncOpenAI, Connection, Hedging
+from fastlane.catalog import Catalog
 from tests.attempts.scripted import (
     KINDS,
     MESSAGES,
@@ -188,7 +189,7 @@ def test_a_routed_calls_second_attempt_goes_to_another_upstream_that_is_as_fast(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    catalog = fastlane.Catalog(models=(model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011)))
+    catalog = Catalog(models=(model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011)))
     play = fastlane.Routing(catalog, exploration=0.0, first_token_timeout=5.0)
     with Asked(kind, near.url, play, hedging()) as asked:
         used_to(asked, near, far)

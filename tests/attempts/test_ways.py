@@ -18,7 +18,8 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Catalog, Connection, Hedging, Routing
+from fastlane import Connection, Hedging, Routing
+from fastlane.catalog import Catalog, CatalogModel
 from tests.attempts.scripted import (
     EVENTS,
     KINDS,
@@ -287,7 +288,7 @@ def test_so_is_one_that_is_asked_over_an_http_client_of_the_applications_own(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
-    own = fastlane.CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0)
+    own = CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0)
     play = Routing(Catalog(models=(own, model_at(far, first_token_s=0.5))), exploration=0.0, first_token_timeout=0.1)
     http_client = openai.DefaultAsyncHttpxClient(http2=True)
     with Asked("async", near.url, play, http_client=http_client) as asked:

@@ -13,6 +13,7 @@ import pytest
 
 import fastlane
 from fastlane import Call, CallRecord
+from fastlane.catalog import Catalog, CatalogModel, Route
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
 from tests.session_play import SessionPlay
@@ -143,8 +144,8 @@ def test_disabled_variable_unknown_does_not_break_import(monkeypatch: pytest.Mon
     subprocess.run([sys.executable, "-c", "import fastlane"], check=True, timeout=50)
 
 
-CATALOG = fastlane.Catalog(
-    models=[fastlane.CatalogModel(name=MODEL, quality=40, first_token_s=((1_000, 0.3), (10_000, 1.6)), tokens_per_s=50)]
+CATALOG = Catalog(
+    models=[CatalogModel(name=MODEL, quality=40, first_token_s=((1_000, 0.3), (10_000, 1.6)), tokens_per_s=50)]
 )
 
 
@@ -162,7 +163,7 @@ def test_disabled_client_route_is_an_error_sync(
                 attrgetter(entry)(each)(**asked(entry, "fastlane/auto?min_quality=30", stream=stream))
         with (
             pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"),
-            client.chat.completions.stream(model=fastlane.Route(task="triage"), messages=MESSAGES),
+            client.chat.completions.stream(model=Route(task="triage"), messages=MESSAGES),
         ):
             pass
 

@@ -31,6 +31,7 @@ from fastlane import (
     Routing,
     Urgency,
 )
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers._schema import Cache, Tiers
 from fastlane.records.attempts import Form
@@ -219,9 +220,7 @@ def headers_without(request: Sent, *names: str) -> dict[str, str]:
 @settings(FEW)
 @given(ASKED)
 def test_plays_that_are_about_time_and_calls_that_are_not_routed_change_nothing(asked: Any) -> None:
-    catalog = fastlane.Catalog(
-        models=(fastlane.CatalogModel(name="other", first_token_s=((0, 1.0),), tokens_per_s=50.0, quality=50.0),)
-    )
+    catalog = Catalog(models=(CatalogModel(name="other", first_token_s=((0, 1.0),), tokens_per_s=50.0, quality=50.0),))
 
     stock, ours, _ = both(asked, Routing(catalog), Connection(), Urgency())
 

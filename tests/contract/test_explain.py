@@ -15,9 +15,10 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Connection, Experiment, Hedging, Play, PromptCache, RequestEncoding, Urgency
+from fastlane import Connection, Hedging, Play, PromptCache, RequestEncoding, Urgency
 from fastlane.client import configuration as _configuration
 from fastlane.decode import probes as _seams
+from fastlane.experiments import Experiment
 from tests.contract.entry_points import MESSAGES, MODEL
 
 CLIENTS = ("OpenAI", "AsyncOpenAI")

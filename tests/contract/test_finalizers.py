@@ -18,7 +18,6 @@ import fastlane
 from fastlane import (
     BoundedOutput,
     CallRecord,
-    Catalog,
     Connection,
     ContextTrimming,
     Hedging,
@@ -28,6 +27,7 @@ from fastlane import (
     Routing,
     Urgency,
 )
+from fastlane.catalog import Catalog
 from fastlane.emulator import Emulator
 from fastlane.plays.routing.catalog import CatalogModel
 from tests.contract.entry_points import MESSAGES, MODEL

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Call, Connection, Experiment
+from fastlane import Call, Connection
+from fastlane.experiments import Experiment
 from tests.knowledge.redis_servers import redis_of_its_own as redis_of_its_own, redis_server as redis_server
 from tests.session_play import SessionPlay
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import ConfigurationError, Connection, Guard
-from fastlane.experiments import unit
+from fastlane import ConfigurationError, Connection
+from fastlane.catalog import Catalog, CatalogModel
+from fastlane.experiments import Guard, unit
 from tests.experiments.conftest import (
     BAD_REQUEST,
     CONTROL,
@@ -337,9 +338,9 @@ def test_unanswered_call_is_no_parse_failure(arguments: dict[str, Any], make: Ma
 
 
 def test_prices_come_from_the_catalog(arguments: dict[str, Any], make: Make) -> None:
-    price = fastlane.ModelPrice(input=1.0, output=10.0)
-    model = fastlane.CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100, price=price)
-    experiment = make(catalog=fastlane.Catalog(models=[model]), guards=[Guard("price")])
+    price = fastlane.catalog.ModelPrice(input=1.0, output=10.0)
+    model = CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100, price=price)
+    experiment = make(catalog=Catalog(models=[model]), guards=[Guard("price")])
     with fastlane.OpenAI(**arguments, experiment=experiment) as client:
         for _ in range(10):
             ask(client)
@@ -369,8 +370,8 @@ def test_disabled_experiment_does_nothing(
 
 
 def test_arms_may_route_hedge_and_bound(arguments: dict[str, Any], make: Make) -> None:
-    model = fastlane.CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100)
-    routing = fastlane.Routing(fastlane.Catalog(models=[model]))
+    model = CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100)
+    routing = fastlane.Routing(Catalog(models=[model]))
     arms = {
         "control": (routing, *CONTROL),
         "hedged": (routing, *CONTROL, fastlane.Hedging()),

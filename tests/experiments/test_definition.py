@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import ConfigurationError, Connection, Experiment, Guard, RequestEncoding
-from fastlane.experiments import unit
+from fastlane import ConfigurationError, Connection, RequestEncoding
+from fastlane.experiments import Experiment, Guard, unit
 from tests.experiments.conftest import CONTROL, Make, Mark
 
 ARMS = {"control": CONTROL, "mark": (Connection(), Mark())}
@@ -106,7 +106,7 @@ def test_wrong_score_raises_what_is_expected(make: Make, quality: Any) -> None:
 
 def test_client_takes_no_other_experiment() -> None:
     wrong: Any = "encoding"
-    with pytest.raises(ConfigurationError, match=r"experiment takes a fastlane\.Experiment, got a str"):
+    with pytest.raises(ConfigurationError, match="experiment takes an Experiment, got a str"):
         fastlane.OpenAI(api_key="sk-test", experiment=wrong)
 
 

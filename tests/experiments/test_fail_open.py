@@ -37,7 +37,7 @@ def other_table(path: Path) -> None:
 
 
 def other_state(path: Path) -> None:
-    fastlane.Experiment("mark-2026", ARMS, share={"mark": 0.5}, store=path).close()
+    fastlane.experiments.Experiment("mark-2026", ARMS, share={"mark": 0.5}, store=path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE fastlane_experiments SET state = '{\"arms\": 7}'")
     connection.close()
@@ -118,7 +118,7 @@ import fastlane
 from tests.experiments.conftest import CONTROL, Mark, ask
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 arms = {"control": CONTROL, "mark": (*CONTROL, Mark())}
-experiment = fastlane.Experiment("one", arms, share={"mark": 0.5}, store=sys.argv[1])
+experiment = fastlane.experiments.Experiment("one", arms, share={"mark": 0.5}, store=sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
 with fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experiment) as client:
     for _ in range(10):

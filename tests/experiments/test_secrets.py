@@ -48,7 +48,7 @@ def told() -> Iterator[Told]:
     _settings.use(before)
 
 
-def asked(arguments: dict[str, Any], experiment: fastlane.Experiment) -> list[fastlane.CallRecord]:
+def asked(arguments: dict[str, Any], experiment: fastlane.experiments.Experiment) -> list[fastlane.CallRecord]:
     prompt: Any = [{"role": "user", "content": "zq7-prompt"}]
     with fastlane.OpenAI(**{**arguments, "api_key": "sk-zq7-key"}, experiment=experiment, max_retries=0) as client:
         for number in range(60):

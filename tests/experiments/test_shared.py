@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Experiment
-from fastlane.experiments import ExperimentRecord, unit
+from fastlane.experiments import Experiment, ExperimentRecord, unit
 from scripts.redis_server import RedisServer
 from tests.experiments.conftest import Make, arm_of, ask
 from tests.knowledge.redis_servers import eventually
@@ -23,7 +22,8 @@ from tests.knowledge.redis_servers import eventually
 PROCESS = """
 import json, os, sys, time
 import fastlane
-from fastlane import Connection, Experiment
+from fastlane import Connection
+from fastlane.experiments import Experiment
 from fastlane.experiments import ExperimentRecord, unit
 from tests.experiments.conftest import Mark, ask
 
@@ -196,7 +196,7 @@ from tests.experiments.conftest import Mark, ask
 
 def main():
     arms = {"control": (fastlane.Connection(),), "mark": (fastlane.Connection(), Mark())}
-    experiment = fastlane.Experiment("mark-2026", arms, share={"mark": 0.5}, store=sys.argv[1])
+    experiment = fastlane.experiments.Experiment("mark-2026", arms, share={"mark": 0.5}, store=sys.argv[1])
     client = fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experiment)
     for _ in range(5):
         ask(client)

@@ -19,8 +19,6 @@ from fastlane import (
     BoundedOutput,
     Call,
     CallRecord,
-    Catalog,
-    CatalogModel,
     Connection,
     ContextTrimming,
     Hedging,
@@ -32,6 +30,7 @@ from fastlane import (
     Urgency,
 )
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.engine.session import CallOutcome, Session
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream

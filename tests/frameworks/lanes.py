@@ -15,8 +15,6 @@ import fastlane
 from fastlane import (
     BoundedOutput,
     CallRecord,
-    Catalog,
-    CatalogModel,
     Connection,
     Hedging,
     Play,
@@ -25,6 +23,7 @@ from fastlane import (
     Routing,
     Urgency,
 )
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.providers import Fact, ProviderFacts
 

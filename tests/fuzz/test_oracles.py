@@ -16,7 +16,7 @@ from fastlane.plays.bounded_output import scanner as _scanner
 from fastlane.plays.urgency.pacing import _reading
 from fastlane.protocol import assembly, events as _events
 from fastlane.providers import _schema
-from fastlane.schemas import bound as _bound
+from fastlane.schemas.bound import schema_bound
 from fastlane.traces import _otlp
 from fastlane.transport.protocols import h1 as _h1, h2 as _h2
 from tests.fuzz.failures import Failure, kept, smallest, tried
@@ -42,7 +42,7 @@ def first_found(target: Target, tries: int = 1_500) -> Failure | None:
 
 def halved(patch: pytest.MonkeyPatch) -> None:
     def shorter(*args: Any, **options: Any) -> Any:
-        found = _bound.schema_bound(*args, **options)
+        found = schema_bound(*args, **options)
         less = None if found.compact_characters is None else found.compact_characters // 2
         return dataclasses.replace(found, compact_characters=less)
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Catalog, CatalogModel, ConfigurationError, Hedging, ModelPrice, Routing, Urgency, score
+from fastlane import ConfigurationError, Hedging, Routing, Urgency
 from fastlane._clock import now_ns
+from fastlane.catalog import Catalog, CatalogModel, ModelPrice, score
 from fastlane.emulator import Emulator
 from fastlane.knowledge import redis as redis_module
 from fastlane.knowledge.prediction._sighting import Sighting

@@ -20,6 +20,7 @@ from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.call import Call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
+from fastlane.prompts import Prompt
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
 from fastlane.records.usage import Usage
@@ -517,7 +518,7 @@ async def test_what_the_client_prewarms_and_keeps_warm_is_found_by_its_calls(
     provider: Emulator, arguments: dict[str, Any], asynchronous: bool
 ) -> None:
     provider.forget_prompts()
-    prompt = fastlane.Prompt(stable=POLICY)
+    prompt = Prompt(stable=POLICY)
     keeper: Any
     if asynchronous:
         async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:

@@ -16,19 +16,14 @@ from fastlane import (
     AsyncOpenAI,
     Call,
     CallRefusedError,
-    Catalog,
-    CatalogModel,
     ConfigurationError,
     Connection,
-    ModelPrice,
     OpenAI,
     RequestEncoding,
-    Route,
     Routing,
     Stage,
-    Task,
-    score,
 )
+from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Task, score
 from fastlane.plays.routing.catalog import scoreboard
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
@@ -78,7 +73,7 @@ def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"catalog": 3}, "fastlane.Catalog or the path"),
+        ({"catalog": 3}, "Catalog or the path"),
         ({"first_token_timeout": 0}, "seconds above 0"),
         ({"deadline": "soon"}, "seconds above 0"),
         ({"fallbacks": -1}, "a whole number from 0"),

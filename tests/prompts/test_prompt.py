@@ -177,7 +177,7 @@ def test_a_format_that_is_a_class_stays_one() -> None:
         (lambda: Prompt.of("Hi."), r"Prompt.of\(\) takes a list of messages, got str"),
         (lambda: Prompt.of(cast("Any", 3)), r"Prompt.of\(\) takes a list of messages, got int"),
         (lambda: Prompt().arguments("/embeddings"), r'takes "/chat/completions" or "/responses", got \'/embeddings\''),
-        (lambda: stable(cast("Any", None)), r"fastlane.stable\(\) takes a text.*got NoneType"),
+        (lambda: stable(cast("Any", None)), r"fastlane.prompts.stable\(\) takes a text.*got NoneType"),
     ],
 )  # fmt: skip
 def test_what_is_no_prompt_is_refused(make: Any, message: str) -> None:

@@ -10,11 +10,11 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
-from fastlane import Usage
 from fastlane.protocol import fields
 from fastlane.protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of, message_kind
 from fastlane.protocol.fields import field, from_json, safe_id, safe_name, string
 from fastlane.protocol.usage import usage_counts
+from fastlane.records import Usage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

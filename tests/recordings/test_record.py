@@ -13,19 +13,11 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import (
-    AsyncOpenAI,
-    Catalog,
-    ConfigurationError,
-    Connection,
-    Experiment,
-    OpenAI,
-    PromptCache,
-    Route,
-    Routing,
-)
+from fastlane import AsyncOpenAI, ConfigurationError, Connection, OpenAI, PromptCache, Routing
 from fastlane.bench.workloads import Workload, read_workload
+from fastlane.catalog import Catalog, Route
 from fastlane.emulator import Emulator
+from fastlane.experiments import Experiment
 from fastlane.recordings import Recording, record
 from tests.attempts.scripted import MESSAGES, answer, model_at, two_upstreams
 from tests.call_peer import CallPeer, Reply, ours

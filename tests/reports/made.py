@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from fastlane import Attempt, CallRecord, Timeline, WireStamps
+from fastlane import CallRecord
+from fastlane.records import Attempt, Timeline, WireStamps
 from tests.with_sections import with_sections
 
 MS = 1_000_000

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane import (
+from fastlane import CallRecord
+from fastlane.records import (
     BoundedOutputRecord,
-    CallRecord,
     ContextTrimmingRecord,
     Cut,
     HedgingRecord,

@@ -7,7 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane import AdmissionRecord, UrgencyRecord
+from fastlane.records import AdmissionRecord, UrgencyRecord
 from fastlane.reports._phases import PHASES, Phase, opening_of, phases_of
 from tests.reports.made import MS, ORIGIN, attempt, record
 

@@ -9,22 +9,19 @@ from typing import Any
 
 import pytest
 
-import fastlane
-from fastlane import (
+from fastlane import CallRecord, ConfigurationError, Urgency
+from fastlane.records import (
     AdmissionRecord,
     BoundedOutputRecord,
-    CallRecord,
-    ConfigurationError,
     HedgingRecord,
-    Report,
     RequestEncodingRecord,
     RoutingRecord,
-    Urgency,
     UrgencyRecord,
     Usage,
 )
 from fastlane.records.output import OutputVerdict
 from fastlane.records.urgency import Level
+from fastlane.reports import Report
 from fastlane.reports._report import report_of
 from tests.reports.made import attempt, failed, record
 
@@ -272,5 +269,4 @@ def test_only_the_first_of_many_models_are_shown() -> None:
 def test_names_are_public() -> None:
     from fastlane import reports
 
-    assert fastlane.Report is reports.Report
     assert reports.__all__ == sorted(reports.__all__)

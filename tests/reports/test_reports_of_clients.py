@@ -13,17 +13,8 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import (
-    BoundedOutput,
-    Catalog,
-    Connection,
-    ContextTrimming,
-    Hedging,
-    ModelPrice,
-    PromptCache,
-    RequestEncoding,
-    Routing,
-)
+from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing
+from fastlane.catalog import Catalog, ModelPrice
 from fastlane.emulator import Emulator
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.attempts.scripted import (
@@ -131,7 +122,7 @@ def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator
 
 
 def test_an_asynchronous_client_reports_without_being_awaited(arguments: dict[str, Any]) -> None:
-    async def ask() -> fastlane.Report:
+    async def ask() -> fastlane.reports.Report:
         async with fastlane.AsyncOpenAI(**arguments) as client:
             for _ in range(2):
                 await client.chat.completions.create(model="m", messages=messages())

@@ -16,7 +16,6 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import fastlane
 from fastlane.engine.call import Call
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
@@ -26,6 +25,7 @@ from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 from fastlane.plays.routing.catalog.route import Route
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers._schema import Cache
+from fastlane.schemas import bound
 from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 
 SECOND_NS = 10**9
@@ -200,7 +200,7 @@ def form(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_an_answer_whose_form_is_bound_is_as_long_as_its_form() -> None:
     asked = ask(Asking(), call(chat("Hello", response_format=form(LABEL))))
-    assert asked.output_tokens == fastlane.bound(LABEL).likely_tokens + 8
+    assert asked.output_tokens == bound(LABEL).likely_tokens + 8
     assert ask(Asking(), call(chat("Hello"))).output_tokens is None
 
 
@@ -214,7 +214,7 @@ def test_an_answer_that_is_one_tools_call_is_as_long_as_its_arguments() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": LABEL}}
     choice = {"type": "function", "function": {"name": "f"}}
     asked = ask(Asking(), call(chat("Hello", tools=[tool], tool_choice=choice, parallel_tool_calls=False)))
-    assert asked.output_tokens == fastlane.bound(LABEL).likely_tokens + 8
+    assert asked.output_tokens == bound(LABEL).likely_tokens + 8
 
 
 # What was asked for

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 import fastlane
 from fastlane import BoundedOutput, ConfigurationError
+from fastlane.schemas import bound
 
 CLOSED = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"], "additionalProperties": False}
 OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -50,19 +51,19 @@ class Many(pydantic.RootModel[list[Owner]]):
 
 
 def gaps(schema: Any, **given: Any) -> list[str]:
-    return [str(gap) for gap in fastlane.bound(schema, **given).unbounded]
+    return [str(gap) for gap in bound(schema, **given).unbounded]
 
 
 def test_a_class_is_read_as_strict_modes_have_it() -> None:
-    found = fastlane.bound(Ticket)
+    found = bound(Ticket)
 
     assert [str(gap) for gap in found.unbounded] == [
         "Ticket.owner.bio: string without maxLength or pattern",
         "Ticket.tags[]: string without maxLength or pattern",
     ]
-    assert fastlane.bound(Point, number_characters=2).characters == len(json.dumps({"x": 10, "y": 10}, indent=4))
-    assert fastlane.bound(Ticket, name="Other").unbounded[1].path == "Other.tags[]"
-    assert fastlane.bound(Pair).characters == len(json.dumps({"left": False, "right": False}, indent=4))
+    assert bound(Point, number_characters=2).characters == len(json.dumps({"x": 10, "y": 10}, indent=4))
+    assert bound(Ticket, name="Other").unbounded[1].path == "Other.tags[]"
+    assert bound(Pair).characters == len(json.dumps({"left": False, "right": False}, indent=4))
     assert gaps(Ticket.model_json_schema())[0].startswith("Ticket: object without additionalProperties")
 
 
@@ -88,14 +89,14 @@ def test_a_class_that_refers_to_itself_is_called_by_its_own_name() -> None:
     ids=str,
 )
 def test_any_type_that_pydantic_has_a_schema_for_is_taken(given: Any, path: str) -> None:
-    assert path in [gap.path for gap in fastlane.bound(given).unbounded]
+    assert path in [gap.path for gap in bound(given).unbounded]
 
 
 @pytest.mark.parametrize("given", [5, None, "null", [], b"{}", 1.0, object(), Pair(left=True, right=True), print])
 def test_what_is_no_schema_is_refused(given: Any) -> None:
     if isinstance(given, dict):
         given = Owner(name="a", bio="secret")
-    takes: list[Any] = [fastlane.bound] if given is None else [fastlane.bound, taken]
+    takes: list[Any] = [fastlane.schemas.bound] if given is None else [fastlane.schemas.bound, taken]
     for take in takes:
         with pytest.raises(ConfigurationError, match=r"takes a JSON schema, .* or a type .*, got \w+: pass") as told:
             take(given)
@@ -106,7 +107,7 @@ def taken(schema: Any) -> BoundedOutput:
     return BoundedOutput(schema=schema)
 
 
-@pytest.mark.parametrize("take", [fastlane.bound, taken])
+@pytest.mark.parametrize("take", [fastlane.schemas.bound, taken])
 def test_of_a_type_without_a_schema_pydantic_says_itself_what_is_wrong(take: Any) -> None:
     class Undescribed:
         pass
@@ -116,7 +117,7 @@ def test_of_a_type_without_a_schema_pydantic_says_itself_what_is_wrong(take: Any
 
 
 @pytest.mark.skipif("sys.version_info >= (3, 12)")
-@pytest.mark.parametrize("take", [fastlane.bound, taken])
+@pytest.mark.parametrize("take", [fastlane.schemas.bound, taken])
 def test_a_typed_dict_that_pydantic_does_not_take_comes_with_its_advice(take: Any) -> None:
     class Old(typing.TypedDict):
         a: int
@@ -151,7 +152,7 @@ def test_a_tool_of_openais_own_making_is_taken() -> None:
     assert taken(openai.pydantic_function_tool(Owner)).schema_name == "Owner"
 
 
-@pytest.mark.parametrize("take", [fastlane.bound, taken])
+@pytest.mark.parametrize("take", [fastlane.schemas.bound, taken])
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -187,13 +188,13 @@ def test_a_play_takes_every_type_of_an_object() -> None:
 @pytest.mark.parametrize("given", [{"name": 5}, {"model": 5}, {"origin": None}])
 def test_names_are_texts(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(given))):
-        fastlane.bound({}, **given)
+        bound({}, **given)
 
 
 def test_a_literal_is_as_long_as_the_longer_of_its_two_forms() -> None:
     for text in ("日本語", "ÄÖ" * 9, "😀"):
-        found = fastlane.bound({"enum": [text]})
-        keyed = fastlane.bound({"type": "object", "properties": {text: {"const": text}}, "additionalProperties": False})
+        found = bound({"enum": [text]})
+        keyed = bound({"type": "object", "properties": {text: {"const": text}}, "additionalProperties": False})
 
         assert found.characters == len(json.dumps(text))
         assert found.tokens is not None
@@ -202,5 +203,5 @@ def test_a_literal_is_as_long_as_the_longer_of_its_two_forms() -> None:
 
 
 def test_a_bound_that_was_asked_for_before_is_the_same() -> None:
-    assert fastlane.bound(CLOSED) is fastlane.bound(dict(CLOSED))
-    assert fastlane.bound(Ticket) is fastlane.bound(Ticket)
+    assert bound(CLOSED) is bound(dict(CLOSED))
+    assert bound(Ticket) is bound(Ticket)

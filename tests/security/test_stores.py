@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 import fastlane
-from fastlane import Catalog, CatalogModel, Connection, Hedging, Routing, Urgency
+from fastlane import Connection, Hedging, Routing, Urgency
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
 from scripts.redis_server import RedisServer
 from tests.telemetry.planted import forms

@@ -34,7 +34,7 @@ client.close()
 """
 _EVERY_PLAY = """
 from fastlane import *
-from fastlane import Catalog, CatalogModel
+from fastlane.catalog import Catalog, CatalogModel
 
 def model(name):
     settings = {"base_url": os.environ["OPENAI_BASE_URL"], "api_key_env": "ZQ7_KEY"}

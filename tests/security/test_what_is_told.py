@@ -16,18 +16,8 @@ import pydantic
 import pytest
 
 import fastlane
-from fastlane import (
-    BoundedOutput,
-    Catalog,
-    CatalogModel,
-    Connection,
-    ContextTrimming,
-    Hedging,
-    PromptCache,
-    RequestEncoding,
-    Routing,
-    Urgency,
-)
+from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing, Urgency
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
 from fastlane.recordings import record
 from tests.telemetry.conftest import Listening, Told

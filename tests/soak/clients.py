@@ -16,8 +16,6 @@ import fastlane
 from fastlane import (
     AsyncOpenAI,
     BoundedOutput,
-    Catalog,
-    CatalogModel,
     Connection,
     ContextTrimming,
     Hedging,
@@ -28,6 +26,7 @@ from fastlane import (
     Routing,
     Urgency,
 )
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.plays.routing import _takes
 from fastlane.plays.routing.catalog.models import Capability
 from fastlane.providers import Fact, ProviderFacts

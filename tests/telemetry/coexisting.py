@@ -28,7 +28,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Catalog, CatalogModel, Connection, Routing
+from fastlane import Connection, Routing
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.telemetry import TelemetrySettings, _settings
 
 PROMPT = "Where does the river Neckar end?"

@@ -19,18 +19,8 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import set_span_in_context
 
 import fastlane
-from fastlane import (
-    BoundedOutput,
-    Call,
-    CallRecord,
-    Catalog,
-    Connection,
-    ContextTrimming,
-    Hedging,
-    Play,
-    PromptCache,
-    Routing,
-)
+from fastlane import BoundedOutput, Call, CallRecord, Connection, ContextTrimming, Hedging, Play, PromptCache, Routing
+from fastlane.catalog import Catalog
 from fastlane.telemetry import experiment
 from tests.attempts.scripted import EVENTS, Asked, answer, model_at, refuse, say_nothing, two_upstreams, used_to
 from tests.call_peer import JSON, CallPeer, Reply

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, assert_type
 
 import pytest
 
-from fastlane import Call, OpenAI, RecordSection
-from fastlane.records import Figure, Ledger, Measure, Metric, Recorded
+from fastlane import Call, OpenAI
+from fastlane.records import Figure, Ledger, Measure, Metric, Recorded, RecordSection
 from fastlane.telemetry._metrics import flush
 from tests.session_play import SessionPlay
 from tests.telemetry.conftest import Told

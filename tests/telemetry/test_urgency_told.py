@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import AdmissionRecord, Connection, Urgency, UrgencyRecord
+from fastlane import Connection, Urgency
 from fastlane.plays.urgency.admission import states
+from fastlane.records import AdmissionRecord, UrgencyRecord
 from fastlane.telemetry._attributes import call_attributes
 from tests.telemetry.conftest import Told
 from tests.telemetry.measuring import Meters, ended, meters as meters, record

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fastlane import Hedging, Route, Urgency, urgency
+from fastlane import Hedging, Urgency, urgency
+from fastlane.catalog import Route
 from fastlane.providers import facts_named, registered
 from tests.attempts.scripted import Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
 from tests.races.callers import until

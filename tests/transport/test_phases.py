@@ -14,9 +14,10 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Attempt, CallRecord
+from fastlane import CallRecord
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
+from fastlane.records import Attempt
 from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES, Loser, Opening, Phases
 from tests.transport.callers import CALLERS, request, sees
 

@@ -51,7 +51,7 @@ def test_a_stream_that_is_closed_early(caller: Any, told: list[CallRecord]) -> N
     caller.close_stream(stream)
 
     assert [(record.outcome, record.events) for record in told] == [("closed", 3)]
-    assert told[0].usage == fastlane.Usage()
+    assert told[0].usage == fastlane.records.Usage()
     assert told[0].timeline.answer_ended_ns is None
 
 

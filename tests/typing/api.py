@@ -19,33 +19,30 @@ from fastlane import (
     APITimeoutError,
     AsyncAzureOpenAI,
     AsyncOpenAI,
-    Attempt,
     AzureOpenAI,
     Call,
     CallRecord,
-    Catalog,
-    CatalogModel,
     Connection,
-    Fallback,
     Hedging,
-    HedgingRecord,
-    ModelPrice,
     OpenAI,
     Play,
     RequestEncoding,
-    RequestEncodingRecord,
-    Route,
     Routing,
-    RoutingCandidate,
-    RoutingRecord,
-    Score,
-    Task,
-    Timeline,
-    Usage,
 )
+from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Score, Task
 from fastlane.engine.session import STOP, CallOutcome, Session, Stop
 from fastlane.lib.streaming.chat import ChatCompletionStream
 from fastlane.pagination import SyncPage
+from fastlane.records import (
+    Attempt,
+    Fallback,
+    HedgingRecord,
+    RequestEncodingRecord,
+    RoutingCandidate,
+    RoutingRecord,
+    Timeline,
+    Usage,
+)
 from fastlane.resources.chat.completions import Completions
 from fastlane.types import CompletionUsage
 from fastlane.types.chat import ChatCompletionMessageParam
@@ -240,8 +237,8 @@ def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:
     Routing(catalog, 45)  # type: ignore[call-arg]
     Hedging(0.05)  # type: ignore[call-arg]
     CatalogModel(name="small")  # type: ignore[call-arg]
-    fastlane.score("triage", "small", True)
-    fastlane.score("triage", "small")  # type: ignore[call-arg]
+    fastlane.catalog.score("triage", "small", True)
+    fastlane.catalog.score("triage", "small")  # type: ignore[call-arg]
 
 
 def a_record_says_what_was_decided(record: CallRecord) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Catalog, Routing
+from fastlane import Routing
+from fastlane.catalog import Catalog
 from fastlane.plays.routing.upstreams import Siblings
 from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
 from tests.call_peer import CallPeer

@@ -44,7 +44,7 @@ class PromptCache(Play):
     As it stands it observes: the record of every call says which tokens the provider should have read from its cache,
     which it did read, and where and how the prompt departed from the one before. It adds a cache key where the provider
     is known to take one, and nothing else. What changes the prompt is done for calls that declare what is stable
-    (`fastlane.Prompt`, `fastlane.stable`), and where a setting asks for it.
+    (`fastlane.prompts.Prompt`, `fastlane.prompts.stable`), and where a setting asks for it.
     Raises ConfigurationError for a setting that cannot work.
     """
 
@@ -232,7 +232,7 @@ def _arranged(call: Call, name: str) -> Call:
 def _with_tools(call: Call, tools: list[Any], *, ordered: bool) -> Call:
     from .prompts import canonical, ordered_tools
 
-    # The order of properties is that in which models write arguments: `fastlane.Prompt` is asked about it, not this.
+    # The order of properties is that in which models write arguments: `Prompt` is asked about it, not this.
     written = canonical(tools, keep_property_order=True)
     if ordered:
         written = ordered_tools(written)

@@ -57,7 +57,7 @@ class _Way(NamedTuple):
 def prewarm(client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
     """Have the provider read what stays of a prompt, with one call of `client`, and so with its plays.
 
-    What stays is what was declared stable or of the session (`fastlane.Prompt`, `fastlane.stable`), and where nothing
+    What stays is what was declared stable or of the session (`Prompt`, `stable`), and where nothing
     was declared, the leading system and developer messages. `arguments` are those of the calls that are to come, such
     as `tools` and `response_format`: they are part of what is kept. Where facts say that the provider has means of its
     own for this model, it generates nothing; else, or where it refuses them, it generates one token (16 at /responses),
@@ -189,7 +189,7 @@ def what_stays(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], bool]
 
     if isinstance(prompt, str | Mapping) or not isinstance(prompt, Sequence):
         raise ConfigurationError(
-            f"prewarm() takes a fastlane.Prompt or a list of messages, got {type(prompt).__name__}"
+            f"prewarm() takes a fastlane.prompts.Prompt or a list of messages, got {type(prompt).__name__}"
             + (": put it into a list" if isinstance(prompt, str | Mapping) else "")
         )
     plain, declared = unmarked(prompt)
@@ -200,7 +200,7 @@ def what_stays(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], bool]
     if not end:
         raise ConfigurationError(
             "prewarm() found nothing in the prompt that stays as it is: it takes messages of which some are declared "
-            "stable (fastlane.Prompt(stable=...), fastlane.stable(message)) or that begin with a system message"
+            "stable (Prompt(stable=...), stable(message) of fastlane.prompts) or that begin with a system message"
         )
     return messages[:end], places[:end], declared is not None
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Routing(Play):
     """Send a call that names no model to the one of a catalog that is good enough, and should be the fastest for it.
 
-    Asked for with `model="fastlane/auto"` or `model=fastlane.Route(...)`; a call that names a model goes to that model.
+    Asked for with `model="fastlane/auto"` or `model=Route(...)`; a call that names a model goes to that model.
     Where a model fails before anything of its answer was handed out, the next one is tried. Raises CallRefusedError
     where no model of the catalog can answer a call.
     """
@@ -83,7 +83,7 @@ class Routing(Play):
             object.__setattr__(self, "catalog", Catalog.load(self.catalog))
         if not isinstance(self.catalog, Catalog):
             raise ConfigurationError(
-                "Routing(catalog) takes a fastlane.Catalog or the path of a TOML file, got "
+                "Routing(catalog) takes a fastlane.catalog.Catalog or the path of a TOML file, got "
                 f"{type(self.catalog).__name__}"
             )
         _seconds("first_token_timeout", self.first_token_timeout)

@@ -89,9 +89,9 @@ def async_bounded(peer: CallPeer, play: BoundedOutput | None = None, **more: Any
     return fastlane.AsyncOpenAI(**_arguments(peer, play or BoundedOutput(), more))
 
 
-def output_of(client: Any) -> fastlane.BoundedOutputRecord:
+def output_of(client: Any) -> fastlane.records.BoundedOutputRecord:
     record = client.last_call
     assert record is not None
     assert record.output is not None
-    output: fastlane.BoundedOutputRecord = record.output
+    output: fastlane.records.BoundedOutputRecord = record.output
     return output

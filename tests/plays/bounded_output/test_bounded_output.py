@@ -54,7 +54,7 @@ def async_client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str |
     )
 
 
-def output_of(record: fastlane.CallRecord | None) -> fastlane.BoundedOutputRecord:
+def output_of(record: fastlane.CallRecord | None) -> fastlane.records.BoundedOutputRecord:
     assert record is not None
     assert record.output is not None
     return record.output

@@ -58,9 +58,9 @@ def lint(
     given. By patterns: a finding may be a constant, and a name that changes is not found. Raises ConfigurationError
     where `messages` or `tools` is no list of such, and for a `response_format` that cannot be one.
     """
-    messages = messages_of("fastlane.lint()", messages)
-    tools = tools_of("fastlane.lint(tools=...)", tools)
-    response_format = format_of("fastlane.lint(response_format=...)", response_format)
+    messages = messages_of("fastlane.prompts.lint()", messages)
+    tools = tools_of("fastlane.prompts.lint(tools=...)", tools)
+    response_format = format_of("fastlane.prompts.lint(response_format=...)", response_format)
     if isinstance(messages, Prompt):
         tools = messages.tools if tools is None else tools
         response_format = messages.response_format if response_format is None else response_format

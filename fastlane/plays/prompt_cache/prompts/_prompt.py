@@ -1,4 +1,4 @@
-"""`fastlane.Prompt`: the messages of a call, laid out by how long each stays as it is, with its tools and format."""
+"""The messages of a call, laid out by how long each stays as it is, with its tools and format."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Prompt(list[Any]):
         super().__init__(_laid_out(parts))
         self.tools: list[Any] | None = None
         """The tools in the order given, each with its keys sorted; None where there are none."""
-        given = tools_of("fastlane.Prompt(tools=...)", tools)
+        given = tools_of("fastlane.prompts.Prompt(tools=...)", tools)
         if given is not None:
             self.tools = [canonical(tool, keep_property_order=keep_property_order) for tool in given]
-        form = format_of("fastlane.Prompt(response_format=...)", response_format)
+        form = format_of("fastlane.prompts.Prompt(response_format=...)", response_format)
         self.response_format: Any = canonical(form, keep_property_order=keep_property_order)
         """The format of the answer, with its keys sorted; None where there is none."""
 
@@ -66,12 +66,12 @@ class Prompt(list[Any]):
         response_format: Any = None,
         keep_property_order: bool = False,
     ) -> Prompt:
-        """Lay out ordinary messages by the marks on them: see `fastlane.stable`.
+        """Lay out ordinary messages by the marks on them: see `fastlane.prompts.stable`.
 
         Of those without a mark, leading system and developer messages are stable, and all others of the session.
         Raises ConfigurationError for what is no list of messages.
         """
-        given = messages_of("fastlane.Prompt.of()", messages)
+        given = messages_of("fastlane.prompts.Prompt.of()", messages)
         prompt = cls(tools=tools, response_format=response_format, keep_property_order=keep_property_order)
         prompt.extend(_laid_out(given))
         return prompt
@@ -91,7 +91,7 @@ class Prompt(list[Any]):
         """
         if endpoint not in _ENDPOINTS:
             known = " or ".join(f'"{one}"' for one in _ENDPOINTS)
-            raise ConfigurationError(f"fastlane.Prompt.arguments() takes {known}, got {endpoint!r:.80}")
+            raise ConfigurationError(f"fastlane.prompts.Prompt.arguments() takes {known}, got {endpoint!r:.80}")
         form = self.response_format
         if endpoint == "/chat/completions":
             arguments: dict[str, Any] = {"messages": self, "tools": self.tools, "response_format": form}
@@ -128,7 +128,7 @@ def _placed(part: Any, placement: Placement) -> Marked:
     elif isinstance(part, bytes | bytearray):
         remedy = "decode it first"
     raise ConfigurationError(
-        f"fastlane.Prompt({placement}=...) takes texts and messages as dictionaries, or a list of them, got "
+        f"fastlane.prompts.Prompt({placement}=...) takes texts and messages as dictionaries, or a list of them, got "
         f"{type(part).__name__}: {remedy}"
     )
 

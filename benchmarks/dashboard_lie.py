@@ -57,7 +57,6 @@ def measure(quick: bool) -> Report:
                 figures |= {f"{start}_{name}": percentile(values, 0.5) for name, values in middle.items()}
                 figures[f"{start}_wrong_counts"] = sum(each.wrong_counts + each.unmatched for each in scores)
                 late.append(percentile([each.server_late_p99_ms for each in scores], 0.5))
-        kind = truth.kind
     figures["server_late_p99_ms"] = max(late)
     return Report(
         figures=figures,
@@ -69,7 +68,6 @@ def measure(quick: bool) -> Report:
             "tokens_per_s_of_each_stream": _RATE,
             "rounds": f"{rounds}, of which the middle one counts; stock 1",
             "cores": cores,
-            "truth_server": kind,
             "http": "1.1, without TLS",
         },
     )

@@ -1,6 +1,6 @@
 """How far what load generators report is from what the server did: this harness, the stock client, guidellm and aiperf.
 
-A truth server (compiled from C where there is a compiler) answers on loopback over HTTP/1.1 and stamps CLOCK_MONOTONIC
+A truth server (compiled from C) answers on loopback over HTTP/1.1 and stamps CLOCK_MONOTONIC
 just before each send, one send for each chunk; every client's figures are held against that log, request by request,
 matched by request or answer id. 50 streams at once, of 100 tokens a second (first token after 200 ms, 64 tokens) and of
 2,000 (50 ms, 200 tokens). Inside: everything that a client adds to the time to first token (building the request, the
@@ -96,7 +96,6 @@ def measure(quick: bool) -> Report:
                     scores[name, rate] = None
                     problems.append(f"{name}: {error}")
                 figures |= _figures(name, rate, scores[name, rate])
-            kind = truth.kind
     for problem in problems:
         print(problem, file=sys.stderr)
     peers = [name for name in ("stock", *PEERS) if any(scores[name, rate] for rate in PACES)]
@@ -120,7 +119,6 @@ def measure(quick: bool) -> Report:
         conditions={
             "streams": LANES,
             "requests_of_each_stream": requests,
-            "truth_server": kind,
             "processes": "; ".join(notes) or "one each",
             "not_installed": [name for name in PEERS if name not in peers] or "none",
         },

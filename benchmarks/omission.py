@@ -119,7 +119,6 @@ def measure(quick: bool) -> Report:
     seconds = _PACE.stall_every_s * (1 if quick else 4)
     with truth_server() as truth:
         taken = {load: asyncio.run(_run(truth, load, seconds)) for load in ("open", "one_by_one", "closed")}
-        kind = truth.kind
     samples, log = taken["open"]
     intended = [sample.started_ns for sample in samples]
     true = true_ttft_ms(intended, log.stalls, _PACE.time_to_first_token_s)
@@ -143,7 +142,6 @@ def measure(quick: bool) -> Report:
             "intended_rate_per_s": _RATE,
             "closed_users": _USERS,
             "measured_s": seconds,
-            "truth_server": kind,
         },
     )
 

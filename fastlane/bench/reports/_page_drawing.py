@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 from ._charts_style import THEME
 
-_NAMESPACE: Final = "http://www.w3.org/2000/svg"
 _NUMBERS: Final = re.compile(r"-?\d*\.\d{3,}(?:e-?\d+)?")
 _GEOMETRY: Final = frozenset({"d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "stroke-width"})
 _KEPT: Final = frozenset(

@@ -24,7 +24,6 @@ from ._self_test import (
 from ._table import print_self_test as print_self_test
 from ._truth_log import ServedRequest as ServedRequest, TruthLog as TruthLog, read_log as read_log
 from ._truth_server import (
-    Kind as Kind,
     ServerPace as ServerPace,
     TruthServer as TruthServer,
     TruthServerError as TruthServerError,

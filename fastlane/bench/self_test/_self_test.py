@@ -17,7 +17,7 @@ from ..running._calibration import calibrate
 from ..running._sharding import TRUSTED_SHARE
 from ._lanes import Lanes, Read, read_lanes
 from ._score import ClientTimes, MeasurementErrors, score
-from ._truth_server import Kind, ServerPace, TruthServer, truth_server
+from ._truth_server import ServerPace, TruthServer, truth_server
 
 LANES: Final = 50
 PACES: Final = {
@@ -75,7 +75,6 @@ class SelfTest:
     """The outcome of a self-test."""
 
     rows: tuple[SelfTestRow, ...]
-    server: Kind
     cores: int
     notes: tuple[str, ...] = field(default=())
 
@@ -93,7 +92,6 @@ class SelfTest:
         """Return it as plain JSON data."""
         rows = [{**dataclasses.asdict(row), "reached": row.reached} for row in self.rows]
         return {
-            "server": self.server,
             "cores": self.cores,
             "bars": {
                 "ttft_error_p50_ms": MOST_P50_MS,
@@ -115,16 +113,15 @@ def run(
     lanes: int = LANES,
     requests: int | None = None,
     shards: int | None = None,
-    server: Kind | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> SelfTest:
     """Hold what the harness records against what a server on loopback really did.
 
     `rates` are tokens per second of each of `lanes` streams, out of `PACES`; `requests` is how many of each lane count,
     and by default depends on `quick`. `shards` None spreads the lanes of fastlane's arms over as many processes as
-    their calibrated capacity demands and this machine has cores; openai's has the one that an application has. `server`
-    as `truth_server` has it. Takes about two minutes, or half of one if `quick`. Raises RunFailedError where a client
-    fails, ConfigurationError for a rate that is not known, and TruthServerError.
+    their calibrated capacity demands and this machine has cores; openai's has the one that an application has. Takes
+    about two minutes, or half of one if `quick`. Raises RunFailedError where a client fails, ConfigurationError for a
+    rate that is not known or without a C compiler, and TruthServerError.
     """
     wanted, chosen = tuple(arms), tuple(rates)
     unknown = [rate for rate in chosen if rate not in PACES]
@@ -134,7 +131,7 @@ def run(
     notes: list[str] = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     tell = on_progress or (lambda _: None)
-    with truth_server(server) as truth:
+    with truth_server() as truth:
         for arm in wanted:
             capacity = None
             if shards is None and arm.client is None and lanes * max(chosen, default=0) > _ONE_PROCESS_CHUNKS_PER_S:
@@ -146,8 +143,7 @@ def run(
                 tell(f"{arm.name}: {lanes} streams of {rate:,} tokens/s")
                 counted = requests or (_QUICK_REQUESTS if quick else _REQUESTS)[rate]
                 rows.append(row(arm, rate, truth, lanes=lanes, requests=counted, shards=count))
-        kind = truth.kind
-    return SelfTest(rows=tuple(rows), server=kind, cores=cores, notes=tuple(notes))
+    return SelfTest(rows=tuple(rows), cores=cores, notes=tuple(notes))
 
 
 def row(arm: Arm, rate: int, truth: TruthServer, *, lanes: int, requests: int, shards: int) -> SelfTestRow:

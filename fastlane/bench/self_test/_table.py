@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rich.console import Console
 from rich.table import Table
 
 from ._self_test import MOST_P50_MS, MOST_P99_MS, MOST_TPOT_ERROR, OURS, SelfTest, SelfTestRow
-
-_SERVERS: Final = {
-    "compiled": "a server compiled from C",
-    "python": "a server in Python, because there is no C compiler here or it was asked for",
-}
 
 
 def print_self_test(self_test: SelfTest, console: Console | None = None) -> None:
@@ -37,7 +30,7 @@ def print_self_test(self_test: SelfTest, console: Console | None = None) -> None
     console.print(table)
     console.print(
         f"Reach, for {OURS}: TTFT error {MOST_P50_MS:g} / {MOST_P99_MS:g} ms, TPOT error {MOST_TPOT_ERROR:.0%} (p50). "
-        f"Truth: {_SERVERS[self_test.server]} that stamps just before each send, on this machine ({self_test.cores} "
+        f"Truth: a server compiled from C that stamps just before each send, on this machine ({self_test.cores} "
         "cores); starts staggered, warm-up cut.",
         style="dim",
         markup=False,

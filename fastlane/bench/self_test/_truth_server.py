@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fastlane.errors import ConfigurationError, FastlaneError
 
 from ._truth_log import TruthLog, read_log
 
-Kind = Literal["compiled", "python"]
 _SOURCE = Path(__file__).with_name("_truth_server.c")
 
 
@@ -56,8 +55,6 @@ class TruthServer:
     """A truth server that runs."""
 
     base_url: str
-    kind: Kind
-    """"compiled" from C, or "python" where there is no compiler."""
     process_id: int
     _process: subprocess.Popen[str]
 
@@ -92,25 +89,19 @@ class TruthServer:
 
 
 def compiler() -> str | None:
-    """The system's C compiler, where the compiled server can run: on Linux."""
+    """Return the system's C compiler; None if there is none, or the system isn't Linux."""
     return (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")) if sys.platform == "linux" else None
 
 
 @contextmanager
-def truth_server(kind: Kind | None = None) -> Iterator[TruthServer]:
-    """Run a truth server on loopback for as long as the context lasts.
+def truth_server() -> Iterator[TruthServer]:
+    """Compile a truth server and run it on loopback for as long as the context lasts.
 
-    `kind` None is the compiled one where there is a compiler, and else the one in Python, which keeps a pace of some
-    40,000 chunks a second and is scored by its own log all the same. Raises ConfigurationError where a compiled one is
-    asked for and there is no compiler, and TruthServerError where it does not start.
+    Raises ConfigurationError if there is no C compiler, and TruthServerError if the server does not start.
     """
     found = compiler()
-    if kind == "compiled" and found is None:
-        raise ConfigurationError("the compiled truth server needs Linux and a C compiler named cc, gcc or clang")
-    if kind == "python" or found is None:
-        with _running([sys.executable, "-m", f"{__package__}._python_server"], "python") as server:
-            yield server
-        return
+    if found is None:
+        raise ConfigurationError("the self-test needs Linux and a C compiler named cc, gcc or clang: install one")
     with tempfile.TemporaryDirectory() as directory:
         built = Path(directory) / "truth_server"
         done = subprocess.run(  # noqa: S603 - our own source, by the system's own compiler
@@ -118,12 +109,12 @@ def truth_server(kind: Kind | None = None) -> Iterator[TruthServer]:
         )
         if done.returncode:
             raise TruthServerError(f"{found} could not build the truth server: {done.stderr.strip()[:400]}")
-        with _running([str(built)], "compiled") as server:
+        with _running([str(built)]) as server:
             yield server
 
 
 @contextmanager
-def _running(command: list[str], kind: Kind) -> Iterator[TruthServer]:
+def _running(command: list[str]) -> Iterator[TruthServer]:
     pipe: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipe) as process:  # noqa: S603 - the package's own program
         assert process.stdin is not None
@@ -132,7 +123,7 @@ def _running(command: list[str], kind: Kind) -> Iterator[TruthServer]:
             said = process.stdout.readline()
             if not said:
                 raise TruthServerError(f"the truth server did not start: {' '.join(command)}")
-            yield TruthServer(f"http://127.0.0.1:{json.loads(said)['port']}/v1", kind, process.pid, process)
+            yield TruthServer(f"http://127.0.0.1:{json.loads(said)['port']}/v1", process.pid, process)
         finally:
             # It ends with its stdin.
             process.stdin.close()

@@ -49,18 +49,6 @@ def _analysed(name: str, of: int, to: int) -> Preset:
     )
 
 
-def _review(name: str, payload: str, description: str) -> Preset:
-    return Preset(
-        name=name,
-        description=description,
-        source=f"{_TALK}: a code review of about 30 thousand prompt tokens, up to 1,024 output tokens",
-        scenarios=(Scenario(input=exactly(30_000), output=exactly(1_024)),),
-        users=(1,),
-        kind="long review",
-        payload=payload,  # type: ignore[arg-type]
-    )
-
-
 PRESETS: Final = {
     preset.name: preset
     for preset in (
@@ -116,9 +104,6 @@ PRESETS: Final = {
             requests=1_000,
             think_s=0.0,
         ),
-        _review("code-review-30k", "code", "Real source code: gzip makes it 3.5 to 4.6 times smaller"),
-        _review("code-review-30k-repeat", "repeat", "One function over and over: gzip makes it 60 to 90 times smaller"),
-        _review("code-review-30k-random", "random", "Random characters: gzip makes them 1.2 times smaller"),
         Preset(
             name="code-review",
             description="An agent that reviews modules of the running Python's standard library",
@@ -137,16 +122,6 @@ PRESETS: Final = {
             users=(8,),
             kind="airline",
             requests=1_000,
-        ),
-        Preset(
-            name="coding-agent",
-            description="A coding agent: an issue, views of files, edits that make views obsolete, 9 to 29 messages",
-            source="built in: synthetic around real source code, in the shape of SWE-agent's demonstrations "
-            "(SWE-agent/SWE-agent), whose own recordings can be given as a file",
-            scenarios=(Scenario(),),
-            users=(8,),
-            kind="coding agent",
-            requests=310,
         ),
     )
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ._lengths import TokenLengths
 
-Kind = Literal["lengths", "long review", "code review", "airline", "coding agent"]
+Kind = Literal["lengths", "code review", "airline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,6 @@ class Preset:
     users: tuple[int, ...]
     """Requests in flight that it is run with, one cell each."""
     kind: Kind = "lengths"
-    payload: Literal["code", "repeat", "random"] = "code"
-    """Of a long review."""
     caching_forbidden: bool = False
     """Whether all prompts are unique on purpose."""
     least_output: bool = False

@@ -11,9 +11,7 @@ from fastlane.knowledge.tokens import counter
 
 from ._airline import airline
 from ._code_review import code_review
-from ._coding_agent import coding_agent
 from ._lengths_made import OfLengths
-from ._long_review import LongReviews
 from ._made import Made
 from ._preset_table import PRESETS
 from ._preset_types import Preset, Scenario
@@ -41,8 +39,8 @@ def preset(name: str, *, seed: int = 0, requests: int | None = None, model: str 
     """Return the workload of a preset with one setting of lengths, or of one of several: "scaling/chatbot".
 
     `requests` is how many conversations it has. Prompts have their number of tokens by the tokenizer of `model` where
-    that lies on disk, else by construction (o200k_base and cl100k_base) or, for source code, by estimate: the notes
-    say which. Raises ConfigurationError for an unknown name.
+    that lies on disk, else by construction (o200k_base and cl100k_base): the notes say which.
+    Raises ConfigurationError for an unknown name.
     """
     of, _, scenario = name.partition("/")
     whole = preset_named(of)
@@ -97,10 +95,6 @@ class _Numbered:
 def _maker(whole: Preset, scenario: Scenario, name: str, seed: int, model: str | None) -> Callable[[int], Conversation]:
     if whole.kind == "airline":
         return _Numbered(airline, seed)
-    if whole.kind == "coding agent":
-        return _Numbered(coding_agent, seed)
-    if whole.kind == "long review":
-        return LongReviews(seed=seed, payload=whole.payload, model=model)
     if scenario.input is None or scenario.output is None:
         raise ConfigurationError(f"the preset {name!r} lacks lengths: a preset of lengths needs both")
     return OfLengths(
@@ -127,8 +121,6 @@ def _notes(whole: Preset, scenario: Scenario, model: str | None) -> tuple[str, .
     exact = counter(model).exact if model is not None else False
     if exact:
         notes.append(f"prompts counted by the tokenizer of {model}")
-    elif whole.kind == "long review":
-        notes.append("prompts counted by estimate: no tokenizer of the model on disk")
     else:
         notes.append(
             "prompts of words that are one token each of o200k_base and cl100k_base; gzip makes them 2.3 times smaller"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from functools import cache
 
@@ -85,22 +84,3 @@ def fitted(of: Callable[[int], str], count: int, tokens: int, counter: Counter |
         count = max(count + missing, 0)
         text = of(count)
     return text
-
-
-def cut_to(text: str, tokens: int, counter: Counter) -> str:
-    """Return the beginning of a text that has `tokens` tokens by the counter, as nearly as characters allow."""
-    low, high = 0, len(text)
-    if counter.text(text) <= tokens:
-        return text
-    # The count grows with every character or stays, but for a token or so where a word is cut.
-    guess = math.ceil(high * tokens / max(counter.text(text), 1))
-    low, high = max(0, guess - guess // 4), min(high, guess + guess // 4)
-    if counter.text(text[:low]) > tokens or counter.text(text[:high]) < tokens:
-        low, high = 0, len(text)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if counter.text(text[:middle]) <= tokens:
-            low = middle
-        else:
-            high = middle
-    return text[:low]

@@ -1,4 +1,4 @@
-"""A truth server's own account of what it did is consistent, whichever language it is written in."""
+"""A truth server's own account of what it did is consistent."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from fastlane.bench.self_test import ServerPace, TruthServer, _truth_server as m
 from fastlane.errors import ConfigurationError
 
 PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
-KINDS = [
-    pytest.param("compiled", marks=pytest.mark.skipif(compiler() is None, reason="there is no C compiler here")),
-    "python",
-]
 
 
-@pytest.fixture(params=KINDS, scope="module")
-def running(request: pytest.FixtureRequest) -> Iterator[TruthServer]:
-    with truth_server(request.param) as server:
+@pytest.fixture(scope="module")
+def running() -> Iterator[TruthServer]:
+    if compiler() is None:
+        pytest.skip("there is no C compiler here")
+    with truth_server() as server:
         yield server
 
 
@@ -162,15 +160,8 @@ def test_a_client_that_goes_away_harms_no_other(server: TruthServer) -> None:
     assert len(stream(server, user="stayed")) == 10
 
 
-def test_a_compiled_server_is_refused_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truth_server_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "compiler", lambda: None)
 
-    with pytest.raises(ConfigurationError, match="C compiler"), truth_server("compiled"):
+    with pytest.raises(ConfigurationError, match="C compiler"), truth_server():
         pass
-
-
-def test_without_a_compiler_the_server_is_the_one_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "compiler", lambda: None)
-
-    with truth_server() as server:
-        assert server.kind == "python"

@@ -10,8 +10,8 @@ from ..findings import ArmComparison
 from ..recorded import RequestMetric
 from . import _definitions as terms
 from ._ab_details import attribution_blocks, cold_blocks, phases_blocks, work_blocks
-from ._ab_pairs import drift_caption, pairs_caption
-from ._blocks import Block, Chart, Column, Heading, ReportTable, RunReport, TableCell, Tone, VerdictLine
+from ._ab_pairs import drift_text, pairs_text
+from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, Tone, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material
 from ._tables import without_empty
@@ -44,21 +44,12 @@ def ab_report(material: Material) -> RunReport:
     blocks: list[Block] = [Heading(text="What changed"), _forest(material)]
     for metric in material.metrics:
         blocks += _metric_blocks(material, metric)
-    blocks += (
-        Heading(text="Pairs"),
-        Chart(
-            name="pair_differences",
-            title="Pairs: each request beside its equal",
-            caption=pairs_caption(material),
-            refused=material.refused_compared(),
-        ),
-        Chart(
-            name="drift",
-            title="Drift: the pairs' ratio over the run",
-            caption=drift_caption(material),
-            refused=material.refused_compared(),
-        ),
-    )
+    if material.refused_compared() is None:
+        blocks += [
+            Heading(text="Pairs"),
+            Paragraph(text=pairs_text(material)),
+            Paragraph(text=drift_text(material)),
+        ]
     blocks += [*phases_blocks(material), *attribution_blocks(material), *cold_blocks(material), *work_blocks(material)]
     further = [terms.INTERVAL]
     further += [terms.CHANGE, terms.VERDICT, terms.COULD_SHOW] if len(material.arms) > 1 else []

@@ -13,7 +13,7 @@ _ENOUGH_FOR_HALVES = 20
 """Pairs from which the first and the last half say something by themselves."""
 
 
-def pairs_caption(material: Material) -> str:
+def pairs_text(material: Material) -> str:
     """Return in how many pairs each arm was better, by the first metric."""
     if not material.metrics or not material.compared_arms:
         return "There is no arm to compare."
@@ -27,7 +27,7 @@ def pairs_caption(material: Material) -> str:
     return f"By {lowered(metric.title)}, {'; '.join(said)}." if said else "No pair of requests succeeded."
 
 
-def drift_caption(material: Material) -> str:
+def drift_text(material: Material) -> str:
     """Return whether the ratio of the pairs moved between the first and the last half of the run."""
     if not material.metrics or not material.compared_arms:
         return "There is no arm to compare."

@@ -160,6 +160,11 @@ class Definitions:
 Block = Heading | Paragraph | ReportTable | Chart | Checks | Definitions
 
 
+def block_kind(block: Block) -> str:
+    """Return what JSON calls a block, such as "table"."""
+    return "table" if isinstance(block, ReportTable) else type(block).__name__.lower()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictLine:
     """One sentence of the answer that stands at the top."""

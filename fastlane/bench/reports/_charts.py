@@ -15,8 +15,7 @@ from ..findings import Findings
 from ..recorded import RecordedRun, RequestMetric, metric_named
 from ._charts_attribution import attribution
 from ._charts_data import ChartSource, metrics_of, usable
-from ._charts_distribution import ecdf, pair_differences
-from ._charts_drift import drift
+from ._charts_distribution import ecdf
 from ._charts_forest import forest
 from ._charts_ranges import ranges
 from ._charts_style import PAPER, Size, altair
@@ -89,9 +88,6 @@ def _drawings(source: ChartSource) -> dict[str, Draw]:
     for metric in listed:
         found[f"ecdf_{metric.name}"] = partial(_of_metric, ecdf, metric)
         found[f"lengths_{metric.name}"] = partial(_of_metric, ranges, metric)
-    if listed:
-        found["drift"] = partial(_of_metric, drift, listed[0])
-        found["pair_differences"] = partial(_of_metric, pair_differences, listed[0])
     return found
 
 

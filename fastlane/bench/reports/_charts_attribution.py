@@ -11,9 +11,6 @@ from ._charts_data import MOST_PANELS, ChartSource
 from ._charts_panels import configured, layered, rows, stacked
 from ._charts_style import INK, REFUSED, SOFT, Size, altair, figure, label_width, short
 
-_WINDOW: Final = 21
-_MEDIANS: Final = 240
-
 
 def attribution(source: ChartSource, size: Size) -> dict[str, Any] | None:
     """Return what each play contributes, in the metric's unit with its interval, a panel per metric and cell."""

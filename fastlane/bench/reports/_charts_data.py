@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from ..checks import Checked
 from ..findings import CellFindings, Figures, Findings
 from ..recorded import Cell, RecordedRun, RequestMetric, Sample, metric_named
 
-_T = TypeVar("_T")
 MOST_PANELS: Final = 12
-MOST_MARKS: Final = 1_000
-"""Beyond so many marks of a kind a chart is thinned out, and says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +56,6 @@ class MetricSpread:
     n: int
     mean: bool = False
     """Whether `middle` is the mean."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """One metric of two requests of one block."""
-
-    at_s: float
-    """Seconds from its machine's first measured request to the earlier of the two."""
-    ratio: float
-    """The arm's value over the reference's."""
 
 
 def usable(recorded: RecordedRun, findings: Findings, checked: Checked | None) -> ChartSource:
@@ -169,50 +156,6 @@ def values(samples: Iterable[Sample], metric: RequestMetric) -> list[float]:
     """Return the metric's values of the requests that succeeded and gave one."""
     found = (metric.value(sample) for sample in samples if sample.error is None)
     return [float(value) for value in found if value is not None and math.isfinite(value)]
-
-
-def pairs(source: ChartSource, arm: str, metric: RequestMetric, cells: Sequence[Cell]) -> list[Pair]:
-    """Return the pairs of one arm with the reference in which both gave a value above 0, by time."""
-    recorded = source.recorded
-    reference = recorded.header.reference_of(arm).name
-    wanted = {cell.name for cell in cells}
-    starts: dict[int, int] = {}
-    of_reference: dict[tuple[str, int, int, int], Sample] = {}
-    of_arm: list[Sample] = []
-    for sample in recorded.measured():
-        starts[sample.shard] = min(starts.get(sample.shard, sample.started_ns), sample.started_ns)
-        if sample.cell not in wanted or sample.error is not None:
-            continue
-        if sample.arm == reference:
-            of_reference[sample.key] = sample
-        elif sample.arm == arm:
-            of_arm.append(sample)
-    return sorted(_paired(of_arm, of_reference, starts, metric), key=lambda pair: pair.at_s)
-
-
-def _paired(
-    of_arm: Iterable[Sample],
-    of_reference: Mapping[tuple[str, int, int, int], Sample],
-    starts: Mapping[int, int],
-    metric: RequestMetric,
-) -> Iterator[Pair]:
-    for sample in of_arm:
-        other = of_reference.get(sample.key)
-        if other is None:
-            continue
-        value, base = metric.value(sample), metric.value(other)
-        if value is None or base is None or value <= 0 or base <= 0 or not math.isfinite(value / base):
-            continue
-        yield Pair(
-            at_s=(min(sample.started_ns, other.started_ns) - starts[sample.shard]) / 1e9, ratio=float(value / base)
-        )
-
-
-def thinned(items: Sequence[_T], most: int = MOST_MARKS) -> list[_T]:
-    """Return at most `most` of the items, evenly spaced, the first and the last among them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

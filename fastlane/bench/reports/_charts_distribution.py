@@ -1,4 +1,4 @@
-"""Charts of distributions: how the requests of each arm spread, and how the pairs do."""
+"""Charts of distributions: how the requests of each arm spread."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from ..recorded import Cell, RequestMetric
-from ._charts_data import MOST_PANELS, ChartSource, MetricScale, pairs, scale_of, values
-from ._charts_panels import configured, layered, panels, ratio_axis, rows, stacked
-from ._charts_style import LINE, PAPER, Size, Stroke, altair, change, colour, figure, references_of, short, strokes
+from ._charts_data import MOST_PANELS, ChartSource, MetricScale, scale_of, values
+from ._charts_panels import configured, layered, panels, rows
+from ._charts_style import PAPER, Size, Stroke, altair, colour, figure, short, strokes
 
 _STEPS: Final = 220
 _MARKED: Final = (0.5, 0.95, 0.99)
-_BINS: Final = 48
 
 
 def ecdf(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
@@ -156,90 +155,6 @@ def ticks(low: float, high: float, most: int = 7) -> list[float]:
             return found[:: -(-len(found) // most)]
     # Closer together than a tenth: evenly.
     return [float(f"{low + (high - low) * at / 4:.4g}") for at in range(5)]
-
-
-def pair_differences(source: ChartSource, metric: RequestMetric, size: Size) -> dict[str, Any] | None:
-    """Return how often a pair changed by how much, a panel per arm; None without a pair."""
-    drawn = strokes(source.recorded)
-    references = {arm.name for arm in source.recorded.header.references}
-    cells = source.valid_cells()
-    found = {
-        arm: np.log([pair.ratio for pair in listed])
-        for arm in drawn
-        if arm not in references and (listed := pairs(source, arm, metric, cells))
-    }
-    if not found:
-        return None
-    shown = dict(list(found.items())[:MOST_PANELS])
-    pooled = np.concatenate(list(shown.values()))
-    # "No change" is always in the picture, and nothing that has no pairs beyond it.
-    low, high = (float(edge) for edge in np.percentile(pooled, [1, 99]))
-    low, high = min(low, -0.02), max(high, 0.02)
-    low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
-    edges = np.linspace(low, high, _BINS + 1)
-    alt = altair()
-    scale, ticks_of = ratio_axis(math.exp(low), math.exp(high), most=5 if size.narrow else 9)
-    charts = []
-    beyond = 0
-    for at, (arm, logs) in enumerate(shown.items()):
-        inside = np.clip(logs, low, high)
-        beyond += int(np.sum((logs < low) | (logs > high)))
-        counts, _ = np.histogram(inside, bins=edges)
-        table = [
-            {
-                "low": math.exp(edges[place]),
-                "high": math.exp(edges[place + 1]),
-                "pairs": int(number),
-                "words": f"{arm}: {int(number):,} of {len(logs):,} pairs changed by {change(math.exp(edges[place]))} "
-                f"to {change(math.exp(edges[place + 1]))}",
-            }
-            for place, number in enumerate(counts)
-            if number
-        ]
-        lowest = at == len(shown) - 1
-        x = alt.X(
-            "low:Q",
-            scale=scale,
-            axis=alt.Axis(**ticks_of, labels=lowest),
-            title=_axis_title(source, metric) if lowest else None,
-        )
-        middle = math.exp(float(np.median(logs)))
-        layers = [
-            alt.Chart(rows(table))
-            .mark_bar(opacity=0.8, color=drawn[arm].colour, stroke=PAPER[0], strokeWidth=0.5)
-            .encode(
-                x=x,
-                x2="high:Q",
-                y=alt.Y("pairs:Q", title="Pairs", axis=alt.Axis(tickCount=3, format="~s")),
-                y2=alt.datum(0),
-                description="words:N",
-                tooltip="words:N",
-            ),
-            alt.Chart(rows([{"low": 1.0}])).mark_rule(color=LINE[0], strokeWidth=1.5).encode(x=x),
-            alt.Chart(rows([{"low": middle, "words": f"{arm}: median {change(middle)}"}]))
-            .mark_rule(color=drawn[arm].colour, strokeWidth=2)
-            .encode(x=x, description="words:N"),
-        ]
-        charts.append(
-            layered(
-                layers,
-                size.width - 66,
-                84,
-                alt.TitleParams(f"{drawn[arm].label}: {len(logs):,} pairs, median {change(middle)}"),
-            )
-        )
-    title = f"Change of {_lower(metric.title)} in each pair"
-    notes = ["Strong line: the median pair."]
-    if beyond:
-        notes.append(f"Beyond the axis, and counted at its ends: {beyond:,} of all pairs.")
-    if len(found) > len(shown):
-        notes.append(f"The first {len(shown)} of {len(found)} arms.")
-    chart = stacked(charts, 14)
-    return configured(chart, title=title, description=title, notes=notes)
-
-
-def _axis_title(source: ChartSource, metric: RequestMetric) -> str:
-    return f"{metric.title} against {references_of(source.recorded, 20)}"
 
 
 def _lower(title: str) -> str:

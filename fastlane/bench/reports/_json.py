@@ -13,7 +13,7 @@ from ..findings import ArmComparison, Figures, Findings, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, metric_named
 from ._ab import verdict_word
 from ._ab_details import bytes_sent, connections, total_of
-from ._blocks import RunReport
+from ._blocks import RunReport, block_kind
 from ._material import Material
 from ._words import percentile_name
 
@@ -188,7 +188,7 @@ def report_document(report: RunReport) -> dict[str, Any]:
     data: dict[str, Any] = plain(report)
     # The checks are in the document by themselves.
     data["blocks"] = [
-        {"block": type(block).__name__.lower(), **({} if "results" in shown else shown)}
+        {"block": block_kind(block), **({} if "results" in shown else shown)}
         for block, shown in zip(report.blocks, data["blocks"], strict=True)
     ]
     return data

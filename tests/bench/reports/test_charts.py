@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,22 +13,20 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.bench.findings import Attribution, Interval, Share, find
-from fastlane.bench.recorded import METRICS, Cell, RecordedRun, Sample
+from fastlane.bench.recorded import Cell, RecordedRun, Sample
 from fastlane.bench.reports._charts import charts, images, svg
-from fastlane.bench.reports._charts_data import ChartSource, Pair, pairs, thinned
 from fastlane.bench.reports._charts_distribution import steps, ticks
-from fastlane.bench.reports._charts_drift import running_median
 from fastlane.bench.reports._charts_panels import ratio_ticks
 from fastlane.bench.reports._charts_style import THEME, apart, change, strokes
 from fastlane.errors import MissingExtraError
-from tests.bench.recorded_runs import a_cell, a_run, an_open_cell, changed
+from tests.bench.recorded_runs import a_cell, a_run, an_open_cell
 from tests.bench.reports.made import checks_with, findings_of
 
 NASTY = "</script><b onload=x>\x00&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 \ud800 " + "very " * 20
 NAMES = (
     "ttft_by_users", "itl_by_users", "e2e_by_users", "throughput_by_users", "decode_speed_by_users", "itl_bands",
-    "scaling_efficiency", "decode_speed_range", "ttft_range", "forest", "waterfall", "attribution", "drift",
-    "pair_differences", "ecdf_time_to_first_token", "ecdf_api_end_to_end", "lengths_time_to_first_token",
+    "scaling_efficiency", "decode_speed_range", "ttft_range", "forest", "waterfall", "attribution",
+    "ecdf_time_to_first_token", "ecdf_api_end_to_end", "lengths_time_to_first_token",
 )  # fmt: skip
 
 
@@ -231,12 +228,10 @@ def test_charts_that_pool_cells_leave_refused_ones_out() -> None:
     found = findings_of(run)
     refused = [cell.name for cell in run.header.cells[1:]]
 
-    made = charts(run, found, checks_with(*refused), names=["drift", "pair_differences", "waterfall"])
+    made = charts(run, found, checks_with(*refused), names=["waterfall"])
 
-    assert len([row for row in inside(made["drift"]) if "words" in row]) == 2 * 4
-    assert sum(row["pairs"] for row in inside(made["pair_differences"]) if "pairs" in row) == 2 * 4
     assert all("of 4 requests" in words or "mean of 4" in words for words in shown(made["waterfall"]))
-    assert not {"drift", "waterfall"} & charts(run, found, checks_with(*refused, run.header.cells[0].name)).keys()
+    assert "waterfall" not in charts(run, found, checks_with(*refused, run.header.cells[0].name))
 
 
 def test_an_arm_has_one_colour_in_all_charts() -> None:
@@ -359,31 +354,6 @@ def test_changes_are_said_as_they_are_read() -> None:
     ]
 
 
-def test_pairs_are_of_one_block_and_in_time() -> None:
-    run = a_run(pairs=20, ratio=0.5, spread=0.0)
-    source = ChartSource(recorded=run, findings=findings_of(run))
-
-    found = pairs(source, "fastlane", METRICS["time_to_first_token"], source.cells())
-
-    assert len(found) == 20
-    assert all(math.isclose(pair.ratio, 0.5, rel_tol=1e-6) for pair in found)
-    assert [pair.at_s for pair in found] == sorted(pair.at_s for pair in found)
-    assert found[0].at_s < 1
-
-
-def test_a_running_median_is_not_moved_by_one_outlier() -> None:
-    listed = [Pair(at_s=float(at), ratio=50.0 if at == 30 else 1.0) for at in range(60)]
-    assert {value for _, value in running_median(listed)} == {1.0}
-
-
-@given(st.integers(0, 5_000), st.integers(2, 300))
-def test_thinning_keeps_the_ends_and_the_order(count: int, most: int) -> None:
-    found = thinned(range(count), most)
-    assert found == sorted(set(found))
-    assert len(found) == min(count, most)
-    assert not count or (found[0], found[-1]) == (0, count - 1)
-
-
 def test_images_are_files_of_their_own_with_title_and_notes(tmp_path: Path) -> None:
     run = a_run(pairs=10)
     made = charts(run, findings_of(run), names=["forest"])
@@ -415,15 +385,7 @@ def test_a_run_of_one_arm_has_no_comparisons_to_draw() -> None:
     run = a_run(arms=("baseline",), pairs=10)
     made = charts(run, findings_of(run))
     assert {"waterfall", "ecdf_time_to_first_token", "ttft_by_users"} <= made.keys()
-    assert not {"forest", "drift", "pair_differences", "attribution", "scaling_efficiency"} & made.keys()
-
-
-def test_samples_without_a_reference_in_their_block_are_no_pairs() -> None:
-    run = changed(
-        a_run(pairs=10),
-        lambda sample: dataclasses.replace(sample, error="X") if sample.arm == "baseline" else sample,
-    )
-    assert "drift" not in charts(run, find(run), names=["drift"])
+    assert not {"forest", "attribution", "scaling_efficiency"} & made.keys()
 
 
 def test_a_sweep_draws_nothing_of_requests_that_are_too_few_for_a_median() -> None:

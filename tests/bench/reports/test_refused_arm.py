@@ -48,7 +48,7 @@ def test_figures_of_a_bad_arm_are_in_no_chart() -> None:
     run, findings, checked = made(a_bad_run())
     drawn = charts(run, findings, checked)
 
-    for name in ("forest", "ecdf_time_to_first_token", "pair_differences", "drift", "waterfall"):
+    for name in ("forest", "ecdf_time_to_first_token", "waterfall"):
         data = json.dumps(drawn[name].get("datasets") or drawn[name])
         assert "good: " in data or "good, " in data or '"good"' in data, name
         assert "bad: " not in data, name

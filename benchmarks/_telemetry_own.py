@@ -10,9 +10,9 @@ from benchmarks._prepared import MODEL
 from benchmarks._telemetry_blocks import MESSAGES, streamed_call
 from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.engine.observation import Observation
-from fastlane.telemetry import _settings
-from fastlane.telemetry._call_trace import trace_of
-from fastlane.telemetry._settings import TelemetrySettings
+from fastlane.telemetry import settings as telemetry_settings
+from fastlane.telemetry.call_trace import trace_of
+from fastlane.telemetry.settings import TelemetrySettings
 
 _BODY = {"model": MODEL, "messages": MESSAGES, "stream": True, "temperature": 0.2, "max_tokens": 400}
 _CALLS = 50
@@ -27,17 +27,17 @@ def _told(observation: Observation) -> None:
     trace = trace_of(observation)
     if trace is None:
         raise RuntimeError("nothing is told of such a call: nothing would be measured")
-    trace.asked(observation, _BODY)
+    trace.planned(observation, _BODY)
     trace.attempting(observation, _Request)
     trace.ended(observation)
 
 
 def functions_us(client: Any, settings: TelemetrySettings, rounds: int) -> tuple[Median, Median]:
     """Microseconds of the thread, and of the process until all is flushed, to tell of one call, in a loop."""
-    _settings.use(TelemetrySettings(level="off"))
+    telemetry_settings.use(TelemetrySettings(level="off"))
     streamed_call(client)
     observation = client._fastlane.pipeline._calls[-1]
-    _settings.use(settings)
+    telemetry_settings.use(settings)
     thread, process = [], []
     gc.collect()
     gc.disable()

@@ -25,8 +25,8 @@ from opentelemetry.trace import SpanKind
 
 from benchmarks._telemetry_blocks import Side
 from fastlane._clock import wall_ns
-from fastlane.telemetry import _names as names, _settings
-from fastlane.telemetry._settings import TelemetrySettings
+from fastlane.telemetry import names, settings as telemetry_settings
+from fastlane.telemetry.settings import TelemetrySettings
 
 OTHERS = {
     "genai_openai": "opentelemetry.instrumentation.genai.openai",
@@ -111,7 +111,7 @@ def own_side(client: openai.OpenAI, settings: TelemetrySettings) -> Side:
         for one in flushes:
             one()
 
-    return Side(client=client, begin=lambda: _settings.use(settings), flush=flush)
+    return Side(client=client, begin=lambda: telemetry_settings.use(settings), flush=flush)
 
 
 def sdk_side(client: openai.OpenAI, provider: TracerProvider, like: ReadableSpan) -> Side:
@@ -135,7 +135,7 @@ def sdk_side(client: openai.OpenAI, provider: TracerProvider, like: ReadableSpan
         span.end(wall_ns())
 
     off = TelemetrySettings(level="off")
-    return Side(client, lambda: _settings.use(off), provider.force_flush, around)
+    return Side(client, lambda: telemetry_settings.use(off), provider.force_flush, around)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from fastlane._clock import now_ns, wall_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.emulator.wire import Wire
 from fastlane.plays.hedging.play import Hedging
-from fastlane.telemetry import _settings
-from fastlane.telemetry._settings import TelemetrySettings
+from fastlane.telemetry import settings as telemetry_settings
+from fastlane.telemetry.settings import TelemetrySettings
 
 ROUND_TRIP_TIME_S = 0.04
 RETRY_AFTER_S = 0.2
@@ -229,12 +229,12 @@ def told(repetitions: int) -> tuple[list[Told], Delays]:
     with _provider() as emulator, known_resolver() as lookups:
         run = _Run(emulator, exporter)
         ask_barely(run.url, bare)
-        _settings.use(TelemetrySettings(level="phases", tracer_provider=tracers))
+        telemetry_settings.use(TelemetrySettings(level="phases", tracer_provider=tracers))
         try:
             asyncio.run(_all_async(run, repetitions))
             _all_sync(run, repetitions)
         finally:
-            _settings.use(None)
+            telemetry_settings.use(None)
             tracers.shutdown()
         ask_barely(run.url, bare)
         log = emulator.log()

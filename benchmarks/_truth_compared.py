@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from benchmarks._truth_cases import Told
 from benchmarks._truth_wire import Delays
 from fastlane.emulator import RequestLog
-from fastlane.telemetry import _names as names
+from fastlane.telemetry import names
 
 _ALLOWED_MS, _ALLOWED_SHARE = 2.0, 0.03
 

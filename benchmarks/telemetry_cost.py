@@ -44,8 +44,8 @@ from benchmarks._telemetry_blocks import Taken, connected_call, stamped_client, 
 from benchmarks._telemetry_other import CHUNKS, FEW_CHUNKS, MANY_CHUNKS, costs, measured
 from benchmarks._telemetry_own import functions_us
 from benchmarks._telemetry_sides import OTHERS, Discarding, metering, own_side, sdk_side, tracing
-from fastlane.telemetry import _settings
-from fastlane.telemetry._settings import TelemetrySettings
+from fastlane.telemetry import settings as telemetry_settings
+from fastlane.telemetry.settings import TelemetrySettings
 
 _NONE = TelemetrySettings(level="off")
 _LEVELS: tuple[Any, ...] = ("call", "attempts", "phases")
@@ -69,7 +69,7 @@ def _settings_of_sides() -> Iterator[tuple[dict[str, TelemetrySettings], Discard
         try:
             yield sides, exporter
         finally:
-            _settings.use(None)
+            telemetry_settings.use(None)
         if not exporter.spans or nothing.spans:
             raise RuntimeError("the sides did not export what they were to: nothing was measured")
 

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .._clock import now_ns, wall_ns
-from .._version import __version__
 from ..errors import ConfigurationError, MissingExtraError
 from .recorded import Header, RecordedRun, Sample
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
     from ..telemetry import Experiment
+    from ..telemetry.spans import SpanStarter
 
 EXPERIMENT: Final = "bench"
 COLD: Final = "bench, first requests"
@@ -56,62 +54,62 @@ def write_trace(recorded: RecordedRun, path: Path) -> None:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+    from ..telemetry.spans import SpanStarter
+
     made = InMemorySpanExporter()
     provider = TracerProvider(
         sampler=sampling.ALWAYS_ON, resource=Resource({"service.name": "fastlane bench"}), shutdown_on_exit=False
     )
     provider.add_span_processor(SimpleSpanProcessor(made))
-    tracer = provider.get_tracer("fastlane", __version__)
+    starter = SpanStarter(provider)
     offset_ns = wall_ns() - now_ns()
     with path.open("w", encoding="utf-8") as file:
         exporter = FileSpanExporter(stream=file)
         for at in range(0, len(recorded.samples), _AT_ONCE):
             for sample in recorded.samples[at : at + _AT_ONCE]:
-                _tell(tracer, sample, recorded, offset_ns)
+                _tell(starter, sample, recorded, offset_ns)
             if exporter.export(made.get_finished_spans()) is not SpanExportResult.SUCCESS:
                 raise OSError("OpenTelemetry's exporter to files failed, and its log says why")
             made.clear()
     provider.shutdown()
 
 
-def _tell(tracer: Tracer, sample: Sample, recorded: RecordedRun, offset_ns: int) -> None:
+def _tell(starter: SpanStarter, sample: Sample, recorded: RecordedRun, offset_ns: int) -> None:
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
-    from ..telemetry import TelemetrySettings, _names as names
-    from ..telemetry._attributes import call_attributes, experiment_attributes
-    from ..telemetry._call_spans import tell_calls
-    from ..telemetry._emit import fail
-    from ..telemetry._provider import provider_name
-    from ..telemetry._tree import server
+    from ..telemetry import names
+    from ..telemetry.attributes import call_attributes, experiment_attributes, provider_name, server_attributes
+    from ..telemetry.call_spans import CallSpans
+    from ..telemetry.spans import set_failed
 
     record = sample.record
     model = recorded.header.model
     origin = _origin(recorded) if record is None else record.origin
     issued_ns = sample.issued_ns + offset_ns if record is None else record.timeline.started_wall_ns
-    span = tracer.start_span(
+    span = starter.start(
         f"chat {model}",
-        context=Context(),
-        kind=SpanKind.CLIENT,
-        attributes={
+        Context(),
+        issued_ns,
+        {
             names.OPERATION: "chat",
             names.PROVIDER: provider_name(origin),
-            **server(origin),
+            **server_attributes(origin),
             names.REQUEST_MODEL: model,
             names.REQUEST_STREAM: True,
             "fastlane.bench.conversation": sample.conversation,
             "fastlane.bench.turn": sample.turn,
         },
-        start_time=issued_ns,
+        kind=SpanKind.CLIENT,
     )
     marks = experiment_attributes(_experiment(sample, recorded.header))
     if record is not None:
-        told = {**call_attributes(record), **marks}
-        tell_calls(tracer, span, Context(), record, told, TelemetrySettings(level="phases"), {names.OPERATION: "chat"})
+        attributes = {**call_attributes(record), **marks}
+        CallSpans(starter, record, "phases").end(span, Context(), attributes, {names.OPERATION: "chat"}, "chat")
         return
     span.set_attributes({**_seen(sample), **marks})
     if sample.error is not None:
-        fail(span, sample.error)
+        set_failed(span, sample.error)
     span.end(sample.ended_ns + offset_ns)
 
 
@@ -122,7 +120,7 @@ def _origin(recorded: RecordedRun) -> str:
 
 def _seen(sample: Sample) -> dict[str, Any]:
     """What a client without records lets its caller see of a request."""
-    from ..telemetry import _names as names
+    from ..telemetry import names
 
     told: dict[str, Any] = {
         names.INPUT_TOKENS: sample.input_tokens,

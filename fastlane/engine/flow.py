@@ -157,8 +157,6 @@ def send_again_where_refused(state: CallState, options: Any, given: Call, call: 
     for refusals in range(_MOST_REFUSALS + 1):
         planned = shell.plan(observation, call)
         planned_options = shell.options_of(client, options, given, planned)
-        if observation.trace is not None:
-            observation.trace.asked(observation, planned_options.json_data)
         try:
             return (yield from send_planned(state, planned_options))
         except openai.APIStatusError as error:
@@ -173,6 +171,8 @@ def send_again_where_refused(state: CallState, options: Any, given: Call, call: 
 def send_planned(state: CallState, options: Any) -> Flow:
     """Send a call, and again without the fields that a play added and the provider refuses."""
     client, observation = state.client, state.observation
+    if observation.trace is not None:
+        observation.trace.planned(observation, options.json_data)
     while True:
         try:
             if is_request_wrapped(client):

@@ -13,7 +13,7 @@ class CallTrace(Protocol):
     def is_deferred(self) -> bool:
         """Whether the call's span is another tool's, which may end before the call does."""
 
-    def asked(self, observation: Any, body: Any) -> None:
+    def planned(self, observation: Any, body: Any) -> None:
         """The plays have planned the call; `body` is the request's."""
 
     def attempting(self, observation: Any, request: Any) -> None:

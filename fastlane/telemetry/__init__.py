@@ -1,16 +1,16 @@
 """Spans and metrics of every call, through OpenTelemetry, for the tools that people already run.
 
-Nothing is imported and nothing happens before the application has imported OpenTelemetry, or has called `configure()`.
+OpenTelemetry is imported only after the application has imported it or has called `configure()`.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from . import _listener as _listener
-from ._experiment import Experiment as Experiment, experiment as experiment
-from ._settings import TelemetrySettings as TelemetrySettings
+from . import listener as listener
+from .experiments import Experiment as Experiment, experiment as experiment
+from .settings import TelemetrySettings as TelemetrySettings
 
 if TYPE_CHECKING:
-    from ._configure import Telemetry as Telemetry, configure as configure
+    from .configuration import Telemetry as Telemetry, configure as configure
 
 __all__ = ["Experiment", "Telemetry", "TelemetrySettings", "configure", "experiment"]
 
@@ -18,7 +18,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name in ("Telemetry", "configure"):
-            from . import _configure
+            from . import configuration
 
-            return getattr(_configure, name)
+            return getattr(configuration, name)
         raise AttributeError(f"module 'fastlane.telemetry' has no attribute {name!r}")

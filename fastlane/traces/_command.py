@@ -112,7 +112,7 @@ def _chosen(file: Path | None, *, last: bool) -> Path:
         return file
     if not last:
         raise ConfigurationError("give a file of spans, or --last for the newest that fastlane wrote")
-    from ..telemetry._trace_files import newest
+    from ..telemetry.trace_files import newest
 
     found = newest()
     if found is None:

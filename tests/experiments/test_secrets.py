@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import fastlane
 from fastlane.experiments import unit
-from fastlane.telemetry import TelemetrySettings, _settings
-from fastlane.telemetry._metrics import flush
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.recorder import record_waiting
 from scripts.redis_server import RedisServer
 from tests.experiments.conftest import BAD_REQUEST, CONTROL, MODEL, Make
 from tests.telemetry.planted import forms
@@ -38,14 +38,14 @@ class Told:
         tracers = TracerProvider(shutdown_on_exit=False)
         tracers.add_span_processor(SimpleSpanProcessor(self.spans))
         self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
-        _settings.use(TelemetrySettings(tracer_provider=tracers, meter_provider=self.meters))
+        telemetry_settings.use(TelemetrySettings(tracer_provider=tracers, meter_provider=self.meters))
 
 
 @pytest.fixture
 def told() -> Iterator[Told]:
-    before = _settings.current()
+    before = telemetry_settings.current()
     yield Told()
-    _settings.use(before)
+    telemetry_settings.use(before)
 
 
 def asked(arguments: dict[str, Any], experiment: fastlane.experiments.Experiment) -> list[fastlane.CallRecord]:
@@ -83,7 +83,7 @@ def test_nothing_leaks_into_files_logs_spans_metrics_and_records(
     experiment = make(**settings())
     records = asked(arguments, experiment)
     experiment.end("broken")
-    flush()
+    record_waiting()
 
     spans = told.spans.get_finished_spans()
     metrics = told.reader.get_metrics_data()

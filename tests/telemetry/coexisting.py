@@ -30,7 +30,7 @@ from pydantic import BaseModel
 import fastlane
 from fastlane import Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.telemetry import TelemetrySettings, _settings
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 
 PROMPT = "Where does the river Neckar end?"
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
@@ -262,11 +262,11 @@ class Program:
     def then(self, phase: str, _: asyncio.Runner) -> None:
         """What comes now, in the words of the test; settings are what they are by default again."""
         self.phase = phase
-        _settings.use(TelemetrySettings())
+        telemetry_settings.use(TelemetrySettings())
 
     def environment(self, values: dict[str, str], _: asyncio.Runner) -> None:
         os.environ.update(values)
-        _settings.use(None)
+        telemetry_settings.use(None)
 
     def instrument(self, name: str, _: asyncio.Runner) -> None:
         instrumentor(name).instrument()
@@ -275,7 +275,7 @@ class Program:
         instrumentor(name).uninstrument()
 
     def settings(self, values: dict[str, Any], _: asyncio.Runner) -> None:
-        _settings.use(TelemetrySettings(**values))
+        telemetry_settings.use(TelemetrySettings(**values))
 
     def client(self, http: str, runner: asyncio.Runner) -> None:
         runner.run(self._client(http))

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import fastlane
-from fastlane.telemetry import TelemetrySettings, _settings
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 PARAMETERS: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -127,7 +127,7 @@ def main(base_url: str) -> None:
     with openai.OpenAI(api_key="k", base_url=base_url, max_retries=0, default_headers=seed) as stock:
         sys.stdout.write(f"{json.dumps(told_of(stock, spans))}\n")
     instrumentor.uninstrument()
-    _settings.use(TelemetrySettings(tracer_provider=provider, capture="span_only"))
+    telemetry_settings.use(TelemetrySettings(tracer_provider=provider, capture="span_only"))
     with fastlane.OpenAI(api_key="k", base_url=base_url, max_retries=0, default_headers=seed) as ours:
         sys.stdout.write(f"{json.dumps(told_of(ours, spans))}\n")
 

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
-from fastlane.telemetry import TelemetrySettings, _metrics, _settings
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.recorder import record_waiting
 
 
 @dataclass
@@ -80,13 +81,13 @@ def listening() -> Iterator[Listening]:
             logger_provider=logging,
             **settings,
         )
-        _settings.use(told.settings)
+        telemetry_settings.use(told.settings)
         made.append(told)
         return told
 
     yield listen
-    _settings.use(None)
-    _metrics.flush()  # or the next test's log hears of a provider that has been shut down
+    telemetry_settings.use(None)
+    record_waiting()  # or the next test's log hears of a provider that has been shut down
     for told in made:
         told.tracer_provider.shutdown()
         told.meter_provider.shutdown()

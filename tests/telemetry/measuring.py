@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from fastlane.records.record import CallRecord
 from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
-from fastlane.telemetry import Experiment, TelemetrySettings, _settings
-from fastlane.telemetry._ended import EndedAction, EndedCall
-from fastlane.telemetry._metrics import _telling, flush, get_ready, tell
+from fastlane.telemetry import Experiment, TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.metrics import EndedAction, EndedCall
+from fastlane.telemetry.recorder import meters_of, record_waiting
 from tests.with_sections import with_sections
 
 MS = 1_000_000
@@ -34,16 +35,15 @@ class Meters:
         self.use(**settings)
 
     def use(self, **settings: Any) -> None:
-        _settings.use(TelemetrySettings(meter_provider=self.provider, **settings))
-        assert get_ready()
-        # Its instruments are made in another thread, for which nobody waits long: on a busy machine they come later.
-        while _telling._found(self.provider) is None:
-            _telling._make(self.provider)
-        flush()
+        self.settings = TelemetrySettings(meter_provider=self.provider, **settings)
+        telemetry_settings.use(self.settings)
+        assert meters_of(self.settings)
 
     def tell(self, *told: EndedCall | EndedAction) -> None:
+        found = meters_of(self.settings)
+        assert found is not None
         for each in told:
-            tell(each)
+            found.add(each, self.settings.conventions)
 
     def points(self) -> dict[str, list[Any]]:
         """Every data point by its metric's name, of what fastlane has told."""
@@ -69,8 +69,8 @@ class Meters:
 def meters() -> Iterator[Meters]:
     made = Meters()
     yield made
-    flush()
-    _settings.use(None)
+    record_waiting()
+    telemetry_settings.use(None)
     made.provider.shutdown()
 
 
@@ -145,7 +145,7 @@ def record(**changes: Any) -> CallRecord:
 
 def ended(call: CallRecord | None = None, **changes: Any) -> EndedCall:
     made: dict[str, Any] = {
-        "call": record() if call is None else call,
+        "call": SimpleNamespace(record=lambda: record() if call is None else call),
         "operation": "chat",
         "provider": "openai",
         "context": None,

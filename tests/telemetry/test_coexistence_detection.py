@@ -21,17 +21,19 @@ from wrapt import FunctionWrapper
 
 import fastlane
 from fastlane.compat.context import Issued
-from fastlane.telemetry import TelemetrySettings, _settings
-from fastlane.telemetry._around import attached, entered, standing, stripped, their_span
-from fastlane.telemetry._others import (
-    Others,
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.coexistence import (
+    NO_TOOLS,
+    Standing,
+    around_replaced,
+    attached,
     beneath_official,
-    http_instrumented,
-    known_scope,
-    mode,
-    others,
-    shows_itself,
-    unheard,
+    is_http_instrumented,
+    mode_of,
+    other_tools,
+    other_tools_span,
+    standing_of,
+    without_suppression,
 )
 
 Replace = Callable[..., None]
@@ -40,9 +42,9 @@ Replace = Callable[..., None]
 @pytest.fixture(autouse=True)
 def settings() -> Iterator[TelemetrySettings]:
     made = TelemetrySettings(tracer_provider=TracerProvider())
-    _settings.use(made)
+    telemetry_settings.use(made)
     yield made
-    _settings.use(None)
+    telemetry_settings.use(None)
 
 
 @pytest.fixture
@@ -71,8 +73,8 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
 
 def test_nobody_is_there(client: fastlane.OpenAI) -> None:
-    assert others(client) == Others()
-    assert standing(None, client) == ("own", {}, None, Others(), False, None, True)
+    assert other_tools(client) == NO_TOOLS
+    assert standing_of(None, client) == Standing("own", Context())
 
 
 @pytest.mark.parametrize(
@@ -91,44 +93,44 @@ def test_a_stand_in_for_each_tool_is_found_by_the_module_of_its_wrapper(
     replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, module: str, name: str, whose: str
 ) -> None:
     replace(module, Responses)
-    assert others(client).names == {name}
-    assert mode(settings, others(client)) == whose
-    assert mode(settings.with_changes({"coexistence": "own"}), others(client)) == "own"
-    assert mode(settings.with_changes({"coexistence": "defer"}), others(client)) == "defer"
+    assert other_tools(client).names == {name}
+    assert mode_of(settings, other_tools(client)) == whose
+    assert mode_of(settings.with_changes({"coexistence": "own"}), other_tools(client)) == "own"
+    assert mode_of(settings.with_changes({"coexistence": "defer"}), other_tools(client)) == "defer"
 
 
 def test_a_stand_in_for_openinference_is_found_where_it_wraps_request(
     replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings
 ) -> None:
     replace("openinference.instrumentation.openai._request", openai.AsyncOpenAI, "request")
-    assert others(client).names == {"openinference"}
-    assert mode(settings, others(client)) == "defer"
-    assert not others(client).writes_metrics
+    assert other_tools(client).names == {"openinference"}
+    assert mode_of(settings, other_tools(client)) == "defer"
+    assert not other_tools(client).records_metrics
 
 
 def test_stand_ins_for_ddtrace_logfire_and_mlflow_are_found_by_the_marks_that_they_leave(
     client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(openai.__dict__, "__datadog_patch", True)
-    assert others(client).names == {"ddtrace"}
-    assert mode(settings, others(client)) == "defer"
+    assert other_tools(client).names == {"ddtrace"}
+    assert mode_of(settings, other_tools(client)) == "defer"
     monkeypatch.delitem(openai.__dict__, "__datadog_patch")
 
     monkeypatch.setitem(client.__dict__, "_is_instrumented_by_logfire", True)
-    assert others(client).names == {"logfire"}
-    assert others().names == set()
+    assert other_tools(client).names == {"logfire"}
+    assert other_tools().names == set()
     monkeypatch.delitem(client.__dict__, "_is_instrumented_by_logfire")
 
     monkeypatch.setattr(openai.OpenAI, "_is_instrumented_by_logfire", True, raising=False)
-    assert others().names == {"logfire"}
-    assert mode(settings, others()) == "defer"
+    assert other_tools().names == {"logfire"}
+    assert mode_of(settings, other_tools()) == "defer"
     monkeypatch.delattr(openai.OpenAI, "_is_instrumented_by_logfire")
 
     monkeypatch.setitem(__import__("sys").modules, "mlflow.openai", ModuleType("mlflow.openai"))
-    assert others(client).names == {"mlflow"}
-    assert mode(settings, others(client)) == "own"
+    assert other_tools(client).names == {"mlflow"}
+    assert mode_of(settings, other_tools(client)) == "own"
     monkeypatch.setenv("MLFLOW_USE_DEFAULT_TRACER_PROVIDER", "false")
-    assert mode(settings, others(client)) == "defer"
+    assert mode_of(settings, other_tools(client)) == "defer"
 
 
 def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client: fastlane.OpenAI) -> None:
@@ -136,19 +138,17 @@ def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client:
     replace("an_application.decorators")
     replace("openlit.instrumentation.openai.openai")
     replace("opentelemetry.instrumentation.openai_something_else")
-    assert others(client).names == {"langfuse", "openlit"}
-    assert unheard(others(client)) == {"langfuse", "openlit"}
-    assert not shows_itself(others(client))
+    assert other_tools(client).names == {"langfuse", "openlit"}
 
 
 def test_a_decorator_of_the_applications_changes_nothing(
     replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings
 ) -> None:
     replace("an_application.decorators")
-    assert others(client) == Others()
+    assert other_tools(client) == NO_TOOLS
     issued = Issued(0, is_direct=True)
     before = context.get_current()
-    with entered(client, issued)[0]:
+    with around_replaced(client, issued)[0]:
         assert context.get_current() is before
     assert issued.telemetry_context is None
 
@@ -173,33 +173,33 @@ def test_what_the_official_one_hands_to_a_hook_is_not_ours_to_take_away(
         wrapper = wrapping(SimpleNamespace(_completion_hook=SimpleNamespace(_wrapped=hook)))
         with monkeypatch.context() as patched:
             patched.setattr(Completions, "parse", FunctionWrapper(Completions.parse, wrapper))
-            assert mode(settings, others(client)) == whose
+            assert mode_of(settings, other_tools(client)) == whose
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK", "upload")
     wrapper = wrapping(SimpleNamespace(_completion_hook=_NoOpCompletionHook()))
     monkeypatch.setattr(Completions, "parse", FunctionWrapper(Completions.parse, wrapper))
-    assert mode(settings, others(client)) == "defer"
+    assert mode_of(settings, other_tools(client)) == "defer"
 
 
 def test_of_metrics_is_known_who_records_them(
     replace: Replace, client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace("langfuse.openai")
-    assert not others(client).writes_metrics
+    assert not other_tools(client).records_metrics
     replace("opentelemetry.instrumentation.openai.utils")
-    assert others(client).writes_metrics
+    assert other_tools(client).records_metrics
     monkeypatch.setenv("TRACELOOP_METRICS_ENABLED", "false")
     replace("langfuse.openai")  # so that it is looked at again
-    assert not others(client).writes_metrics
+    assert not other_tools(client).records_metrics
 
 
 def test_those_that_cannot_be_silenced_are_named_once(
     replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     replace("langfuse.openai")
-    _settings.use(settings.with_changes({"coexistence": "own"}))
+    telemetry_settings.use(settings.with_changes({"coexistence": "own"}))
     with caplog.at_level(logging.WARNING, logger="fastlane"):
         for _ in range(2):
-            assert standing(None, client).mode == "own"
+            assert standing_of(None, client).mode == "own"
     assert [record.getMessage().count("langfuse") for record in caplog.records] == [1]
 
 
@@ -209,51 +209,49 @@ def test_those_that_cannot_be_silenced_are_named_once(
 def test_what_an_application_suppresses_stays_so(client: fastlane.OpenAI) -> None:
     for key in (_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation", "suppress_language_model_instrumentation"):
         with attached(Context({key: True})):
-            assert standing(None, client).mode == "silent"
-            assert standing(Issued(0, is_direct=True), client).mode == "silent"
-    assert standing(None, client).mode == "own"
+            assert standing_of(None, client).mode == "silent"
+            assert standing_of(Issued(0, is_direct=True), client).mode == "silent"
+    assert standing_of(None, client).mode == "own"
 
 
 def test_a_call_inside_of_a_library_that_has_made_its_span_has_none_of_ours(client: fastlane.OpenAI) -> None:
     with attached(Context({"opentelemetry.genai.client.inference.context": object()})):
-        assert standing(None, client).mode == "defer"
+        assert standing_of(None, client).mode == "defer"
 
 
 def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: TelemetrySettings) -> None:
     theirs = settings.tracer_provider.get_tracer("openinference.instrumentation.openai").start_span("ChatCompletion")
     another = settings.tracer_provider.get_tracer("openinference.instrumentation.langchain").start_span("chain")
-    assert known_scope(theirs) == "openinference.instrumentation.openai"
-    assert known_scope(another) is None
     with attached(set_span_in_context(another)):
-        assert their_span() is None
-        assert standing(None, client).mode == "own"
+        assert other_tools_span() is None
+        assert standing_of(None, client).mode == "own"
         suppressed = Context({**context.get_current(), _SUPPRESS_INSTRUMENTATION_KEY: True, "a": 1})
         with attached(set_span_in_context(theirs, suppressed)):
-            found = standing(None, client)
+            found = standing_of(None, client)
             assert (found.mode, found.span, found.suppresses) == ("defer", theirs, True)
-            assert found.context == stripped(found.context)
+            assert found.context == without_suppression(found.context)
             assert found.context["a"] == 1
             theirs.end()
-            assert their_span() is None
+            assert other_tools_span() is None
 
 
 def test_the_applications_context_is_kept_while_others_are_silenced(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("opentelemetry.instrumentation.openai.utils")
-    _settings.use(_settings.current().with_changes({"coexistence": "own"}))
+    telemetry_settings.use(telemetry_settings.current().with_changes({"coexistence": "own"}))
     issued = Issued(0, is_direct=True)
     with attached(Context({"a": 1})):
-        with entered(client, issued)[0]:
+        with around_replaced(client, issued)[0]:
             assert context.get_value("suppress_language_model_instrumentation")
-            found = standing(issued, client)
+            found = standing_of(issued, client)
             assert (found.mode, found.context, found.suppresses, found.inner) == ("own", {"a": 1}, True, None)
         assert context.get_current() == {"a": 1}
 
 
 def test_nobody_is_silenced_for_spans_that_would_reach_nobody(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("opentelemetry.instrumentation.genai.openai")
-    assert standing(None, client).mode == "own"
-    _settings.use(TelemetrySettings(meter_provider=object()))
-    assert standing(None, client).mode == "defer"
+    assert standing_of(None, client).mode == "own"
+    telemetry_settings.use(TelemetrySettings(meter_provider=object()))
+    assert standing_of(None, client).mode == "defer"
 
 
 def test_leaving_in_another_context_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -280,15 +278,15 @@ def test_the_official_one_is_passed_by_where_it_stands_alone_before_a_method(rep
 
 def test_an_instrumented_http_client_is_known(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = written_in("opentelemetry.instrumentation.httpx")
-    assert not http_instrumented(client._client)
+    assert not is_http_instrumented(client._client)
     with httpx2.Client() as http, httpx2.Client(mounts={"all://": httpx2.HTTPTransport()}) as mounted:
-        assert not http_instrumented(http)
+        assert not is_http_instrumented(http)
         transport = mounted._mounts[next(iter(mounted._mounts))]
         assert transport is not None
         monkeypatch.setattr(transport, "handle_request", FunctionWrapper(transport.handle_request, theirs))
-        assert http_instrumented(mounted)
-        assert not http_instrumented(http)
+        assert is_http_instrumented(mounted)
+        assert not is_http_instrumented(http)
         replaced = FunctionWrapper(httpx2.HTTPTransport.handle_request, theirs)
         monkeypatch.setattr(httpx2.HTTPTransport, "handle_request", replaced)
-        assert http_instrumented(http)
-        assert http_instrumented(client._client)
+        assert is_http_instrumented(http)
+        assert is_http_instrumented(client._client)

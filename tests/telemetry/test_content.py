@@ -18,9 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import fastlane
 from fastlane.emulator import Emulator
-from fastlane.telemetry import _settings
-from fastlane.telemetry._content import Content
-from fastlane.telemetry._content_parts import MOST_INLINE_CHARACTERS
+from fastlane.telemetry import settings as telemetry_settings
+from fastlane.telemetry.content import MOST_INLINE_CHARACTERS, Content
 from tests.attempts.scripted import (
     EVENTS,
     KINDS,
@@ -271,7 +270,7 @@ def test_a_prompt_is_told_as_it_was_sent_when_spans_are_made_later(
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(kept))
     told = listening(capture="span_only")
-    _settings.use(told.settings.with_changes({"tracer_provider": provider}))
+    telemetry_settings.use(told.settings.with_changes({"tracer_provider": provider}))
     message: Any = {"role": "user", "content": "One."}
     with fastlane.OpenAI(**arguments) as client:
         for stream in (False, True):

@@ -15,8 +15,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 from fastlane import OpenAI
-from fastlane.telemetry import TelemetrySettings, _settings
-from fastlane.telemetry._metrics import flush, get_ready, tell
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.recorder import meters_of
 from scripts.distribution import MissingProgramError
 from scripts.prometheus_server import program
 from tests.telemetry.measuring import everything
@@ -47,21 +47,22 @@ def exported(arguments: dict[str, Any]) -> dict[str, set[str]]:
     """The labels of every series, by its name, after calls that together have a value for every metric."""
     registry = CollectorRegistry()
     provider = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
-    _settings.use(TelemetrySettings(meter_provider=provider, conventions="both"))
+    settings = TelemetrySettings(meter_provider=provider, conventions="both")
+    telemetry_settings.use(settings)
     try:
-        assert get_ready()
+        meters = meters_of(settings)
+        assert meters is not None
         with OpenAI(**arguments) as client:
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
-            for told in everything():
-                tell(told)
-            flush()
+            for ended in everything():
+                meters.add(ended, "both")
             found: dict[str, set[str]] = {}
             for family in registry.collect():
                 for sample in family.samples:
                     found.setdefault(sample.name, set()).update(sample.labels)
         return found
     finally:
-        _settings.use(None)
+        telemetry_settings.use(None)
         provider.shutdown()
 
 

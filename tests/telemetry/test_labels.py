@@ -5,10 +5,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from fastlane.telemetry import Experiment
-from fastlane.telemetry._ended import EndedAction
-from fastlane.telemetry._labels import MOST_VALUES, OTHER, Labels
-from fastlane.telemetry._measures import Measures
-from fastlane.telemetry._metric_names import OPERATION_DURATION
+from fastlane.telemetry.metrics import MOST_VALUES, OPERATION_DURATION, OTHER, EndedAction, LabelValues, Measures
 from tests.telemetry.measuring import attempt, ended, record
 
 values = st.one_of(st.text(max_size=200), st.none(), st.integers(), st.lists(st.text()))
@@ -16,7 +13,7 @@ values = st.one_of(st.text(max_size=200), st.none(), st.integers(), st.lists(st.
 
 @given(told=st.lists(values, max_size=60), most=st.integers(min_value=1, max_value=20))
 def test_a_label_takes_so_many_values_and_no_more(told: list[Any], most: int) -> None:
-    labels = Labels(most)
+    labels = LabelValues(most)
     first = [labels.limited("model", value) for value in told]
 
     assert len({*first} - {OTHER}) <= most
@@ -26,14 +23,14 @@ def test_a_label_takes_so_many_values_and_no_more(told: list[Any], most: int) ->
 
 
 def test_a_label_does_not_take_from_anothers_values() -> None:
-    labels = Labels(1)
+    labels = LabelValues(1)
 
     assert [labels.limited("model", "m"), labels.limited("arm", "on")] == ["m", "on"]
     assert [labels.limited("model", "n"), labels.limited("arm", "off")] == [OTHER, OTHER]
 
 
 def test_what_is_too_long_for_a_name_is_another() -> None:
-    assert Labels().limited("model", "m" * 129) == OTHER
+    assert LabelValues().limited("model", "m" * 129) == OTHER
 
 
 def test_models_and_servers_that_applications_make_up_end_in_one_label() -> None:

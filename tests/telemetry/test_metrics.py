@@ -17,10 +17,8 @@ from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.prompt import PromptCacheRecord
 from fastlane.records.route import HedgingRecord
 from fastlane.records.usage import Usage
-from fastlane.telemetry import Experiment, _settings, experiment
-from fastlane.telemetry._ended import EndedAction
-from fastlane.telemetry._measures import Measures
-from fastlane.telemetry._metric_names import all_metrics
+from fastlane.telemetry import Experiment, experiment, settings as telemetry_settings
+from fastlane.telemetry.metrics import EndedAction, Measures, all_metrics
 from tests.telemetry.measuring import (
     MS,
     Meters,
@@ -131,7 +129,7 @@ def test_what_did_not_happen_on_the_wire_is_absent_and_not_0(meters: Meters) -> 
 
 
 def test_a_real_call_is_told_as_its_record_has_it(meters: Meters, arguments: dict[str, Any]) -> None:
-    _settings.use(None)
+    telemetry_settings.use(None)
     with OpenAI(**arguments) as client:
         for stream in (True, False):
             options: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
@@ -323,7 +321,7 @@ def test_tokens_of_the_cache_count_where_the_provider_tells_of_them(meters: Mete
 def test_a_body_has_its_size_before_and_after_it_was_encoded(meters: Meters) -> None:
     encoding = RequestEncodingRecord(form="msgpack+gzip", reason="pays", plain_bytes=1_000, sent_bytes=250)
     sent = attempt(form="msgpack+gzip", request_body_bytes=250)
-    meters.tell(ended(record(attempts=(sent,), encoding=encoding)))
+    meters.tell(ended(record(attempts=(sent,), request_encoding=encoding)))
 
     assert meters.values("fastlane.client.request.body.size") == {
         ("before", "msgpack+gzip"): 1_000,

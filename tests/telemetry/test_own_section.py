@@ -10,7 +10,7 @@ import pytest
 
 from fastlane import Call, OpenAI
 from fastlane.records import Figure, Ledger, Measure, Metric, Recorded, RecordSection
-from fastlane.telemetry._metrics import flush
+from fastlane.telemetry.recorder import record_waiting
 from tests.session_play import SessionPlay
 from tests.telemetry.conftest import Told
 
@@ -71,7 +71,7 @@ def test_section_of_an_own_play_is_in_record_span_metric_and_report(
         for _ in range(2):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
         record, report = client.calls[-1], client.report()
-    flush()
+    record_waiting()
 
     section = record.get(WordsRecord)
     assert_type(section, WordsRecord | None)
@@ -120,7 +120,7 @@ def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, An
 
     with OpenAI(**arguments, plays=[Late()]) as client:
         client.chat.completions.create(**question)
-    flush()
+    record_waiting()
 
     (point,) = _points(told)["app.late"]
     assert (point.count, point.sum) == (1, 0.5)
@@ -147,7 +147,7 @@ def test_section_that_raises_leaves_the_span_of_the_call(
     with OpenAI(**arguments, plays=[Raising()], strict=True) as client:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
-    flush()
+    record_waiting()
 
     assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in told.named("chat") if span.attributes]  # type: ignore[operator]
     assert len(told.named("chat")) == 2

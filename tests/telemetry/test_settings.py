@@ -8,7 +8,7 @@ import pytest
 
 from fastlane import ConfigurationError
 from fastlane.telemetry import TelemetrySettings
-from fastlane.telemetry._settings import CAPTURE_VARIABLE, from_environment
+from fastlane.telemetry.settings import CAPTURE_VARIABLE, from_environment
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_every_number_is_on_the_span_of_the_call_at_every_level(
 
 
 def test_what_is_told_at_a_glance_is_what_the_record_says(arguments: dict[str, Any], listening: Listening) -> None:
-    from fastlane.telemetry._attributes import call_attributes
+    from fastlane.telemetry.attributes import call_attributes
 
     told = listening(level="call")
     with fastlane.OpenAI(**arguments) as client:

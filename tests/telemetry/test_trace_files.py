@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.telemetry import _trace_files
-from fastlane.telemetry._trace_files import KEPT_FILES, MAX_AGE_S, TraceFile, directory, newest
+from fastlane.telemetry import trace_files
+from fastlane.telemetry.trace_files import KEPT_FILES, MAX_AGE_S, TraceFile, directory, newest
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such permissions")
 
@@ -92,7 +92,7 @@ def test_files_that_others_write_to_stay_however_many_there_are(where: Path) -> 
 
 
 def test_a_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trace_files, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(trace_files, "MAX_FILE_BYTES", 10)
     file = TraceFile()
     paths = []
     for number in range(3):
@@ -108,7 +108,7 @@ def test_a_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: py
 def test_a_file_that_is_named_is_appended_to_and_never_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_trace_files, "MAX_FILE_BYTES", 1)
+    monkeypatch.setattr(trace_files, "MAX_FILE_BYTES", 1)
     named = tmp_path / "mine.jsonl"
     named.write_text("before\n")
     file = TraceFile(named)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import fastlane
 from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.emulator.wire import Wire
-from fastlane.telemetry import TelemetrySettings, _names as names, _settings
+from fastlane.telemetry import TelemetrySettings, names, settings as telemetry_settings
 
 ROUND_TRIP_TIME_S = 0.04
 MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
@@ -75,9 +75,9 @@ def exporter() -> Iterator[InMemorySpanExporter]:
     """What is exported at the level at which everything is."""
     exporter, tracers = InMemorySpanExporter(), TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    _settings.use(TelemetrySettings(level="phases", tracer_provider=tracers))
+    telemetry_settings.use(TelemetrySettings(level="phases", tracer_provider=tracers))
     yield exporter
-    _settings.use(None)
+    telemetry_settings.use(None)
     tracers.shutdown()
 
 

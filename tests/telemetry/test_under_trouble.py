@@ -7,7 +7,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import (
-    ConcurrentMultiSpanProcessor,
     ReadableSpan,
     SpanProcessor,
     TracerProvider,
@@ -23,14 +21,13 @@ from opentelemetry.sdk.trace import (
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 
 import fastlane
 from fastlane import Hedging
 from fastlane.engine.user_action import current_user_action
-from fastlane.telemetry import TelemetrySettings, _settings
-from fastlane.telemetry._labels import Labels
-from fastlane.telemetry._metrics import _telling
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.metrics import LabelValues
 from tests.attempts.scripted import (
     KINDS,
     Asked,
@@ -77,11 +74,11 @@ def telling() -> Iterator[Listen]:
     def listen(way: str, *, level: Any = "phases", settings: dict[str, Any] | None = None, **options: Any) -> Telling:
         told = Telling(way, **options)
         made.append(told)
-        _settings.use(TelemetrySettings(tracer_provider=told.provider, level=level, **(settings or {})))
+        telemetry_settings.use(TelemetrySettings(tracer_provider=told.provider, level=level, **(settings or {})))
         return told
 
     yield listen
-    _settings.use(None)
+    telemetry_settings.use(None)
     for told in made:
         told.provider.shutdown()
 
@@ -182,7 +179,7 @@ def test_a_call_is_not_affected_by_a_provider_that_gives_nothing(
 ) -> None:
     telling("simple")
     settings: dict[str, Any] = {what: Nothing()}
-    _settings.use(TelemetrySettings(**settings))
+    telemetry_settings.use(TelemetrySettings(**settings))
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("ask"):
         assert words(client) > 2
 
@@ -227,16 +224,6 @@ def test_no_call_pays_for_the_start_of_telemetry(arguments: dict[str, Any]) -> N
     assert run(program, arguments["base_url"]) == ["chat.completion"]
 
 
-def test_a_provider_whose_processors_are_flushed_side_by_side_has_its_spans_at_once(
-    arguments: dict[str, Any], telling: Listen
-) -> None:
-    told = telling("batch", active_span_processor=ConcurrentMultiSpanProcessor(2))
-    with fastlane.OpenAI(**arguments) as client:
-        words(client)
-        assert [type(one) for one in told.provider._active_span_processor._span_processors] == [BatchSpanProcessor]
-        assert len(told.named("chat")) == 1
-
-
 # The tree
 
 
@@ -270,33 +257,6 @@ def test_what_is_captured_of_a_hedged_call_is_what_its_winner_said(
     (call,) = told.named("chat")
     assert "the first one's" in str((call.attributes or {})["gen_ai.output.messages"])
     assert len(told.named("POST")) == 2
-
-
-class Hanging(Sampler):
-    """Takes its time."""
-
-    def __init__(self) -> None:
-        self.hangs, self.go_on = threading.Event(), threading.Event()
-
-    def should_sample(self, *arguments: Any, **more: Any) -> SamplingResult:
-        self.hangs.set()
-        self.go_on.wait(60)
-        return ALWAYS_ON.should_sample(*arguments, **more)
-
-    def get_description(self) -> str:
-        return "hangs"
-
-
-def test_a_flush_says_whether_it_has_found_all_spans(arguments: dict[str, Any], telling: Listen) -> None:
-    sampler = Hanging()
-    told = telling("batch", sampler=sampler, level="call")
-    with fastlane.OpenAI(**arguments) as client:
-        words(client)
-    assert sampler.hangs.wait(20)
-    assert told.provider.force_flush() is False
-    sampler.go_on.set()
-    assert eventually(told.provider.force_flush)
-    assert len(told.named("chat")) == 1
 
 
 def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(
@@ -336,59 +296,7 @@ def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str
         "chat half ? of it",
     ]
     encode_spans(told.spans())
-    assert Labels().limited("model", "half \ud83d") == "_OTHER"
-
-
-# The thread that makes spans behind the call's back
-
-
-class Exiting(Sampler):
-    """Asks for the end of the process, once."""
-
-    def __init__(self) -> None:
-        self._exits = True
-
-    def should_sample(self, *arguments: Any, **more: Any) -> SamplingResult:
-        exits, self._exits = self._exits, False
-        if exits:
-            raise SystemExit(3)
-        return ALWAYS_ON.should_sample(*arguments, **more)
-
-    def get_description(self) -> str:
-        return "exits"
-
-
-def test_a_sampler_that_exits_takes_no_later_call_s_span_along(arguments: dict[str, Any], telling: Listen) -> None:
-    told = telling("batch", sampler=Exiting())
-    with fastlane.OpenAI(**arguments) as client:
-        words(client)
-        assert eventually(lambda: not _telling._pending)
-        words(client)
-        assert eventually(lambda: not _telling._pending)
-    assert len(told.named("chat")) == 1
-
-
-class Flushing(BatchSpanProcessor):
-    """Flushes all of its provider as soon as a span ends, as where a process may be frozen at any time."""
-
-    def __init__(self, told: Telling) -> None:
-        super().__init__(InMemorySpanExporter(), schedule_delay_millis=60_000)
-        self._told = told
-
-    def on_end(self, span: ReadableSpan) -> None:
-        super().on_end(span)
-        self._told.provider.force_flush()
-
-
-def test_a_flush_in_the_middle_of_making_spans_waits_for_nothing(arguments: dict[str, Any], telling: Listen) -> None:
-    told = telling("batch")
-    told.provider.add_span_processor(Flushing(told))
-    with fastlane.OpenAI(**arguments) as client:
-        words(client)
-    begun = time.monotonic()
-    told.spans()
-    assert time.monotonic() - begun < 2  # each of the spans would wait that long
-    assert len(told.named("chat")) == 1
+    assert LabelValues().limited("model", "half \ud83d") == "_OTHER"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -13,7 +13,7 @@ import fastlane
 from fastlane import Connection, Urgency
 from fastlane.plays.urgency.admission import states
 from fastlane.records import AdmissionRecord, UrgencyRecord
-from fastlane.telemetry._attributes import call_attributes
+from fastlane.telemetry.attributes import call_attributes
 from tests.telemetry.conftest import Told
 from tests.telemetry.measuring import Meters, ended, meters as meters, record
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.telemetry import _names as names
+from fastlane.telemetry import names
 from fastlane.traces import TraceEntry, entries, read_spans
 from fastlane.traces._calls import _ATTRIBUTES, _BY_NAME
 from fastlane.traces._document import overview

@@ -11,6 +11,9 @@ from typing import Final
 SCOPE: Final = "fastlane"
 """The instrumentation scope of all spans and metrics."""
 
+# Class names of errors that are the application's cancellation, and no failure.
+CANCELLATIONS: Final = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})
+
 # Spans
 
 INVOKE_WORKFLOW: Final = "invoke_workflow"
@@ -93,6 +96,14 @@ RESPONSE_TIER: Final = "openai.response.service_tier"
 
 OPENINFERENCE_KIND: Final = "openinference.span.kind"
 """Read by Phoenix and MLflow, which have no word of the conventions' for a workflow."""
+
+# Labels that only metrics have
+
+TOKEN_TYPE: Final = "gen_ai.token.type"
+CONNECTION_STATE: Final = "http.connection.state"
+PHASE: Final = "fastlane.wire.phase"
+BODY_STAGE: Final = "fastlane.http.request.body.stage"
+"""Whether a size is of the body as JSON ("before") or as it was sent ("after")."""
 
 # fastlane's own. Durations are seconds. Those of a play are in the section that it adds to the record.
 

@@ -1,10 +1,11 @@
-"""What telemetry is to do: how much of a call becomes spans, under which names, and beside which other tools."""
+"""The settings of telemetry: levels of detail, names of metrics, other instrumentations, content capture."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast, get_args
 
 from .._environment import YES_OR_NO, flag, is_disabled
@@ -20,19 +21,21 @@ Level = Literal["off", "call", "attempts", "phases"]
 """
 
 Coexistence = Literal["auto", "own", "defer"]
-"""Who makes the span of a call where another instrumentation of openai is active.
+"""Which tool makes the span of a call while another instrumentation of openai is active.
 
 - auto: fastlane, unless the other one records what fastlane would not (prompts, its own format)
-- own: fastlane, and the other one is silent
+- own: fastlane; the other one is suppressed
 - defer: the other one; fastlane adds its attributes to that span
 """
 
 Conventions = Literal["1.41", "latest", "both"]
-"""Which names of the GenAI semantic conventions are used: those of release 1.41, which most tools read today, those of
-the conventions' own repository since, or both."""
+"""The version of the GenAI semantic conventions that metrics are named by: release 1.41, which most tools read, the
+conventions' own repository since, or both."""
 
 Capture = Literal["no_content", "span_only", "event_only", "span_and_event"]
-"""Where prompts and answers are written to, in the words of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
+"""Where prompts and answers are recorded, with the values of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
+
+log = logging.getLogger("fastlane")
 
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """https://github.com/open-telemetry/opentelemetry-python-contrib/tree/main/util/opentelemetry-util-genai"""
@@ -55,9 +58,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """What telemetry is to do. Each field has an environment variable, which `configure()` outweighs.
+    """The settings of telemetry. Arguments of `configure()` take precedence over environment variables.
 
-    Raises ConfigurationError where a value is none of its field's.
+    Raises ConfigurationError for a value that its field does not allow.
     """
 
     level: Level = "call"
@@ -70,7 +73,7 @@ class TelemetrySettings:
     without any `gen_ai.*` attribute."""
     capture: Capture = "no_content"
     tracer_provider: Any = None
-    """Used in the place of OpenTelemetry's global one."""
+    """Used instead of OpenTelemetry's global one."""
     meter_provider: Any = None
     logger_provider: Any = None
 
@@ -84,41 +87,37 @@ class TelemetrySettings:
                 raise ConfigurationError(f"telemetry's {name} is True or False; got {getattr(self, name)!r:.60}")
 
     def with_changes(self, changes: Mapping[str, Any]) -> TelemetrySettings:
-        """These settings with other values where `changes` has some that are not None."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values.update({name: value for name, value in changes.items() if value is not None})
-        return TelemetrySettings(**values)
+        """Return these settings with the values of `changes` that are not None."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
 def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
-    """The settings that environment variables ask for. Raises ConfigurationError, which names the variable."""
-    values: dict[str, Any] = {}
+    """Read the settings from environment variables. Raises ConfigurationError, which names the variable."""
     if is_disabled(environment):
         return TelemetrySettings(level="off")
+    values: dict[str, Any] = {}
     for name, variable in _VARIABLES.items():
         text = environment.get(variable, "").strip().lower()
         if not text:
             continue
         if name == "capture":
             values[name] = _capture(text)
-        elif name in _CHOICES:
-            if text not in _CHOICES[name]:
-                raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
+        elif name not in _CHOICES:
+            values[name] = flag(variable, environment)
+        elif text in _CHOICES[name]:
             values[name] = text
         else:
-            values[name] = flag(variable, environment)
+            raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
     return TelemetrySettings(**values)
 
 
 def _capture(text: str) -> Capture:
-    """What a variable that is not fastlane's asks for: older tools know true and false, and no value is an error."""
+    """Read a variable that other tools share: older ones use true and false, and an unknown value is no error."""
     if text in YES_OR_NO:
         return "event_only" if YES_OR_NO[text] else "no_content"
     if text not in get_args(Capture):
-        from ..engine.pipeline import log
-
         log.warning(
-            "%s is one of %s; no prompts and answers are recorded with %r",
+            "%s is one of %s; got %r, so prompts and answers are not recorded",
             CAPTURE_VARIABLE,
             ", ".join(get_args(Capture)),
             text[:60],
@@ -131,21 +130,19 @@ _current: TelemetrySettings | None = None
 
 
 def current() -> TelemetrySettings:
-    """The settings of this process: those of `configure()`, or else of the environment when first asked."""
+    """Return the settings of this process: those of `configure()`, or else of the environment at the first call."""
     global _current  # noqa: PLW0603 - there is one process
     if _current is None:
         try:
             _current = from_environment(os.environ)
         except ConfigurationError as error:
-            # A call must not fail for the sake of telemetry; `configure()` raises it.
-            from ..engine.pipeline import log
-
-            log.warning("telemetry goes on as if the variable were not set: %s", error)
+            # Telemetry must not fail a call; `configure()` raises the same error.
+            log.warning("telemetry ignores its environment variables: %s", error)
             _current = TelemetrySettings()
     return _current
 
 
 def use(settings: TelemetrySettings | None) -> None:
-    """From now on, telemetry does what `settings` say; None: what the environment says."""
+    """Replace the settings of this process; None: read the environment again."""
     global _current  # noqa: PLW0603
     _current = settings

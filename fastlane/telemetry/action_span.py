@@ -1,0 +1,77 @@
+"""The span of a user action. It is current while the action lasts, so that calls and other spans are below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.trace import set_span_in_context
+
+from . import names, settings as telemetry_settings
+from .attributes import experiment_attributes, printable
+from .experiments import current_experiment
+from .metrics import EndedAction
+from .recorder import meters_of
+from .spans import set_failed, span_starter
+
+if TYPE_CHECKING:
+    from ..engine.user_action import user_action
+
+
+class ActionSpan:
+    """`invoke_workflow {name}`, from the action's start to its end."""
+
+    __slots__ = ("_before", "_context", "_experiment", "_meters", "_settings", "_span", "_token")
+
+    def __init__(self, action: user_action, previous: ActionSpan | None = None) -> None:
+        """`previous`: the span of an action that ended in another context and is still current in this one."""
+        assert action.started_wall_ns is not None
+        self._settings = telemetry_settings.current()
+        self._experiment = current_experiment()
+        self._meters = meters_of(self._settings)
+        name = printable(action.name)
+        attributes: dict[str, Any] = {
+            names.OPERATION: names.INVOKE_WORKFLOW,
+            names.WORKFLOW_NAME: name,
+            names.INTERACTION_NAME: name,
+            names.OPENINFERENCE_KIND: "CHAIN",
+        }
+        if self._experiment is not None:
+            attributes.update(experiment_attributes(self._experiment))
+        before = get_current()
+        if previous is not None and previous._context is before:
+            before = previous._before
+        self._before: Context = before
+        starter = span_starter(self._settings)
+        self._span = starter.start(
+            f"{names.INVOKE_WORKFLOW} {name}", before, action.started_wall_ns, attributes, is_private=False
+        )
+        self._context: Context = set_span_in_context(self._span, before)
+        # Last, so that nothing has to be undone when a step before it fails.
+        self._token: Any = attach(self._context)
+
+    def ended(self, action: user_action, error: type[BaseException] | None, *, is_here: bool) -> None:
+        """End the span of an action that is over. `is_here`: in the context that it began in."""
+        token, self._token = self._token, None
+        if is_here:
+            detach(token)
+        assert action.started_wall_ns is not None
+        assert action.started_ns is not None
+        assert action.ended_ns is not None
+        duration_ns = action.ended_ns - action.started_ns
+        failed = None if error is None or error.__name__ in names.CANCELLATIONS else error.__name__
+        span = self._span
+        if span.is_recording():
+            attributes: dict[str, Any] = {
+                names.APPLICATION_DURATION: duration_ns / 1e9,
+                names.INTERACTION_CALLS: action.call_count,
+            }
+            if failed is not None:
+                attributes[names.ERROR_TYPE] = failed
+                set_failed(span, failed)
+            span.set_attributes(attributes)
+            span.end(action.started_wall_ns + duration_ns)
+        if self._meters is not None:
+            context = self._context if span.get_span_context().is_valid else None
+            ended = EndedAction(action.name, duration_ns / 1e9, failed, context, self._experiment)
+            self._meters.add(ended, self._settings.conventions)

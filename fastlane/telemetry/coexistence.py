@@ -1,0 +1,455 @@
+"""Coexist with other instrumentations of openai and of its HTTP client: find them, and decide who makes a call's span.
+
+Nothing of theirs is imported. Imported only where telemetry is active: it imports OpenTelemetry's API.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import is_
+from types import FunctionType, MethodType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import openai
+from opentelemetry import context as context_api
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, get_current_span, get_tracer_provider
+
+from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
+from . import settings as telemetry_settings
+from .listener import is_placeholder
+from .settings import CAPTURE_VARIABLE, TelemetrySettings
+
+if TYPE_CHECKING:
+    from ..compat.context import Issued
+
+log = logging.getLogger("fastlane")
+
+OFFICIAL: Final = "genai-openai"
+OPENLLMETRY: Final = "openllmetry"
+OPENINFERENCE: Final = "openinference"
+LOGFIRE: Final = "logfire"
+
+
+class _Tool(NamedTuple):
+    """What is known of another instrumentation of openai."""
+
+    module: str
+    """The package that its wrappers are written in."""
+    is_deferred_to: bool = True
+    """Its spans record what ours would not: prompts by default, or a format that its own dashboards stand on."""
+    records_metrics: bool = False
+    """It records `gen_ai.*` metrics."""
+    shows_span: bool = False
+    """Its span is the current one around the method that it has replaced."""
+    is_suppressible: bool = True
+    """It obeys a key in OpenTelemetry's context."""
+
+
+_TOOLS = {
+    OFFICIAL: _Tool("opentelemetry.instrumentation.genai.openai", False, records_metrics=True, shows_span=True),
+    # The official one's predecessor.
+    "openai-v2": _Tool(
+        "opentelemetry.instrumentation.openai_v2", records_metrics=True, shows_span=True, is_suppressible=False
+    ),
+    OPENLLMETRY: _Tool("opentelemetry.instrumentation.openai", records_metrics=True, shows_span=True),
+    OPENINFERENCE: _Tool("openinference.instrumentation.openai"),
+    "langfuse": _Tool("langfuse", is_suppressible=False),
+    LOGFIRE: _Tool("logfire", records_metrics=True),
+    "openlit": _Tool("openlit", records_metrics=True, is_suppressible=False),
+    "ddtrace": _Tool("ddtrace", is_suppressible=False),
+    "mlflow": _Tool("mlflow", False),
+}
+
+# Scopes of the spans that instrumentations of openai make for a call.
+_SCOPES = frozenset({
+    "opentelemetry.instrumentation.genai.openai", "opentelemetry.instrumentation.openai.v1",
+    "opentelemetry.instrumentation.openai.v0", "opentelemetry.instrumentation.openai_v2",
+    "openinference.instrumentation.openai", "logfire.openai",
+})  # fmt: skip
+
+HTTP_INSTRUMENTATION: Final = "opentelemetry.instrumentation.httpx"
+
+_HOOK_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK"
+_OPENLLMETRY_METRICS = "TRACELOOP_METRICS_ENABLED"
+_MLFLOW_OWN_PROVIDER = "MLFLOW_USE_DEFAULT_TRACER_PROVIDER"
+
+# The methods that tools replace: module, class without its "Async", methods.
+_WATCHED = (
+    ("openai.resources.chat.completions.completions", "Completions", ("create", "parse")),
+    ("openai.resources.responses.responses", "Responses", ("create", "parse")),
+    ("openai.resources.embeddings", "Embeddings", ("create",)),
+    ("openai.resources.completions", "Completions", ("create",)),
+)
+# These replace openai's `request()`, which ours calls; the others replace methods of its resources.
+_INSIDE_REQUEST = frozenset({OPENINFERENCE, LOGFIRE})
+_LOGFIRE_MARK = "_is_instrumented_by_logfire"
+_PLAIN = (FunctionType, type(None))
+_MISSING = object()
+
+# Keys of OpenTelemetry's context. Its own have a random part; instrumentations also go by the plain word.
+_SUPPRESS = (
+    getattr(context_api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation"),
+    "suppress_instrumentation",
+)
+_SUPPRESS_HTTP = getattr(context_api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation")
+_SUPPRESS_MODELS = "suppress_language_model_instrumentation"
+_SUPPRESSING = frozenset({*_SUPPRESS, _SUPPRESS_HTTP, _SUPPRESS_MODELS})
+_INFERENCE = "opentelemetry.genai.client.inference.context"
+"""With this key, an instrumentation on opentelemetry-util-genai says that the span of a call exists already."""
+_INFERENCE_MODULE = "opentelemetry.util.genai._inference_invocation"
+
+
+# Which tools are there
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTools:
+    """The other instrumentations of openai that are active for a client."""
+
+    names: frozenset[str] = frozenset()
+    keeps_prompts: bool = False
+    """The official one records prompts and answers, because the environment says so."""
+    has_hook: bool = False
+    """The official one passes prompts and answers to a hook of the application's."""
+    records_metrics: bool = False
+    """One of them records the metrics of the GenAI conventions."""
+
+
+NO_TOOLS: Final = OtherTools()
+
+
+def _with_names(names: frozenset[str], *, has_hook: bool) -> OtherTools:
+    official = OFFICIAL in names
+    capture = os.environ.get(CAPTURE_VARIABLE, "").strip().lower()
+    measuring = {name for name in names if _TOOLS[name].records_metrics}
+    if os.environ.get(_OPENLLMETRY_METRICS, "true").strip().lower() not in ("", "true"):
+        measuring -= {OPENLLMETRY}
+    return OtherTools(
+        names=names,
+        keeps_prompts=official and capture not in ("", "no_content"),
+        has_hook=official and (has_hook or bool(os.environ.get(_HOOK_VARIABLE, "").strip())),
+        records_metrics=bool(measuring),
+    )
+
+
+class _Watch:
+    """The methods that tools replace. They are looked at before every call, which takes about a microsecond."""
+
+    def __init__(self) -> None:
+        # Getters of the classes' live dictionaries.
+        self._always: tuple[tuple[Any, str], ...] = tuple(
+            (vars(owner).get, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS)
+        )
+        self._watched = self._always
+        self._modules = 0
+        self._last: tuple[list[Any], OtherTools] = ([], NO_TOOLS)
+
+    def tools(self) -> OtherTools:
+        modules = len(sys.modules)
+        if modules != self._modules:  # what has not been imported cannot have been replaced
+            self._watched = (*self._always, *_watched())
+            self._modules = modules
+        found = [get(name) for get, name in self._watched]
+        seen, tools = self._last
+        # By identity: a wrapper may claim to equal what it wraps.
+        if len(seen) != len(found) or not all(map(is_, seen, found)):
+            tools = _tools_around(found)
+            self._last = (found, tools)
+        return tools
+
+
+def _watched() -> Iterator[tuple[Any, str]]:
+    for module, name, methods in _WATCHED:
+        for prefix in ("", "Async"):
+            owner = getattr(sys.modules.get(module), prefix + name, None)
+            if owner is not None:
+                yield from ((vars(owner).get, method) for method in methods)
+
+
+_watch = _Watch()
+_of_class, _of_module = vars(openai.OpenAI).get, vars(openai).get
+
+
+def other_tools(client: Any = None) -> OtherTools:
+    """Find the instrumentations of openai that are active now. `client`: some instrument a single client."""
+    found = _watch.tools()
+    if _of_class(_LOGFIRE_MARK) or (client is not None and getattr(client, _LOGFIRE_MARK, False)):
+        found = _and(found, LOGFIRE)
+    if _of_module("__datadog_patch"):
+        found = _and(found, "ddtrace")
+    if "mlflow.openai" in sys.modules:
+        found = _and(found, "mlflow")
+    return found
+
+
+@functools.cache
+def _and(found: OtherTools, name: str) -> OtherTools:
+    return _with_names(found.names | {name}, has_hook=found.has_hook)
+
+
+def _tools_around(methods: list[Any]) -> OtherTools:
+    names: set[str] = set()
+    has_hook = False
+    for method in methods:
+        for module, wrapper in _layers(method):
+            name = next((name for name, tool in _TOOLS.items() if _is_in(module, tool.module)), None)
+            if name is not None:
+                names.add(name)
+            has_hook = has_hook or (name == OFFICIAL and _has_hook(wrapper))
+    return _with_names(frozenset(names), has_hook=has_hook) if names else NO_TOOLS
+
+
+def _is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _layers(method: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each wrapper around a method, the outermost first, with the name of the module that it was written in."""
+    for _ in range(32):  # in case one wraps itself
+        if method is None:
+            return
+        wrapper = getattr(method, "_self_wrapper", None)
+        while isinstance(wrapper, functools.partial):
+            wrapper = wrapper.func
+        if wrapper is None:
+            wrapper = method.__func__ if type(method) in (staticmethod, classmethod, MethodType) else method
+        # A plain wrapper takes over name and module of what it wraps; its globals are its own.
+        its_globals = getattr(wrapper, "__globals__", None)
+        yield str(its_globals.get("__name__") if its_globals else getattr(wrapper, "__module__", "")), wrapper
+        method = getattr(method, "__wrapped__", None)
+
+
+def _has_hook(wrapper: Any, depth: int = 3) -> bool:
+    """Return whether the official one was given a hook for prompts and answers: its wrapper closes over a handler."""
+    for cell in getattr(wrapper, "__closure__", None) or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            continue
+        hook = getattr(held, "_completion_hook", _MISSING)
+        if hook is not _MISSING:
+            hook = getattr(hook, "_wrapped", hook)
+            return hook is not None and type(hook).__name__ != "_NoOpCompletionHook"
+        if depth and isinstance(held, FunctionType) and _has_hook(held, depth - 1):
+            return True
+    return False
+
+
+def beneath_official(method: Any) -> Any:
+    """Return the method that the official instrumentation has replaced; None where another tool is there as well."""
+    layers = list(_layers(method))
+    around = [module for module, _ in layers if not _is_in(module, "openai")]
+    if not around or not all(_is_in(module, _TOOLS[OFFICIAL].module) for module in around):
+        return None
+    return layers[-1][1]
+
+
+def is_http_instrumented(http_client: Any) -> bool:
+    """Return whether an HTTP instrumentation makes spans of a client's requests, as children of the current span."""
+    return any(map(_is_instrumented, transports_of(http_client)))
+
+
+def _is_instrumented(transport: Any) -> bool:
+    if _is_in(type(transport).__module__, HTTP_INSTRUMENTATION):
+        return True
+    name = "handle_async_request" if hasattr(transport, "handle_async_request") else "handle_request"
+    for owner in (transport, *type(transport).__mro__):
+        found = getattr(owner, "__dict__", {}).get(name)
+        # (A wrapper of wrapt's is no function.)
+        if type(found) not in _PLAIN and any(_is_in(module, HTTP_INSTRUMENTATION) for module, _ in _layers(found)):
+            return True
+    return False
+
+
+# Who makes the span
+
+
+def mode_of(settings: TelemetrySettings, tools: OtherTools) -> Literal["own", "defer"]:
+    """Decide who makes the span of a call: fastlane, or the other tools."""
+    if settings.coexistence != "auto":
+        return settings.coexistence
+    if any(_TOOLS[name].is_deferred_to for name in tools.names):
+        return "defer"
+    if OFFICIAL in tools.names:
+        # We cannot call its hook, and what it would record of a call must not be lost.
+        return "defer" if tools.has_hook or (tools.keeps_prompts and settings.capture == "no_content") else "own"
+    # MLflow has a provider of its own, so that no backend gets two spans, unless it is told to share.
+    shares = "mlflow" in tools.names and os.environ.get(_MLFLOW_OWN_PROVIDER, "true").strip().lower() == "false"
+    return "defer" if shares else "own"
+
+
+class Standing(NamedTuple):
+    """Who makes the span of one call, and in which context."""
+
+    mode: Literal["own", "defer", "silent"]
+    """fastlane, another tool, or nobody, because the application has suppressed instrumentation."""
+    context: Context
+    """The application's: the parent of fastlane's spans."""
+    span: Span | None = None
+    """The other tool's, where it has begun; some begin it with the first attempt."""
+    suppresses: bool = False
+    """Whether spans started in the current context would be lost: `context` is to be attached meanwhile."""
+    inner: Context | None = None
+    """The context for openai's own code, which suppresses the other tools; None where there are none."""
+    counts_generic: bool = True
+    """Whether fastlane records the `gen_ai.*` metrics of the call: nobody else does."""
+
+
+class attached:  # noqa: N801 - used as a statement
+    """Make a context the current one: `with attached(context):`.
+
+    Left in another context than it was entered in, as where a task closes another task's coroutine, it restores
+    nothing. OpenTelemetry's `detach` logs an error then.
+    """
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context | None) -> None:
+        self._context = context
+        self._token: Any = None
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._token = context_api.attach(self._context)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        token, self._token = self._token, None
+        if token is None:
+            return
+        try:
+            token.var.reset(token)
+        except ValueError:
+            pass
+        except AttributeError:  # a context of another kind than the API's own
+            context_api.detach(token)
+
+
+def around_replaced(client: Any, issued: Issued) -> tuple[attached, bool]:
+    """Return the context for a method that another tool has replaced, and whether the call's span is ours.
+
+    If it is, the tool is suppressed inside. `issued` keeps the application's context where it is not the current one.
+    """
+    standing = _standing(client, is_stamped=True, is_request=False)
+    if standing.inner is not None or standing.mode == "silent":
+        issued.telemetry_context = standing.context
+    return attached(standing.inner), standing.mode == "own"
+
+
+def standing_of(issued: Issued | None, client: Any = None) -> Standing:
+    """Decide who makes the span of a call that has come to `request()`."""
+    kept: Context | None = None if issued is None else issued.telemetry_context
+    if kept is None:
+        return _standing(client, is_stamped=issued is not None, is_request=True)
+    # Other tools were suppressed where the call was issued, and that holds until it returns.
+    suppressed = any(context_api.get_value(key) for key in _SUPPRESS)
+    return Standing("silent" if _is_suppressed(kept) else "own", kept, None, suppressed)
+
+
+_alone: tuple[TelemetrySettings, Standing] | None = None
+"""The standing of a call without other tools and outside of every span, for the settings that were used last."""
+
+
+def _standing(client: Any, *, is_stamped: bool, is_request: bool) -> Standing:
+    global _alone  # noqa: PLW0603
+    context = context_api.get_current()
+    tools = other_tools(client)
+    settings = telemetry_settings.current()
+    if not tools.names and not context:
+        alone = _alone
+        if alone is None or alone[0] is not settings or alone[1].context is not context:
+            _alone = alone = (settings, Standing(mode_of(settings, tools), context))
+        return alone[1]
+    span = _span_of_tool(get_current_span(context))
+    suppressed = any(context.get(key) for key in _SUPPRESS)
+    if span is None and _is_suppressed(context):
+        return Standing("silent", context, None, suppressed)
+    counts = not tools.records_metrics
+    if span is not None or context.get(_INFERENCE) is not None:
+        # The tool has replaced a method that we do not wrap, or a library above openai has made the span.
+        return Standing("defer", without_suppression(context), span, suppressed, None, counts)
+    defers = mode_of(settings, tools) == "defer"
+    if defers and not is_stamped and settings.coexistence == "auto" and _show_spans(tools):
+        # They have replaced no method that led here, such as `client.post()`: a span of theirs would be current.
+        defers = False
+    if defers or (tools.names and not _keeps_spans(settings)):
+        return Standing("defer", context, None, suppressed, None, counts)
+    if settings.coexistence == "own":
+        _warn_once(frozenset(name for name in tools.names if not _TOOLS[name].is_suppressible))
+    inner = _suppressing(context, tools.names & _INSIDE_REQUEST if is_request else tools.names)
+    return Standing("own", context, None, inner is not None and _SUPPRESS[0] in inner, inner)
+
+
+def _is_suppressed(context: Context) -> bool:
+    return any(context.get(key) for key in _SUPPRESS) or bool(context.get(_SUPPRESS_MODELS))
+
+
+def _show_spans(tools: OtherTools) -> bool:
+    return bool(tools.names) and all(_TOOLS[name].shows_span for name in tools.names)
+
+
+def _keeps_spans(settings: TelemetrySettings) -> bool:
+    """Return whether spans of ours would be kept; if not, no other tool is suppressed for them."""
+    given = settings.tracer_provider
+    return not is_placeholder(get_tracer_provider() if given is None else given)
+
+
+def _span_of_tool(span: Span) -> Span | None:
+    scope = getattr(getattr(span, "instrumentation_scope", None), "name", None)
+    return span if scope in _SCOPES and span.is_recording() else None
+
+
+def other_tools_span() -> Span | None:
+    """Return the current span, if an instrumentation of openai has made it for a call."""
+    return _span_of_tool(get_current_span())
+
+
+def without_suppression(context: Context) -> Context:
+    """Return a context without suppressing keys: the parent of spans that are made beside another tool's."""
+    if _SUPPRESSING.isdisjoint(context):
+        return context
+    return Context({key: value for key, value in context.items() if key not in _SUPPRESSING})
+
+
+def without_http(context: Context) -> Context:
+    """Return a context that suppresses HTTP instrumentations: around an attempt whose span is fastlane's."""
+    return Context({**context, _SUPPRESS_HTTP: True})
+
+
+def _suppressing(context: Context, names: frozenset[str]) -> Context | None:
+    """Return the context that suppresses these tools, with the keys that each obeys; None where none does."""
+    keys: dict[str, Any] = {}
+    if not names.isdisjoint((*_INSIDE_REQUEST, OPENLLMETRY)):
+        keys.update(dict.fromkeys(_SUPPRESS, True))
+    if OPENLLMETRY in names:
+        keys[_SUPPRESS_MODELS] = True  # which it reads for chats
+    sink = _sink(sys.modules.get(_INFERENCE_MODULE)) if OFFICIAL in names else None
+    if sink is not None:
+        keys[_INFERENCE] = sink
+    return Context({**context, **keys}) if keys else None
+
+
+@functools.cache
+def _sink(module: Any) -> Any:
+    """Return what the official instrumentation writes the data of a call to whose span it does not make: nothing."""
+    data: Any = getattr(module, "InferenceData", None)
+    if data is None:
+        return None
+    return type("Sink", (data,), {"merge": lambda *_, **__: None})()
+
+
+@functools.cache
+def _warn_once(names: frozenset[str]) -> None:
+    if names:
+        log.warning(
+            "telemetry makes its own span of every call, and so does %s, which cannot be suppressed: with coexistence "
+            "'auto' or 'defer' there is one span a call.",
+            " and ".join(sorted(names)),
+        )

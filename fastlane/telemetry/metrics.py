@@ -1,0 +1,433 @@
+"""The metrics that fastlane exports, and their values for a call or a user action that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ..plays import load_all
+from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
+from ..records.record import CallRecord
+from ..records.section import section_classes
+from ..records.timeline import seconds
+from . import names
+from .attributes import (
+    attempt_error,
+    attempt_outcome,
+    error_type,
+    max_gap_s,
+    provider_name,
+    retry_wait_s,
+    server_attributes,
+)
+from .experiments import Experiment
+
+if TYPE_CHECKING:
+    from ..records.attempts import Attempt
+    from .settings import Conventions
+
+load_all()  # each section of a play has its metrics
+
+# Buckets
+
+_RATES: Final = (
+    1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 75.0, 100.0, 125.0, 150.0, 200.0, 250.0, 300.0, 400.0,
+    500.0, 750.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 5000.0,
+)  # fmt: skip
+_SIZES: Final = tuple(float(256 * 4**step) for step in range(10))
+"""From 256 bytes to 64 MiB."""
+
+# https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/gen-ai-metrics.md
+_GENERIC_SECONDS: Final = tuple(0.01 * 2**step for step in range(14))
+_GENERIC_TOKENS: Final = tuple(float(4**step) for step in range(14))
+
+
+def _counter(name: str, unit: str, description: str) -> Metric:
+    return Metric(name, "counter", unit, description)
+
+
+def _histogram(name: str, unit: str, buckets: tuple[float, ...], description: str) -> Metric:
+    return Metric(name, "histogram", unit, description, buckets)
+
+
+_DURATION: Final = "How long a call took, retries included"
+_FIRST_CHUNK: Final = "Time to the first event of a stream, which may carry no output yet"
+_PER_CHUNK: Final = "Time between each event of a stream that carries output and the one before it"
+
+# The conventions', of release 1.41
+
+_OPERATION: Final = "gen_ai.client.operation."
+OPERATION_DURATION: Final = _histogram(_OPERATION + "duration", "s", _GENERIC_SECONDS, _DURATION)
+OPERATION_FIRST_CHUNK: Final = _histogram(_OPERATION + "time_to_first_chunk", "s", _GENERIC_SECONDS, _FIRST_CHUNK)
+OPERATION_PER_CHUNK: Final = _histogram(_OPERATION + "time_per_output_chunk", "s", _GENERIC_SECONDS, _PER_CHUNK)
+TOKEN_USAGE: Final = _histogram(
+    "gen_ai.client.token.usage", "{token}", _GENERIC_TOKENS, "Tokens of the prompt and of the answer"
+)
+
+# The conventions', since (https://github.com/open-telemetry/semantic-conventions-genai)
+
+_INFERENCE: Final = "gen_ai.client.inference."
+INFERENCE_DURATION: Final = _histogram(_INFERENCE + "duration", "s", _GENERIC_SECONDS, _DURATION)
+INFERENCE_FIRST_CHUNK: Final = _histogram(_INFERENCE + "time_to_first_chunk", "s", _GENERIC_SECONDS, _FIRST_CHUNK)
+INFERENCE_PER_CHUNK: Final = _histogram(_INFERENCE + "time_per_output_chunk", "s", _GENERIC_SECONDS, _PER_CHUNK)
+INFERENCE_INPUT: Final = _histogram(
+    _INFERENCE + "operation.input_tokens", "{token}", _GENERIC_TOKENS, "Tokens of a prompt"
+)
+INFERENCE_OUTPUT: Final = _histogram(
+    _INFERENCE + "operation.output_tokens", "{token}", _GENERIC_TOKENS, "Tokens of an answer"
+)
+USED_INPUT: Final = _counter(_INFERENCE + "usage.input_tokens", "{token}", "Tokens of prompts, cached ones included")
+USED_OUTPUT: Final = _counter(_INFERENCE + "usage.output_tokens", "{token}", "Tokens of answers, reasoning included")
+USED_CACHE_READ: Final = _counter(
+    _INFERENCE + "usage.cache_read.input_tokens", "{token}", "Tokens of prompts read from the provider's cache"
+)
+USED_CACHE_WRITE: Final = _counter(
+    _INFERENCE + "usage.cache_write.input_tokens", "{token}", "Tokens of prompts written to the provider's cache"
+)
+USED_REASONING: Final = _counter(
+    _INFERENCE + "usage.reasoning.output_tokens", "{token}", "Tokens generated as reasoning"
+)
+
+# fastlane's own
+
+TIME_TO_FIRST_TOKEN: Final = _histogram(
+    "fastlane.client.time_to_first_token", "s", SECONDS, "From issue to the first output of a stream"
+)
+WIRE_DURATION: Final = _histogram(
+    "fastlane.client.wire.duration", "s", SHORT_SECONDS, "Each phase of the answering attempt on the wire"
+)
+DECODE_DURATION: Final = _histogram(
+    "fastlane.client.decode.duration", "s", SECONDS, "From the first to the last output of a stream"
+)
+DECODE_RATE: Final = _histogram(
+    "fastlane.client.decode.rate", "{token}/s", _RATES, "Output tokens per second after the first"
+)
+MAX_CHUNK_GAP: Final = _histogram(
+    "fastlane.client.stream.max_chunk_gap", "s", SHORT_SECONDS,
+    "The longest time between two neighbouring outputs of a stream",
+)  # fmt: skip
+INTERACTION_DURATION: Final = _histogram(
+    "fastlane.interaction.duration", "s", LONG_SECONDS,
+    "Application end-to-end: from a user's action to its usable result",
+)  # fmt: skip
+BODY_SIZE: Final = _histogram(
+    "fastlane.client.request.body.size", "By", _SIZES,
+    "Size of a request's body, as JSON (before) and as it was sent (after)",
+)  # fmt: skip
+ATTEMPTS: Final = _counter(
+    "fastlane.client.attempts", "{attempt}", "Attempts of calls: why each was made, what became of it"
+)
+RETRY_WAIT: Final = _histogram(
+    "fastlane.client.retry.wait.duration", "s", SECONDS,
+    "Time that a call spent between attempts that had failed and the next",
+)  # fmt: skip
+
+DROPPED: Final = _counter(
+    "fastlane.telemetry.dropped", "{call}", "Calls that no metric counts, because too many ended at once"
+)
+
+OPEN_CONNECTIONS: Final = "http.client.open_connections"
+OPEN_CONNECTIONS_UNIT: Final = "{connection}"
+OPEN_CONNECTIONS_DESCRIPTION: Final = "Connections that are open, with a call on them (active) or without (idle)"
+
+OF_EVERY_CALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""The metrics of the calls themselves; connections are observed when a reader collects."""
+
+
+def all_metrics() -> tuple[Metric, ...]:
+    """Return the metrics of calls and those of the plays."""
+    return (*OF_EVERY_CALL, *[metric for section in section_classes() for metric in section.metrics])
+
+
+# What is measured
+
+
+class Recorded(Protocol):
+    """A call that is over."""
+
+    def record(self) -> CallRecord:
+        """Return its record, made when it is first asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """A call that is over."""
+
+    call: Recorded
+    operation: str
+    """`gen_ai.operation.name`: "chat", "text_completion" or "embeddings"."""
+    provider: str
+    """`gen_ai.provider.name`."""
+    context: Any
+    """OpenTelemetry's context with the call's span, for exemplars; None where there is no span."""
+    experiment: Experiment | None
+    counts_generic: bool
+    """Whether `gen_ai.*` metrics are fastlane's to record: no other instrumentation records them for this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAction:
+    """A user action that is over."""
+
+    name: str
+    duration_s: float
+    error: str | None
+    """Class name of the error that ended it."""
+    context: Any
+    experiment: Experiment | None
+
+
+# Labels
+
+MOST_VALUES: Final = 200
+"""Values of one label in one process. A backend keeps every combination of labels that it has ever seen."""
+
+MOST_CHARACTERS: Final = 128
+
+OTHER: Final = "_OTHER"
+"""Replaces every further value, as in the semantic conventions of `error.type`."""
+
+_MOST_LABEL_SETS: Final = 512
+
+Labels = dict[str, Any]
+Measured = tuple[Metric, float, Labels]
+"""A metric, its value, and its labels, which are shared: nobody changes them."""
+
+
+class LabelValues:
+    """The values that each label has taken in this process. From any thread."""
+
+    def __init__(self, most: int = MOST_VALUES) -> None:
+        self._most = most
+        self._seen: dict[str, set[str]] = {}
+
+    def limited(self, label: str, value: Any) -> str:
+        """Return the value if it is one of the first `most` of its label, else "_OTHER".
+
+        "_OTHER" also for what is no text, or too long, or cannot be encoded.
+        """
+        if type(value) is not str:
+            return OTHER
+        seen = self._seen.setdefault(label, set())
+        if value in seen:
+            return value
+        if not value or len(value) > MOST_CHARACTERS or len(seen) >= self._most:
+            return OTHER
+        if not value.isascii() and value != value.encode("utf-8", "replace").decode():
+            return OTHER
+        seen.add(value)
+        return value
+
+
+class _LabelSets(NamedTuple):
+    """The labels of the calls with the same model, server and experiment."""
+
+    generic: Labels
+    """As the conventions have them."""
+    short: Labels
+    """Those that all of fastlane's own metrics have."""
+    own: Labels
+    """With those that latencies differ by."""
+    extended: dict[Any, Labels]
+    """Each of these with one or two more, by what was added."""
+
+
+class Measures:
+    """Turns what has ended into measured values. Keeps labels, because making them costs more than the rest."""
+
+    def __init__(self, values: LabelValues | None = None) -> None:
+        self._limited = (values or LabelValues()).limited
+        self._sets: dict[Any, _LabelSets] = {}
+
+    def of(self, ended: EndedCall | EndedAction, conventions: Conventions) -> Iterator[Measured]:
+        """Yield everything that is to be recorded."""
+        if isinstance(ended, EndedAction):
+            labels = {
+                names.INTERACTION_NAME: self._limited(names.INTERACTION_NAME, ended.name),
+                **self._arm(ended.experiment),
+            }
+            if ended.error is not None:
+                labels[names.ERROR_TYPE] = self._limited(names.ERROR_TYPE, ended.error)
+            yield INTERACTION_DURATION, ended.duration_s, labels
+            return
+        record = ended.call.record()
+        sets = self._sets_of(ended, record)
+        if ended.counts_generic:
+            # Embeddings are no inference by the newer conventions, and keep the older name.
+            is_inference = ended.operation != "embeddings"
+            if conventions != "latest" or not is_inference:
+                yield from self._operation(record, sets, only_duration=conventions == "latest")
+            if conventions != "1.41" and is_inference:
+                yield from self._inference(record, sets)
+        yield from self._times(record, sets)
+        yield from self._attempts(record, sets)
+        for section in record.sections:
+            for metric, value, added in section.measures():
+                yield metric, value, self._extended(sets, sets.short, self._of_section(added))
+
+    # Labels
+
+    def _sets_of(self, ended: EndedCall, record: CallRecord) -> _LabelSets:
+        last = record.last_attempt
+        model = record.model if last is None or last.model is None else last.model
+        origin = record.origin if last is None or last.origin is None else last.origin
+        sections = tuple([label for section in record.sections for label in section.labels().items()])
+        key = (ended.operation, ended.provider, model, record.response_model, origin, ended.experiment, sections)
+        found = self._sets.get(key)
+        if found is not None:
+            return found
+        short: Labels = {
+            names.OPERATION: ended.operation,
+            names.PROVIDER: self._limited(names.PROVIDER, ended.provider),
+        }
+        server = server_attributes(origin)
+        wide: Labels = {}
+        for name, value in (
+            (names.REQUEST_MODEL, model),
+            (names.RESPONSE_MODEL, record.response_model),
+            (names.SERVER_ADDRESS, server[names.SERVER_ADDRESS] or None),
+        ):
+            if value is not None:
+                wide[name] = self._limited(name, value)
+        if names.REQUEST_MODEL in wide:
+            short[names.REQUEST_MODEL] = wide[names.REQUEST_MODEL]
+        generic = {**short, **wide}
+        if names.SERVER_PORT in server and generic.get(names.SERVER_ADDRESS) == server[names.SERVER_ADDRESS]:
+            generic[names.SERVER_PORT] = server[names.SERVER_PORT]  # says nothing without its host
+        added = {**self._arm(ended.experiment), **self._of_section(dict(sections))}
+        if len(self._sets) >= _MOST_LABEL_SETS:
+            self._sets.clear()
+        found = self._sets[key] = _LabelSets(generic, {**short, **added}, {**short, **wide, **added}, {})
+        return found
+
+    def _arm(self, experiment: Experiment | None) -> Labels:
+        if experiment is None:
+            return {}
+        return {
+            names.EXPERIMENT_NAME: self._limited(names.EXPERIMENT_NAME, experiment.name),
+            names.EXPERIMENT_ARM: self._limited(names.EXPERIMENT_ARM, experiment.arm),
+        }
+
+    def _of_section(self, labels: Mapping[str, Any]) -> Labels:
+        """Return labels of a play: any text is one of a limited number."""
+        return {name: value if type(value) is bool else self._limited(name, value) for name, value in labels.items()}
+
+    def _extended(self, sets: _LabelSets, labels: Labels, added: Labels) -> Labels:
+        key = (id(labels), *added.items())
+        found = sets.extended.get(key)
+        if found is None:
+            if len(sets.extended) >= _MOST_LABEL_SETS:
+                sets.extended.clear()
+            found = sets.extended[key] = {**labels, **added}
+        return found
+
+    def _with_error(self, record: CallRecord, sets: _LabelSets) -> Labels:
+        error = error_type(record)
+        if error is None:
+            return sets.generic
+        return self._extended(sets, sets.generic, {names.ERROR_TYPE: self._limited(names.ERROR_TYPE, error)})
+
+    # The conventions' metrics
+
+    def _operation(self, record: CallRecord, sets: _LabelSets, *, only_duration: bool) -> Iterator[Measured]:
+        yield OPERATION_DURATION, record.duration_s, self._with_error(record, sets)
+        if only_duration:
+            return
+        yield from _chunks(record, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK, sets.generic)
+        usage = record.usage
+        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            if tokens is not None and not usage.estimated:  # the conventions want the provider's count, or nothing
+                yield TOKEN_USAGE, tokens, self._extended(sets, sets.generic, {names.TOKEN_TYPE: kind})
+
+    def _inference(self, record: CallRecord, sets: _LabelSets) -> Iterator[Measured]:
+        yield INFERENCE_DURATION, record.duration_s, self._with_error(record, sets)
+        yield from _chunks(record, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, sets.generic)
+        usage = record.usage
+        for metric, tokens in (
+            (INFERENCE_INPUT, usage.input_tokens),
+            (USED_INPUT, usage.input_tokens),
+            (INFERENCE_OUTPUT, usage.output_tokens),
+            (USED_OUTPUT, usage.output_tokens),
+            (USED_CACHE_READ, usage.cached_tokens),
+            (USED_CACHE_WRITE, usage.cache_write_tokens),
+            (USED_REASONING, usage.reasoning_tokens),
+        ):
+            if tokens is not None and not usage.estimated:
+                yield metric, tokens, sets.generic
+
+    # fastlane's own
+
+    def _times(self, record: CallRecord, sets: _LabelSets) -> Iterator[Measured]:
+        last = record.last_attempt
+        is_reused = None if last is None else last.connection_reused
+        reused = {} if is_reused is None else {names.CONNECTION_REUSED: is_reused}
+        first_s = record.time_to_first_token_s
+        if first_s is not None:
+            yield TIME_TO_FIRST_TOKEN, first_s, self._extended(sets, sets.own, reused)
+        if last is not None:
+            wire = last.wire
+            for phase, taken_s in (
+                ("queue", wire.connection_wait_s),
+                ("dns", wire.dns_s),
+                ("connect", wire.connect_s),
+                ("tls", wire.tls_s),
+                ("send", wire.send_s),
+            ):
+                if taken_s is not None:
+                    yield WIRE_DURATION, taken_s, self._extended(sets, sets.own, {names.PHASE: phase, **reused})
+        token_ns = record.timeline.token_ns
+        if len(token_ns) > 1:
+            yield DECODE_DURATION, (token_ns[-1] - token_ns[0]) / 1e9, sets.own
+            yield MAX_CHUNK_GAP, max_gap_s(token_ns), sets.own
+            rate = record.decode_rate
+            if rate is not None:
+                yield DECODE_RATE, rate, sets.own
+        waited_s = retry_wait_s(record)
+        if waited_s:
+            yield RETRY_WAIT, waited_s, sets.short
+
+    def _attempts(self, record: CallRecord, sets: _LabelSets) -> Iterator[Measured]:
+        for attempt in record.attempts:
+            added: Labels = {
+                names.ATTEMPT_KIND: attempt.kind,
+                names.ATTEMPT_OUTCOME: attempt_outcome(attempt, record),
+                **self._upstream(attempt, record),
+            }
+            error = attempt_error(attempt)
+            if error is not None:
+                added[names.ERROR_TYPE] = self._limited(names.ERROR_TYPE, error)
+            yield ATTEMPTS, 1, self._extended(sets, sets.short, added)
+        last = record.last_attempt
+        if last is None or last.request_body_bytes is None:
+            return
+        plain = record.plain_body_bytes
+        if plain is None or last.form == "json":
+            plain = last.request_body_bytes
+        for stage, size in (("before", plain), ("after", last.request_body_bytes)):
+            added = {names.REQUEST_ENCODING: last.form, names.BODY_STAGE: stage}
+            yield BODY_SIZE, size, self._extended(sets, sets.short, added)
+
+    def _upstream(self, attempt: Attempt, record: CallRecord) -> Labels:
+        """Return the labels of an attempt that went to another upstream than the call's answer came from."""
+        if (attempt.model, attempt.origin) == (record.model, record.origin):
+            return {}
+        provider = provider_name(attempt.origin or record.origin)
+        labels = {names.PROVIDER: self._limited(names.PROVIDER, provider)}
+        if attempt.model is not None:
+            labels[names.REQUEST_MODEL] = self._limited(names.REQUEST_MODEL, attempt.model)
+        return labels
+
+
+def _chunks(record: CallRecord, first: Metric, further: Metric, labels: Labels) -> Iterator[Measured]:
+    """Yield the time to the first event of a stream, and from each event with output to the one before it."""
+    first_ns, token_ns = record.timeline.first_event_ns, record.timeline.token_ns
+    first_s = seconds(record.timeline.started_ns, first_ns)
+    if first_s is None or first_ns is None:
+        return
+    yield first, first_s, labels
+    if len(token_ns) and token_ns[0] > first_ns:
+        yield further, (token_ns[0] - first_ns) / 1e9, labels
+    for before_ns, at_ns in pairwise(token_ns):
+        yield further, (at_ns - before_ns) / 1e9, labels

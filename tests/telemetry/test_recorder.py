@@ -1,0 +1,288 @@
+"""Metrics are recorded behind the calls' back, once each, before any reader collects."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.recorder import MOST_WAITING, Meters as Instruments, meters_of, record_waiting
+from tests.telemetry.measuring import Meters, ended, meters as meters
+
+# Without a delay, adding thousands of calls takes a hundredth of a second.
+AT_ONCE_S = 5.0
+
+
+class Instrument:
+    """One that runs a function whenever a value is recorded."""
+
+    def __init__(self, name: str, provider: Provider) -> None:
+        self._name, self._provider = name, provider
+
+    def record(self, value: float, attributes: Any = None, context: Any = None) -> None:
+        self._provider.do()
+        totals = self._provider.totals
+        totals[self._name] = totals.get(self._name, 0) + value
+
+    add = record
+
+
+class Provider:
+    """A provider of an application's: it has what the API asks for, and nothing of the SDK's."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self.do = do
+        self.callbacks: list[Any] = []
+        self.totals: dict[str, float] = {}
+
+    @property
+    def attempts(self) -> float:
+        return self.totals.get("fastlane.client.attempts", 0)
+
+    def get_meter(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> Instrument:
+        return Instrument(name, self)
+
+    # An older API knows nothing of advice.
+    create_histogram = create_counter
+
+    def create_observable_up_down_counter(
+        self, name: str, callbacks: Any = None, unit: str = "", description: str = ""
+    ) -> None:
+        self.callbacks += callbacks
+
+
+def instruments(provider: Any) -> Instruments:
+    settings = TelemetrySettings(meter_provider=provider)
+    telemetry_settings.use(settings)
+    found = meters_of(settings)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    yield
+    record_waiting()
+    telemetry_settings.use(None)
+
+
+def calls_counted(meters: Meters) -> int:
+    return int(sum(meters.values("fastlane.client.attempts").values()))
+
+
+def test_reader_that_collects_sees_all_calls_that_ended_before(meters: Meters) -> None:
+    counts = []
+    for _ in range(20):
+        meters.tell(*[ended()] * 50)
+        counts.append(calls_counted(meters))
+
+    assert counts == [50 * time for time in range(1, 21)]
+
+
+def test_every_call_is_recorded_once_by_whichever_thread(meters: Meters) -> None:
+    threads = [threading.Thread(target=lambda: meters.tell(*[ended()] * 100)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        meters.points()
+    for thread in threads:
+        thread.join()
+
+    assert calls_counted(meters) == 800
+    (point,) = meters.points()["fastlane.client.time_to_first_token"]
+    assert point.count == 800
+
+
+def test_call_is_recorded_although_no_reader_collects(restored: None) -> None:
+    recorded = threading.Event()
+    provider = Provider(lambda: None)
+    found = instruments(provider)
+    provider.do = recorded.set
+    found.add(ended(), "1.41")
+
+    assert recorded.wait(30)
+
+
+def test_call_is_recorded_with_the_provider_of_its_time(meters: Meters) -> None:
+    other = Meters()
+    meters.tell(ended())
+    other.tell(ended(), ended())
+
+    assert calls_counted(meters) == 1
+    assert calls_counted(other) == 2
+    other.provider.shutdown()
+
+
+def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplog: pytest.LogCaptureFixture) -> None:
+    hangs, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        go_on.wait(60)
+
+    provider = Provider(lambda: None)
+    found = instruments(provider)
+    provider.do = hang
+    found.add(ended(), "1.41")
+    assert hangs.wait(30)
+    started = time.monotonic()
+    for _ in range(3 * MOST_WAITING):
+        found.add(ended(), "1.41")
+    took_s = time.monotonic() - started
+    go_on.set()
+    record_waiting()
+    record_waiting()
+
+    assert took_s < AT_ONCE_S
+    assert 0 < provider.attempts <= MOST_WAITING + 1
+    list(provider.callbacks[0](CallbackOptions()))
+    assert provider.totals["fastlane.telemetry.dropped"] >= MOST_WAITING
+    assert "more than 2048 calls wait" in caplog.text
+
+
+def test_slow_reader_delays_no_call(meters: Meters) -> None:
+    collects, go_on = threading.Event(), threading.Event()
+
+    def slow(options: CallbackOptions) -> list[Observation]:
+        collects.set()
+        go_on.wait(60)
+        return []
+
+    meters.provider.get_meter("application").create_observable_gauge("slow", [slow])
+    reading = threading.Thread(target=meters.points)
+    reading.start()
+    assert collects.wait(30)
+    started = time.monotonic()
+    meters.tell(*[ended()] * 1_000)
+    took_s = time.monotonic() - started
+    go_on.set()
+    reading.join()
+
+    assert took_s < AT_ONCE_S
+    assert calls_counted(meters) == 1_000
+
+
+def test_error_of_an_instrument_is_logged_by_its_class(restored: None, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ConnectionError("the prompt")
+
+    provider = Provider(lambda: None)
+    found = instruments(provider)
+    provider.do = fail
+    for _ in range(10):
+        found.add(ended(), "1.41")
+    record_waiting()
+
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) <= 1  # logged once in a process, whichever test came first
+    assert "the prompt" not in str(messages)
+
+
+def test_call_may_end_while_another_is_recorded(restored: None) -> None:
+    """A garbage collection may end a call in the middle of anything."""
+    added: list[None] = []
+
+    def add_another() -> None:
+        if len(added) < 3:
+            added.append(None)
+            found.add(ended(), "1.41")
+
+    provider = Provider(lambda: None)
+    found = instruments(provider)
+    provider.do = add_another
+    found.add(ended(), "1.41")
+    record_waiting()
+
+    assert len(added) == 3
+
+
+def test_reader_of_an_own_provider_sees_all_calls(restored: None) -> None:
+    recorded: list[None] = []
+    provider = Provider(lambda: None)
+    found = instruments(provider)
+    provider.do = lambda: recorded.append(None)
+    found.add(ended(), "1.41")
+    list(provider.callbacks[0](CallbackOptions()))
+
+    assert recorded
+
+
+def run(program: str) -> str:
+    """What a program of its own prints: it has global providers, forks, and ends."""
+    start = """
+        from opentelemetry import metrics
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, InMemoryMetricReader
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from fastlane.telemetry.recorder import meters_of
+        from fastlane.telemetry.settings import current
+        from tests.telemetry.measuring import ended
+
+        def count(reader):
+            data = reader.get_metrics_data()
+            points = [p for r in (data.resource_metrics if data else ()) for s in r.scope_metrics for m in s.metrics
+                      if m.name == "fastlane.client.attempts" for p in m.data.data_points]
+            return sum(p.value for p in points)
+    """
+    whole = textwrap.dedent(start) + textwrap.dedent(program)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", whole],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def test_provider_set_after_the_first_call_measures_the_next() -> None:
+    printed = run("""
+        assert meters_of(current()) is None
+        reader = InMemoryMetricReader()
+        metrics.set_meter_provider(MeterProvider([reader]))
+        meters_of(current()).add(ended(), "1.41")
+        print(count(reader))
+    """)
+
+    assert printed == "1\n"
+
+
+def test_last_call_is_exported_when_the_interpreter_ends() -> None:
+    printed = run("""
+        reader = PeriodicExportingMetricReader(ConsoleMetricExporter(), export_interval_millis=3_600_000)
+        metrics.set_meter_provider(MeterProvider([reader]))
+        meters_of(current()).add(ended(), "1.41")
+    """)
+
+    assert "fastlane.client.time_to_first_token" in printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_forked_child_records_its_own_calls_only() -> None:
+    printed = run("""
+        import os
+        reader = InMemoryMetricReader()
+        metrics.set_meter_provider(MeterProvider([reader]))
+        for _ in range(100):
+            meters_of(current()).add(ended(), "1.41")
+        child = os.fork()
+        if not child:
+            meters_of(current()).add(ended(), "1.41")
+            meters_of(current()).add(ended(), "1.41")
+            print("child", count(reader), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("parent", count(reader))
+    """)
+
+    assert printed == "child 2\nparent 100\n"

@@ -12,7 +12,7 @@ from ..errors import ConfigurationError, MissingExtraError
 from .recorded import Header, RecordedRun, Sample
 
 if TYPE_CHECKING:
-    from ..telemetry import Experiment
+    from ..telemetry import ExperimentArm
     from ..telemetry.spans import SpanStarter
 
 EXPERIMENT: Final = "bench"
@@ -139,13 +139,13 @@ def _seen(sample: Sample) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _experiment(sample: Sample, header: Header) -> Experiment:
+def _experiment(sample: Sample, header: Header) -> ExperimentArm:
     """Return the experiment of a request: one for each reference, because each arm is compared with its own."""
-    from ..telemetry import Experiment
+    from ..telemetry import ExperimentArm
 
     unit = "/".join(map(str, sample.key))
     against = f", against {header.reference_of(sample.arm).name}" if len(header.references) > 1 else ""
-    return Experiment(
+    return ExperimentArm(
         name=(EXPERIMENT if sample.part == "measured" else COLD) + against,
         arm=sample.arm,
         unit_id_hash=hashlib.blake2b(unit.encode(), digest_size=8).hexdigest(),

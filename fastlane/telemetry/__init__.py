@@ -6,13 +6,13 @@ OpenTelemetry is imported only after the application has imported it or has call
 from typing import TYPE_CHECKING, Any
 
 from . import listener as listener
-from .experiments import Experiment as Experiment, experiment as experiment
+from .experiments import ExperimentArm as ExperimentArm, experiment as experiment
 from .settings import TelemetrySettings as TelemetrySettings
 
 if TYPE_CHECKING:
     from .configuration import Telemetry as Telemetry, configure as configure
 
-__all__ = ["Experiment", "Telemetry", "TelemetrySettings", "configure", "experiment"]
+__all__ = ["ExperimentArm", "Telemetry", "TelemetrySettings", "configure", "experiment"]
 
 if not TYPE_CHECKING:
 

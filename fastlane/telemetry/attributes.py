@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..records.record import CallRecord
     from ..records.section import RecordSection
     from ..records.timeline import WireStamps
-    from .experiments import Experiment
+    from .experiments import ExperimentArm
 
 log = logging.getLogger("fastlane")
 
@@ -288,7 +288,7 @@ def max_gap_s(token_ns: Sequence[int]) -> float:
     return longest_ns / 1e9
 
 
-def experiment_attributes(experiment: Experiment) -> Attributes:
+def experiment_attributes(experiment: ExperimentArm) -> Attributes:
     """Return which arm a call belongs to: under fastlane's names, and as the conventions name a feature flag."""
     return present({
         names.EXPERIMENT_NAME: experiment.name,

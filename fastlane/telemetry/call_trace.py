@@ -49,13 +49,13 @@ _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds v
 _PROMPT_FIELDS = frozenset({"messages", "input", "instructions", "prompt", "tools"})
 
 
-def trace_of(observation: Observation) -> CallTrace | None:
+def trace_of(observation: Observation) -> TracedCall | None:
     """Return the trace of a call that has begun; None for an endpoint without spans."""
     operation = operation_name(observation.method, observation.endpoint)
-    return None if operation is None else CallTrace(observation, operation)
+    return None if operation is None else TracedCall(observation, operation)
 
 
-class CallTrace:
+class TracedCall:
     """The trace of one call, with all of its attempts at all upstreams."""
 
     __slots__ = (

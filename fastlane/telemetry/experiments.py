@@ -14,7 +14,7 @@ from ..errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class ExperimentArm:
     """One arm of an experiment, for one unit of it."""
 
     name: str
@@ -23,24 +23,24 @@ class Experiment:
     """Tells which calls of several arms are the same unit (a request, a user), and not who or what it is."""
 
 
-_current: ContextVar[Experiment | None] = ContextVar("fastlane_experiment", default=None)
+_current: ContextVar[ExperimentArm | None] = ContextVar("fastlane_experiment", default=None)
 
 
-def current_experiment() -> Experiment | None:
+def current_experiment() -> ExperimentArm | None:
     """The experiment around this point of the program, or None."""
     return _current.get()
 
 
-def experiment_of(assigned: Any) -> Experiment | None:
+def experiment_of(assigned: Any) -> ExperimentArm | None:
     """Return the arm of the client's experiment that a call goes to, or else the experiment around it, or None."""
     if assigned is None:
         return _current.get()
     record = assigned.record
-    return Experiment(name=record.name, arm=record.arm, unit_id_hash=record.unit_id_hash)
+    return ExperimentArm(name=record.name, arm=record.arm, unit_id_hash=record.unit_id_hash)
 
 
 @contextmanager
-def experiment(name: str, arm: str, *, unit: str | None = None) -> Iterator[Experiment]:
+def experiment(name: str, arm: str, *, unit: str | None = None) -> Iterator[ExperimentArm]:
     """Mark the calls and user actions inside as one arm of an experiment.
 
     `unit` is what was assigned to the arm, such as a user's id: spans carry a hash of it, metrics nothing. Names of
@@ -52,7 +52,7 @@ def experiment(name: str, arm: str, *, unit: str | None = None) -> Iterator[Expe
     if unit is not None and not isinstance(unit, str):
         raise ConfigurationError(f"experiment(unit=...) takes a string, got {type(unit).__name__}")
     hashed = None if unit is None else hashlib.blake2b(unit.encode(), digest_size=8).hexdigest()
-    made = Experiment(name=name, arm=arm, unit_id_hash=hashed)
+    made = ExperimentArm(name=name, arm=arm, unit_id_hash=hashed)
     token = _current.set(made)
     try:
         yield made

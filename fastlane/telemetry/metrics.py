@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..engine.pipeline import Ended
 from ..plays import load_all
 from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
 from ..records.record import CallRecord
@@ -22,7 +23,7 @@ from .attributes import (
     retry_wait_s,
     server_attributes,
 )
-from .experiments import Experiment
+from .experiments import ExperimentArm
 
 if TYPE_CHECKING:
     from ..records.attempts import Attempt
@@ -144,25 +145,18 @@ def all_metrics() -> tuple[Metric, ...]:
 # What is measured
 
 
-class Recorded(Protocol):
-    """A call that is over."""
-
-    def record(self) -> CallRecord:
-        """Return its record, made when it is first asked for."""
-
-
 @dataclass(frozen=True, slots=True)
 class EndedCall:
     """A call that is over."""
 
-    call: Recorded
+    call: Ended
     operation: str
     """`gen_ai.operation.name`: "chat", "text_completion" or "embeddings"."""
     provider: str
     """`gen_ai.provider.name`."""
     context: Any
     """OpenTelemetry's context with the call's span, for exemplars; None where there is no span."""
-    experiment: Experiment | None
+    experiment: ExperimentArm | None
     counts_generic: bool
     """Whether `gen_ai.*` metrics are fastlane's to record: no other instrumentation records them for this call."""
 
@@ -176,7 +170,7 @@ class EndedAction:
     error: str | None
     """Class name of the error that ended it."""
     context: Any
-    experiment: Experiment | None
+    experiment: ExperimentArm | None
 
 
 # Labels
@@ -302,7 +296,7 @@ class Measures:
         found = self._sets[key] = _LabelSets(generic, {**short, **added}, {**short, **wide, **added}, {})
         return found
 
-    def _arm(self, experiment: Experiment | None) -> Labels:
+    def _arm(self, experiment: ExperimentArm | None) -> Labels:
         if experiment is None:
             return {}
         return {

@@ -18,7 +18,7 @@ from fastlane.records.record import CallRecord
 from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
-from fastlane.telemetry import Experiment, TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, EndedCall
 from fastlane.telemetry.recorder import meters_of, record_waiting
 from tests.with_sections import with_sections
@@ -157,7 +157,7 @@ def ended(call: CallRecord | None = None, **changes: Any) -> EndedCall:
 
 def everything() -> list[EndedCall | EndedAction]:
     """Calls and actions that together have a value for every metric."""
-    arm = Experiment(name="http2", arm="on")
+    arm = ExperimentArm(name="http2", arm="on")
     failed = attempt(1, status_code=429, wire=wire(ended_ns=30 * MS))
     retried = attempt(2, kind="retry", form="json+gzip", wire=wire(started_ns=60 * MS), request_body_bytes=300)
     busy = record(

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from fastlane.telemetry import Experiment
+from fastlane.telemetry import ExperimentArm
 from fastlane.telemetry.metrics import MOST_VALUES, OPERATION_DURATION, OTHER, EndedAction, LabelValues, Measures
 from tests.telemetry.measuring import attempt, ended, record
 
@@ -53,7 +53,7 @@ def test_models_and_servers_that_applications_make_up_end_in_one_label() -> None
 def test_names_of_actions_and_arms_are_limited_too() -> None:
     measures, told = Measures(), []
     for number in range(MOST_VALUES + 5):
-        action = EndedAction(f"ticket {number}", 1.0, None, None, Experiment(name="e", arm=f"arm {number}"))
+        action = EndedAction(f"ticket {number}", 1.0, None, None, ExperimentArm(name="e", arm=f"arm {number}"))
         told += [labels for _, _, labels in measures.of(action, "1.41")]
 
     for label in ("fastlane.interaction.name", "fastlane.experiment.arm"):

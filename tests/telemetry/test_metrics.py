@@ -17,7 +17,7 @@ from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.prompt import PromptCacheRecord
 from fastlane.records.route import HedgingRecord
 from fastlane.records.usage import Usage
-from fastlane.telemetry import Experiment, experiment, settings as telemetry_settings
+from fastlane.telemetry import ExperimentArm, experiment, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, Measures, all_metrics
 from tests.telemetry.measuring import (
     MS,
@@ -76,7 +76,7 @@ def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
 
 
 def test_calls_are_told_apart_by_model_server_and_experiment(meters: Meters) -> None:
-    meters.tell(ended(experiment=Experiment(name="http2", arm="on", unit_id_hash="5f")))
+    meters.tell(ended(experiment=ExperimentArm(name="http2", arm="on", unit_id_hash="5f")))
 
     points = meters.points()
     usual = {
@@ -330,7 +330,7 @@ def test_a_body_has_its_size_before_and_after_it_was_encoded(meters: Meters) -> 
 
 
 def test_a_user_action_tells_what_it_took_end_to_end(meters: Meters) -> None:
-    arm = Experiment(name="http2", arm="on")
+    arm = ExperimentArm(name="http2", arm="on")
     meters.tell(EndedAction("answer ticket", 1.5, None, None, arm), EndedAction("answer", 2.0, "KeyError", None, None))
 
     assert meters.values("fastlane.interaction.duration") == {
@@ -437,7 +437,7 @@ def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
         attempts=(attempt(model=None, connection_id="secret-connection"),),
         usage=Usage(input_tokens=usage[0], output_tokens=usage[1], cached_tokens=usage[2], reasoning_tokens=usage[3]),
     )  # fmt: skip
-    experiment = Experiment(name="e", arm="a", unit_id_hash="secret-unit")
+    experiment = ExperimentArm(name="e", arm="a", unit_id_hash="secret-unit")
     measures = list(Measures().of(ended(told, experiment=experiment), conventions))
 
     by_name = {metric.name: value for metric, value, _ in measures}

@@ -29,10 +29,9 @@ from openai.types.chat import ChatCompletionChunk
 
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
-from fastlane import BoundedOutput
 from fastlane._clock import cpu_ns
-from fastlane.plays.bounded_output.guard import OutputGuard
-from fastlane.plays.bounded_output.planning import OutputPlan
+from fastlane.plays.bounded_output.answer import WatchedAnswer
+from fastlane.plays.bounded_output.plan import OutputPlan
 from fastlane.plays.bounded_output.scanner import JsonScanner
 from fastlane.plays.bounded_output.section import BoundedOutputSection
 from fastlane.plays.bounded_output.validation import problem_in
@@ -156,7 +155,6 @@ def _chunk(text: str) -> dict[str, Any]:
 def _plan(schema: Any) -> OutputPlan:
     return OutputPlan(
         endpoint="/chat/completions",
-        play=BoundedOutput(),
         origin="https://example.com:443",
         model="model",
         body={"model": "model", "messages": []},
@@ -169,22 +167,22 @@ def _plan(schema: Any) -> OutputPlan:
 
 def _collect(plan: OutputPlan, answers: Sequence[Sequence[bytes]]) -> None:
     for answer in answers:
-        guard = OutputGuard(plan, _went_wrong, is_parsed=False)
+        watched = WatchedAnswer(plan, is_parsed=False, on_error=_on_error)
         for event in answer:
-            guard.take(orjson.loads(event))
-        assert guard.has_all
+            watched.take(orjson.loads(event))
+        assert watched.has_all
 
 
 def _see(plan: OutputPlan, answers: Sequence[Sequence[ChatCompletionChunk]]) -> None:
     for answer in answers:
-        guard = OutputGuard(plan, _went_wrong, is_parsed=False)
-        see = guard.see
+        watched = WatchedAnswer(plan, is_parsed=False, on_error=_on_error)
+        see = watched.see
         for event in answer:
             see(event)
-        assert guard.has_all
+        assert watched.has_all
 
 
-def _went_wrong(_play: str, _doing: str, error: Exception) -> None:
+def _on_error(_doing: str, error: Exception) -> None:
     raise error
 
 

@@ -63,8 +63,8 @@ class Call:
     max_retries: int | None = None
     """How often openai's rules may retry an attempt; None: as the application has it."""
     collector: Any = None
-    """What puts the answer together where the caller does not stream and a play has had it streamed to us: an object
-    with the methods of `engine.collecting.Collecting`. None: one that judges nothing of it."""
+    """Makes what puts an attempt's answer together where the caller does not stream and a play has had it streamed to
+    us: called without arguments, it returns an `engine.collecting.Collecting`. None: one that judges nothing of it."""
     parser: Any = None
     """openai's `post_parser`, which makes objects of the application's classes out of the answer; None without one."""
     is_helped: bool = False

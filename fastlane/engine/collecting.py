@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +32,7 @@ _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class Collecting(Protocol):
-    """Puts one call's answer together while it is read: a `Guard`, or a `Collector` that only does that."""
+    """Puts the answer of one attempt together while it is read."""
 
     @property
     def assembly(self) -> Assembly:
@@ -45,9 +45,6 @@ class Collecting(Protocol):
     @property
     def has_all(self) -> bool:
         """Whether nothing is missing of the answer, though it has not ended."""
-
-    def begin(self) -> None:
-        """An answer is on its way, the first or another one in its place."""
 
     def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
         """Look at one event; whether the stream is to be closed, and what kinds of output it brought."""
@@ -65,9 +62,11 @@ def is_event_stream(response: Any) -> bool:
     return 200 <= response.status_code < 300 and content_type.lower().startswith("text/event-stream")
 
 
-def collect(guard: Collecting, observation: Observation, response: Any, *, asynchronous: bool) -> Flow:
-    """Read a response to its end. Returns one with the whole answer as the guard leaves it; any other as it came."""
-    reading = _Reading(guard, observation, response)
+def collect(
+    collector: Callable[[], Collecting], observation: Observation, response: Any, *, asynchronous: bool
+) -> Flow:
+    """Read a response to its end. Returns one with the whole answer as the collector leaves it; others as they came."""
+    reading = _Reading(collector(), observation, response)
     try:
         if not reading.is_streamed:
             yield ReadBody(response)
@@ -138,8 +137,8 @@ def _shut_later(response: Any) -> Any:
 class _Reading:
     """Sans-IO: one answer while it is read."""
 
-    def __init__(self, guard: Collecting, observation: Observation, response: Any) -> None:
-        self._guard = guard
+    def __init__(self, collector: Collecting, observation: Observation, response: Any) -> None:
+        self._collector = collector
         self._observation = observation
         self._response = response
         self._reader = EventReader()
@@ -148,7 +147,6 @@ class _Reading:
         # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
         self.is_streamed = observation.collects and is_event_stream(response)
         # An attempt whose answer broke off may have gone before.
-        guard.begin()
         observation.answer.begin_again()
         observation.outcome = None
         observation.is_done = False
@@ -180,19 +178,19 @@ class _Reading:
             if event is INVALID_JSON:
                 self._garbage = data
                 return True
-            stop, kinds = self._guard.take(event)
+            stop, kinds = self._collector.take(event)
             answer.piece(kind for kind in kinds if kind in _KINDS)
             if stop:
                 observation.outcome = "stopped"
                 return True
-            if self._guard.assembly.error is not None:
+            if self._collector.assembly.error is not None:
                 return True
         return False
 
     @property
     def has_all(self) -> bool:
         """Whether nothing is missing of the answer, whatever becomes of its stream."""
-        return self._guard.has_all or self._guard.assembly.finished
+        return self._collector.has_all or self._collector.assembly.finished
 
     @property
     def drains(self) -> bool:
@@ -222,17 +220,17 @@ class _Reading:
             return response  # openai's code says what is wrong with that
         if not isinstance(body, dict):
             return response
-        checked = self._guard.checked(body)
+        checked = self._collector.checked(body)
         return response if checked is body else self._handed_on(to_json(checked))
 
     def whole(self) -> Any:
         """The answer that the events make up."""
-        observation, guard = self._observation, self._guard
+        observation, collector = self._observation, self._collector
         attempt = observation.attempts[-1]
         attempt.response_body_bytes = observation.received_bytes
         attempt.ended_ns = observation.answer.arrived_ns or now_ns()
-        if guard.stop_reason is None and not self.has_all:
-            error = guard.assembly.error
+        if collector.stop_reason is None and not self.has_all:
+            error = collector.assembly.error
             if error is not None:
                 # Said in the middle of an answer, which an answer without streaming says by its status. But the work
                 # had begun: it is no refusal of the request.
@@ -246,7 +244,7 @@ class _Reading:
                 return self._handed_on(b"")
             if not observation.is_done:
                 raise self._broken_off()
-        return self._handed_on(to_json(guard.checked(guard.assembled())))
+        return self._handed_on(to_json(collector.checked(collector.assembled())))
 
     def _broken_off(self) -> Exception:
         """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""

@@ -13,7 +13,7 @@ from .call import Call
 
 
 class Collector:
-    """One call's answer while it arrives; where no play has a collector of its own."""
+    """The answer of one attempt while it arrives; where no play has a collector of its own."""
 
     stop_reason = None
     """Nothing in an answer makes us close its stream."""
@@ -22,12 +22,8 @@ class Collector:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self.begin()
-
-    def begin(self) -> None:
-        """An answer is on its way, the first or another one in its place."""
-        body = self._call.body
-        assembly = assembly_of(self._call.endpoint, choices=_count(body.get("n")) * _prompts(body))
+        body = call.body
+        assembly = assembly_of(call.endpoint, choices=_count(body.get("n")) * _prompts(body))
         assert assembly is not None
         self.assembly: Assembly = assembly
 

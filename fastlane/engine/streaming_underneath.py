@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..protocol.endpoints import GENERATING, RESPONSES
@@ -35,7 +36,7 @@ def streamed(call: Call) -> Call:
     )
     if call.collector is not None:
         return streamed_call
-    return streamed_call.replaced(collector=Collector(streamed_call))
+    return streamed_call.replaced(collector=partial(Collector, streamed_call))
 
 
 def _comes_otherwise(body: Mapping[str, Any]) -> bool:

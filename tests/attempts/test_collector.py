@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +21,6 @@ from fastlane.engine.collecting import collect
 from fastlane.engine.collector import Collector
 from fastlane.engine.drivers import async_run, run
 from fastlane.engine.streaming_underneath import streamed
-from fastlane.plays.bounded_output.planning import OutputPlan
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
 from tests.attempts.events import (
@@ -50,7 +50,7 @@ class Underneath(SessionPlay):
 
     stage = Stage.SEND
     may_duplicate = True
-    collectors: dict[str, Collector] = field(default_factory=dict, repr=False)
+    collectors: dict[str, Callable[[], Collector]] = field(default_factory=dict, repr=False)
     verdicts: list[Verdict] = field(default_factory=list, repr=False)
 
     def plan(self, call: Call) -> Call:
@@ -68,7 +68,7 @@ class UnderneathTheBound(SessionPlay):
     may_duplicate = True
 
     def plan(self, call: Call) -> Call:
-        assert call.get(OutputPlan) is not None
+        assert call.collector is not None
         return streamed(call.replaced(streams_for="Underneath")).replaced(streams_for=None)
 
 
@@ -336,11 +336,3 @@ def test_an_answer_has_ended_when_all_of_its_choices_have() -> None:
         collector = Collector(call(COMPLETIONS, **body))
         collector.take(finishing(0))
         assert collector.assembly.finished
-
-
-def test_an_answer_that_begins_again_keeps_nothing_of_the_one_before() -> None:
-    collector = Collector(call(CHAT, messages=MESSAGES))
-    assert collector.take(chunk({"index": 0, "delta": {"content": "Seine"}})) == (False, ["content"])
-    collector.begin()
-    collector.take(chunk({"index": 0, "delta": {"content": "Rhine"}, "finish_reason": "stop"}))
-    assert collector.assembled()["choices"][0]["message"]["content"] == "Rhine"

@@ -6,19 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fastlane.engine.session import Stop
 from fastlane.knowledge.tokens import counter
 from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
 from fastlane.protocol.assembly import Assembly, assembly_of
+from fastlane.protocol.closing import closing_events
 from fastlane.protocol.content import Channel, Delta, is_cut_off
 from fastlane.protocol.cut import Cut
-from fastlane.protocol.endpoints import RESPONSES
+from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.estimates import prompt_tokens
 from fastlane.protocol.request_fields import ANY_OBJECT
 from fastlane.protocol.usage import estimated_usage
 from fastlane.records.output import OutputVerdict, StopReason
 
-from .planning import OutputPlan
-from .reask import Judged, with_choice
+from .plan import OutputPlan
+from .reask import Judged
 from .scanner import JsonScanner, TextScanner
 from .validation import Problem, problem_in, problem_of, stopped
 
@@ -31,28 +33,28 @@ Scanner = JsonScanner | TextScanner
 
 
 class WatchedAnswer:
-    """One answer to a call. Sans-IO.
+    """One answer to a call. Sans-IO."""
 
-    `is_parsed`: openai's own code makes objects of the application's classes out of it, and is the judge.
-    `on_error` is called with what `stop_when` raises.
-    """
+    def __init__(self, plan: OutputPlan, *, is_parsed: bool, on_error: Callable[[str, Exception], None]) -> None:
+        """`is_parsed`: openai's own code makes objects of the application's classes out of it, and is the judge.
 
-    def __init__(
-        self, plan: OutputPlan, *, choices: int, is_parsed: bool, on_error: Callable[[Exception], None]
-    ) -> None:
+        `on_error` is called with what was done when an error was raised here, or by `stop_when`.
+        """
         self._plan = plan
-        self._choices = choices
         self._is_parsed = is_parsed
         self._on_error = on_error
-        assembly = assembly_of(plan.endpoint, choices=choices)
+        assembly = assembly_of(plan.endpoint, choices=plan.choices)
         assert assembly is not None
         self.assembly: Assembly = assembly
         self.contents: dict[Channel, Scanner] = {}
-        self.tool_calls: dict[Channel, Scanner] = {}
+        self._tool_calls: dict[Channel, Scanner] = {}
         self._reasoning: list[str] = []
         self._reasons: dict[tuple[str, Channel], StopReason] = {}
         self._has_refusal = False
-        self.reason: StopReason | None = None
+        self._is_watched = True
+        self._unframes = plan.is_json and plan.early_stop and plan.validate
+        """Whether the application is given the JSON alone."""
+        self.stop_reason: StopReason | None = None
         """Why the stream can be closed; None while it cannot."""
         self.is_cut = False
         """Whether it was closed."""
@@ -63,111 +65,168 @@ class WatchedAnswer:
         self._reasoning_tokens = 0
         self.verdict: OutputVerdict | None = None
         self.problem: Problem | None = None
-        self.choice = 0
-        """Which choice is wrong."""
         self.text = ""
         """The text that is wrong, or else the content."""
         self.judged: list[Judged] = []
-        """All texts of that choice, where it calls tools, each with what is wrong with it."""
+        """All texts, each with what is wrong with it."""
         self.finish_reason: str | None = None
         self.body: dict[str, Any] = {}
         """The whole answer as it is handed out."""
         self.note: str | None = None
-        """What else the application is to know of it."""
+        """What is to be known of an answer that was cut off."""
+        self.notes: list[str] = []
+        """What `stop_when` raised."""
 
     # While it arrives
 
-    def feed(self, deltas: Iterable[Delta]) -> bool:
+    def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
+        """Look at one event; whether the stream is to be closed, and what kinds of output it brought."""
+        deltas = self.assembly.take(event)
+        stops = False
+        if self._is_watched:
+            try:
+                stops = self._feed(deltas) and not self.assembly.finished
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self._is_watched = False
+                self._on_error("watch", error)
+        return stops, [delta.kind for delta in deltas]
+
+    def see(self, event: Any) -> bool:
+        """Look at one typed event of a stream that the application reads; True if the stream is to be closed.
+
+        What stands before the answer or behind its end is left out of the event.
+        """
+        stops = self._see_content(event)
+        if stops is None:
+            stops = self._feed(self.assembly.take(event))
+        if stops or (self._unframes and (self._reasons or not self._has_begun)):
+            self._leave_out(event)
+        return stops
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether no fence may stand before the answer any more."""
+        scanners = self.contents.values()
+        return bool(scanners) and all(one.start >= 0 for one in scanners)
+
+    def _see_content(self, event: Any) -> bool | None:
+        """Look at a chunk that adds content to a text that has begun, and nothing else; None for any other event.
+
+        The assembly does not need it: the chunks that end a stream hold no text.
+        """
+        if self._plan.endpoint != CHAT:
+            return None
+        choices = event.choices
+        if len(choices) != 1 or event.usage is not None:
+            return None
+        choice = choices[0]
+        channel, delta = (choice.index,), choice.delta
+        text = delta.content
+        if not text or channel not in self.contents or choice.finish_reason is not None or delta.role is not None:
+            return None
+        if delta.tool_calls or delta.function_call or delta.refusal or delta.model_extra:
+            return None
+        return self._feed_content(channel, text)
+
+    def _leave_out(self, event: Any) -> None:
+        for channel, scanner in self.contents.items():
+            if self._plan.endpoint == RESPONSES:
+                where = getattr(event, "output_index", None), getattr(event, "content_index", None)
+                holders = [(event, "delta")] if where == channel else []
+            else:
+                choices = [choice for choice in event.choices if choice.index == channel[0]]
+                is_chat = self._plan.endpoint == CHAT
+                holders = [(choice.delta, "content") if is_chat else (choice, "text") for choice in choices]
+            for holder, name in holders:
+                text = getattr(holder, name, None)
+                if isinstance(text, str):
+                    setattr(holder, name, scanner.inside(text))
+
+    def _feed(self, deltas: Iterable[Delta]) -> bool:
         """Look at what an event has brought; True if the stream is to be closed now."""
         for channel, kind, text, _ in deltas:
             if kind == "content":
-                self.feed_content(channel, text)
+                self._feed_content(channel, text)
             elif kind == "tool_call":
-                scanner = self.tool_calls.get(channel)
-                if scanner is None:
-                    scanner = self.tool_calls[channel] = JsonScanner()
-                reason = scanner.feed(text)
-                if reason is not None:
-                    self._note(kind, channel, scanner, reason)
+                scanner = self._tool_calls.setdefault(channel, JsonScanner())
+                self._note(kind, channel, scanner, scanner.feed(text))
             elif kind == "reasoning":
                 self._reasoning.append(text)
             else:
                 self._has_refusal = True
-        return self.reason is not None
+        return self.stop_reason is not None
 
-    def feed_content(self, channel: Channel, text: str) -> bool:
-        """Look at a piece of content; True if the stream is to be closed now."""
+    def _feed_content(self, channel: Channel, text: str) -> bool:
+        plan = self._plan
         scanner = self.contents.get(channel)
         if scanner is None:
-            play = self._plan.play
-            scanner = JsonScanner() if self._plan.is_json else TextScanner(tuple(play.stop), play.stop_when)
-            self.contents[channel] = scanner
-        try:
-            reason = scanner.feed(text)
-        except Exception as error:  # noqa: BLE001 - what the application has given must not break a call
-            self._on_error(error)
-            plain = self.contents[channel] = TextScanner(tuple(self._plan.play.stop))
-            plain.feed(scanner.text)
-            return False
+            scanner = self.contents[channel] = JsonScanner() if plan.is_json else TextScanner(plan.stop, plan.stop_when)
+        reason = scanner.feed(text)
         if reason is not None:
             self._note("content", channel, scanner, reason)
-        return self.reason is not None
+        elif isinstance(scanner, TextScanner) and scanner.error is not None:
+            error, scanner.error = scanner.error, None
+            self.notes.append(f"stop_when raised {type(error).__name__}: the answer went on without it")
+            self._on_error("stop_when", error)
+        return self.stop_reason is not None
 
-    def _note(self, kind: str, channel: Channel, scanner: Scanner, reason: StopReason) -> None:
+    def _note(self, kind: str, channel: Channel, scanner: Scanner, reason: StopReason | None) -> None:
         """Set the reason for closing the stream, if nothing of use can come any more."""
         plan = self._plan
-        if not plan.early_stop:
+        if reason is None or not plan.early_stop:
             return
-        at_once = plan.play.early_stop == "at_once"
         if isinstance(scanner, JsonScanner):
-            if scanner.end is None and not plan.play.validate:
+            if scanner.end is None and not plan.validate:
                 return  # the application is to have all of an answer that may be anything
             if kind == "content" and not plan.content_is_all and reason in ("prose", "fence"):
                 return  # a tool may be called yet, and what is said before that is no answer
-            if reason == "fence" and not at_once and scanner.text[scanner.end :].strip(" \t\r\n") in ("`", "``", "```"):
+            is_fence = reason == "fence" and scanner.text[scanner.end :].strip(" \t\r\n") in ("`", "``", "```")
+            if is_fence and not plan.at_once:
                 reason = "complete"  # which may be the end of it
         self._reasons[kind, channel] = reason
         if self._has_refusal:
             return
         if kind == "tool_call":
-            if reason in _ENDED or (plan.one_tool_call and at_once):
-                self.reason = reason
+            if reason in _ENDED or (plan.one_tool_call and plan.at_once):
+                self.stop_reason = reason
             return
         reasons = [self._reasons.get(("content", one)) for one in self.contents]
-        if len(reasons) < self._choices or None in reasons:
+        if len(reasons) < plan.choices or None in reasons:
             return  # the others go on
         ended = next((one for one in reasons if one in _ENDED), None)
         if ended is not None:
-            self.reason = ended
-        elif at_once and plan.content_is_all:
-            self.reason = "complete"
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether one of its texts has, or can be stopped."""
-        return bool(self._reasons)
+            self.stop_reason = ended
+        elif plan.at_once and plan.content_is_all:
+            self.stop_reason = "complete"
 
     @property
     def has_all(self) -> bool:
         """Whether nothing is missing of it: it may only run on."""
-        return (
-            self._plan.is_json
-            and self._plan.content_is_all
-            and len(self.contents) >= self._choices
-            and _are_complete(self.contents.values())
-        )
+        plan = self._plan
+        is_whole = plan.is_json and plan.content_is_all and len(self.contents) >= plan.choices
+        return is_whole and _are_complete(self.contents.values())
 
-    def cut(self) -> Cut:
+    # Once it has ended, or was closed
+
+    def closing_events(self, stop: Stop) -> list[dict[str, Any]]:
+        """Return the events that end a stream which the application reads and we have closed."""
+        options = self._plan.body.get("stream_options")
+        include_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+        events = closing_events(self.assembly, self._cut(), include_usage=include_usage)
+        stop.usage = self.usage
+        return events
+
+    def _cut(self) -> Cut:
         """The stream is closed: return where the texts end, and the estimated usage."""
         self.is_cut = True
         self.usage = self._estimated_usage()
         return replace(self._spans(), usage=self.usage)
 
     def _spans(self) -> Cut:
-        watched = [*self.contents.items(), *self.tool_calls.items()]
+        watched = [*self.contents.items(), *self._tool_calls.items()]
         return Cut(
             ends={channel: one.end for channel, one in watched if one.end is not None},
-            starts={channel: one.start for channel, one in watched if isinstance(one, JsonScanner) and one.start > 0},
+            starts={channel: one.start for channel, one in watched if one.start > 0},
         )
 
     def _estimated_usage(self) -> Mapping[str, Any]:
@@ -180,7 +239,12 @@ class WatchedAnswer:
 
     @property
     def _texts(self) -> list[str]:
-        return [one.text for watched in (self.contents, self.tool_calls) for one in watched.values()]
+        return [one.text for watched in (self.contents, self._tool_calls) for one in watched.values()]
+
+    def _count(self, texts: list[str]) -> None:
+        if self.visible_tokens is None:
+            counting = counter(self._plan.model, origin=self._plan.origin, wait=False)
+            self.visible_tokens = sum(map(counting.text, texts))
 
     @property
     def received_tokens(self) -> int:
@@ -190,8 +254,8 @@ class WatchedAnswer:
 
     def assembled(self) -> dict[str, Any]:
         """Return the answer as the API gives it without streaming."""
-        if (self.reason is not None or self.has_all) and not self.assembly.finished:
-            return self.assembly.body(self.cut())
+        if (self.stop_reason is not None or self.has_all) and not self.assembly.finished:
+            return self.assembly.body(self._cut())
         body = self.assembly.body()
         runs_on = any(one.end is not None and one.text[one.end :].strip() for one in self.contents.values())
         if self.has_all and (runs_on or verdict_of(body, self._plan.endpoint) == "truncated"):
@@ -202,116 +266,92 @@ class WatchedAnswer:
             body["usage"] = dict(self._estimated_usage())
         return body
 
-    # Once it is whole
+    def checked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Judge a whole answer, and return it."""
+        try:
+            self._check(body)
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            self._on_error("check", error)
+        return body
 
-    def check(self, body: dict[str, Any], kept: tuple[dict[str, Any], int] | None) -> dict[str, Any]:
-        """Judge a whole answer, and return it without a fence around its JSON.
-
-        `kept`: an earlier answer, and which of its choices this one was asked for in the place of.
-        """
+    def _check(self, body: dict[str, Any]) -> None:
         plan = self._plan
         usage = body.get("usage")
         self.usage = usage if isinstance(usage, Mapping) else {}
-        if kept is not None:
-            body = with_choice(kept[0], body, kept[1])
-        if plan.is_json and plan.play.validate and not self.contents:
-            body = self._without_frame(body)
         texts = answer_texts(body, plan.endpoint)
         self.finish_reason = next((one.finish_reason for one in texts), None)
         self.text = "".join(one.text for one in texts if one.kind == "content")
         self._count([one.text for one in texts])
         self.body = body
         self.verdict = verdict_of(body, plan.endpoint)
-        if self.verdict is None and body.get("status") not in _NO_ANSWER:
-            self._judge(self._of_answer(texts))
-        return body
+        texts = self._of_answer(texts)
+        is_judged = plan.validate and (plan.is_json or any(one.kind == "tool_call" for one in texts))
+        if self.verdict is None and is_judged and body.get("status") not in _NO_ANSWER:
+            if self.stop_reason in ("whitespace", "prose") and not self._is_complete:
+                self._is_wrong([(one, None) for one in texts], stopped(self.stop_reason))
+            else:
+                judged = [(one, None if self._is_parsed else self._problem_in(one)) for one in texts]
+                self.verdict = "valid"
+                self._is_wrong(judged, next((problem for _, problem in judged if problem is not None), None))
 
-    def _count(self, texts: list[str]) -> None:
-        if self.visible_tokens is None:
-            counting = counter(self._plan.model, origin=self._plan.origin, wait=False)
-            self.visible_tokens = sum(map(counting.text, texts))
-
-    def _judge(self, texts: list[AnswerText]) -> None:
-        plan = self._plan
-        if not plan.play.validate or not (plan.is_json or any(one.kind == "tool_call" for one in texts)):
-            return
-        watched = [*self.contents.values(), *self.tool_calls.values()]
-        if self.reason in ("whitespace", "prose") and not _are_complete(watched):
-            self._is_wrong([(one, None) for one in texts], stopped(self.reason))
-            return
-        judged = [(one, None if self._is_parsed else self._problem_in(one)) for one in texts]
-        problem = next((problem for _, problem in judged if problem is not None), None)
-        if problem is None:
-            self.verdict = "valid"
-        else:
-            self._is_wrong(judged, problem)
-
-    def raised(self, error: Exception) -> None:
-        """Take down what openai's code has raised over the answer."""
-        problem = problem_of(error, self._plan.schema)
-        if problem is not None:
-            texts = answer_texts(self.body, self._plan.endpoint)
-            # The error does not say which of them it is about. Its traceback leads to where this is kept.
-            judged = [(one, self._problem_in(one) if len(texts) > 1 else None) for one in texts]
-            self._is_wrong(judged, replace(problem, cause=None))
-
-    def is_unread(self) -> None:
-        """Take back what the schema says where no class has read the answer yet: it may take more."""
-        if self.verdict == "valid" and any(map(self._problem_in, answer_texts(self.body, self._plan.endpoint))):
-            self.verdict = None
+    def read_by_class(self, error: Exception | None, *, is_parsed: bool) -> None:
+        """Take down what openai's code has made of the answer: an error, an object of a class, or nothing yet."""
+        try:
+            problem = None if error is None else problem_of(error, self._plan.schema)
+            if problem is not None:
+                texts = answer_texts(self.body, self._plan.endpoint)
+                # The error does not say which of several texts it is about. Its traceback leads to where this is kept.
+                judged = [(one, self._problem_in(one) if len(texts) > 1 else None) for one in texts]
+                self._is_wrong(judged, replace(problem, cause=None))
+            elif error is None and self._is_parsed and not is_parsed and self.verdict == "valid":
+                self.verdict = None
+        except Exception as failure:  # noqa: BLE001 - a play must not break a call
+            self._on_error("check", failure)
 
     def judge_stream(self, finish_reason: str | None) -> None:
-        """Judge what a stream of the application's own has brought."""
-        plan = self._plan
+        """Judge what a stream that the application reads has brought."""
+        plan, contents = self._plan, list(self.contents.values())
         self._count(self._texts)
-        contents = list(self.contents.values())
-        if is_cut_off(finish_reason) and not (contents and _are_complete([*contents, *self.tool_calls.values()])):
+        is_complete = bool(contents) and _are_complete(contents)
+        if is_cut_off(finish_reason) and not (is_complete and self._is_complete):
             self.verdict = "truncated"
-        elif plan.is_json and plan.play.validate and contents:
-            if self.reason in ("whitespace", "prose") and not _are_complete(contents):
-                self.problem, self.verdict = stopped(self.reason), "invalid"
-            elif _are_complete(contents):
-                values = [one.value for one in contents if isinstance(one, JsonScanner)]
-                schema: Any = ANY_OBJECT if plan.schema is None else plan.schema
-                problem = next((found for value in values if (found := problem_in(value, schema)) is not None), None)
+        elif plan.is_json and plan.validate and contents:
+            if is_complete:
+                problems = (problem_in(one.value, self._schema) for one in contents if isinstance(one, JsonScanner))
+                problem = next(filter(None, problems), None)
                 if problem is None:
                     self.verdict = "valid"
                 elif not self._is_parsed:
-                    self.problem, self.verdict = problem, "invalid"
+                    self._is_wrong([], problem)
+            elif self.stop_reason in ("whitespace", "prose"):
+                self._is_wrong([], stopped(self.stop_reason))
 
-    def _without_frame(self, body: dict[str, Any]) -> dict[str, Any]:
-        """An answer that came whole, without a fence around its JSON and without what stands behind it."""
-        for one in self._of_answer(answer_texts(body, self._plan.endpoint)):
-            if one.kind == "content":
-                scanner = JsonScanner()
-                scanner.feed(one.text)
-                if scanner.end is not None and one.text[scanner.end :].strip():
-                    body = one.replaced(body, scanner.value)
-        return body
+    @property
+    def _schema(self) -> Any:
+        return ANY_OBJECT if self._plan.schema is None else self._plan.schema
+
+    @property
+    def _is_complete(self) -> bool:
+        return _are_complete([*self.contents.values(), *self._tool_calls.values()])
+
+    def _is_wrong(self, judged: list[Judged], problem: Problem | None) -> None:
+        """Take down what is wrong, and with which text; nothing where `problem` is None."""
+        if problem is None:
+            return
+        self.problem, self.verdict, self.judged = problem, "invalid", judged
+        if judged:
+            self.text = next((text for text, wrong in judged if wrong is not None), judged[0][0]).text
 
     def _of_answer(self, texts: list[AnswerText]) -> list[AnswerText]:
-        """Without what is said beside calls of tools: that is no answer."""
+        """Return the texts without what is said beside calls of tools: that is no answer."""
         is_response = self._plan.endpoint == RESPONSES
         calling = {is_response or one.where[0] for one in texts if one.kind == "tool_call"}
         return [one for one in texts if one.kind != "content" or (is_response or one.where[0]) not in calling]
 
-    def _is_wrong(self, judged: list[Judged], problem: Problem) -> None:
-        """Take down what is wrong, and with which choice."""
-        self.problem, self.verdict = problem, "invalid"
-        if not judged:
-            return
-        bad = next((text for text, wrong in judged if wrong is not None), judged[0][0])
-        is_response = self._plan.endpoint == RESPONSES
-        self.choice = 0 if is_response else bad.where[0]
-        same = [pair for pair in judged if is_response or pair[0].where[0] == self.choice]
-        self.judged = same if any(text.kind == "tool_call" for text, _ in same) else []
-        self.text = bad.text
-
     def _problem_in(self, one: AnswerText) -> Problem | None:
-        plan = self._plan
-        if one.kind == "content" and plan.is_json:
-            return problem_in(one.text, ANY_OBJECT if plan.schema is None else plan.schema)
-        tool = plan.tools.get(one.name or "") if one.kind == "tool_call" and one.form == "function" else None
+        if one.kind == "content" and self._plan.is_json:
+            return problem_in(one.text, self._schema)
+        tool = self._plan.tools.get(one.name or "") if one.kind == "tool_call" and one.form == "function" else None
         return problem_in(one.text, tool.schema) if tool is not None and tool.strict else None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from fastlane.protocol.answer_texts import AnswerText
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 
-from .validation import Problem, sayable
+from .validation import Problem, encodable
 
 _WRONG = "Your last answer is not valid. What is wrong with it:\n"
 _AGAIN = "\nGive the whole answer again, corrected: only the answer itself, in the form that was asked for."
@@ -28,162 +28,76 @@ _EMPTY = "(no text)"
 _UNREADABLE = "arguments_that_are_not_valid_json"
 
 Judged = tuple[AnswerText, Problem | None]
+"""A text of an answer, and what is wrong with it."""
 
 
-def asking_again(
-    body: Mapping[str, Any], endpoint: str, answer: str | Sequence[Judged], problem: Problem, *, cut: bool = False
+def ask_again(
+    body: Mapping[str, Any], endpoint: str, answer: Sequence[Judged], problem: Problem
 ) -> dict[str, Any] | None:
     """Return the request that asks again; None where it cannot be asked again. `body` is never changed.
 
-    `answer` is the content that was not valid, or all texts of an answer that calls tools or has several choices, each
-    with what is wrong with it: of these the first choice that is not valid is shown, and `n` becomes 1, because one
-    answer is asked for, to be put in that choice's place. `problem` is what to say where none of the texts has one.
-    `cut`: the answer's stream was closed before its end.
-
-    None is returned for a body whose messages, input or prompt cannot be appended to, such as a prompt of token ids,
-    and for a `conversation` whose answer was cut: nobody knows whether the question stands in it already.
+    `answer` is all texts of the answer, and `problem` what to say of its content where none of them has one. None is
+    returned for a body whose messages or input cannot be appended to, for one of a `conversation`, which holds question
+    and answer already, and for an answer that calls other tools than functions.
     """
-    texts = _judged(answer, problem, endpoint)
-    changed: dict[str, Any] | None
-    if endpoint == CHAT:
-        given = body.get("messages")
-        changed = {"messages": [*given, *_chat_turn(texts)]} if isinstance(given, list | tuple) else None
-    elif endpoint == RESPONSES:
-        changed = _responses_input(body, texts, cut=cut)
-    else:
-        prompt = _longer_prompt(body.get("prompt"), texts)
-        changed = None if prompt is None else {"prompt": prompt}
-    if changed is None:
+    field = {CHAT: "messages", RESPONSES: "input"}.get(endpoint, "")
+    given = body.get(field)
+    if isinstance(given, str) and endpoint == RESPONSES:
+        given = [{"role": "user", "content": given}]
+    is_answerable = all(text.kind != "tool_call" or text.form == "function" for text, _ in answer)
+    if not isinstance(given, list | tuple) or body.get("conversation") is not None or not is_answerable:
         return None
-    again = {**body, **changed}
-    if isinstance(again.get("n"), int) and again["n"] > 1:
-        again["n"] = 1
-    return again
+    texts = list(answer)
+    if not any(wrong is not None for _, wrong in texts):
+        texts = [(text, problem if text.kind != "tool_call" else None) for text, _ in texts]
+    said = [text.text for text, _ in texts if text.kind != "tool_call" and text.text.strip()]
+    wrong = next((wrong for text, wrong in texts if text.kind != "tool_call" and wrong is not None), None)
+    if wrong is None and not any(wrong is not None for _, wrong in texts):
+        wrong = problem
+    calls = [judged for judged in texts if judged[0].kind == "tool_call"]
+    turns = _chat_turns(said, calls) if endpoint == CHAT else _response_items(said, calls)
+    if wrong is not None:
+        turns.append({"role": "user", "content": encodable(f"{_WRONG}{wrong.advice}{_AGAIN}")})
+    return {**body, field: [*given, *turns]}
 
 
-def with_choice(answer: Mapping[str, Any], other: Mapping[str, Any], choice: int) -> dict[str, Any]:
-    """Return a chat or completions answer in which the choice of this index is the first one of another answer.
-
-    Everything else is the first answer's, `usage` too. An answer without such a choice comes back as it was.
-    """
-    given, others = answer.get("choices"), other.get("choices")
-    if not isinstance(given, list) or not isinstance(others, list) or not others or not isinstance(others[0], Mapping):
-        return dict(answer)
-    choices = [
-        {**others[0], "index": choice} if isinstance(each, Mapping) and each.get("index", position) == choice else each
-        for position, each in enumerate(given)
-    ]
-    return {**answer, "choices": choices}
+def _chat_turns(said: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, Any]]:
+    answer: dict[str, Any] = {"role": "assistant", "content": _content(said) if said or not calls else None}
+    turns = [answer]
+    for position, (text, wrong) in enumerate(calls):
+        call_id = text.call_id or f"call_{position}"
+        function = {"name": text.name or "tool", "arguments": _arguments(text)}
+        answer.setdefault("tool_calls", []).append({"id": call_id, "type": "function", "function": function})
+        turns.append({"role": "tool", "tool_call_id": call_id, "content": _call_result(wrong)})
+    return turns
 
 
-def _judged(answer: str | Sequence[Judged], problem: Problem, endpoint: str) -> list[Judged]:
-    """The texts of one choice, of which at least one has something wrong with it."""
-    if isinstance(answer, str):
-        return [(AnswerText("content", answer, (0,)), problem)]
-    texts = sorted(answer, key=lambda judged: judged[0].where)
-    if endpoint != RESPONSES and texts:
-        choice = next((text.where[0] for text, wrong in texts if wrong is not None), texts[0][0].where[0])
-        texts = [judged for judged in texts if judged[0].where[0] == choice]
-    if any(wrong is not None for _, wrong in texts):
-        return texts
-    if not any(text.kind == "content" for text, _ in texts):
-        return [*texts, (AnswerText("content", "", (0,)), problem)]
-    return [(text, problem if text.kind == "content" else None) for text, _ in texts]
+def _response_items(said: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = [{"role": "assistant", "content": _content(said)}] if said or not calls else []
+    results: list[dict[str, Any]] = []
+    for position, (text, wrong) in enumerate(calls):
+        call_id = text.call_id or f"call_{position}"
+        # Without ids of their own: one that has its id is refused without the reasoning that it came with.
+        call = {"type": "function_call", "call_id": call_id, "name": text.name or "tool", "arguments": _arguments(text)}
+        items.append(call)
+        results.append({"type": "function_call_output", "call_id": call_id, "output": _call_result(wrong)})
+    return [*items, *results]
 
 
-def _said(text: str) -> str:
+def _content(said: Sequence[str]) -> str:
     # White space at its end is what an answer ran on in, and is paid for again.
-    return sayable(text.rstrip()) or _EMPTY
+    return encodable("\n".join(said).rstrip()) or _EMPTY
 
 
-def _correction(problem: Problem) -> str:
-    return sayable(f"{_WRONG}{problem.advice}{_AGAIN}")
-
-
-def _call_result(problem: Problem | None) -> str:
-    return _UNCALLED if problem is None else sayable(f"{_WRONG_CALL}{problem.advice}{_CALL_AGAIN}")
+def _call_result(wrong: Problem | None) -> str:
+    return _UNCALLED if wrong is None else encodable(f"{_WRONG_CALL}{wrong.advice}{_CALL_AGAIN}")
 
 
 def _arguments(text: AnswerText) -> str:
-    """The arguments as an engine's template can read them."""
-    if text.form == "custom":
-        return sayable(text.text)
+    """Return the arguments as an engine's template can read them."""
     try:
         if isinstance(json.loads(text.text), dict):
-            return sayable(text.text)
+            return encodable(text.text)
     except (ValueError, RecursionError):
         pass
-    return json.dumps({_UNREADABLE: sayable(text.text)}, ensure_ascii=False)
-
-
-def _contents(texts: Sequence[Judged]) -> tuple[str, Problem | None]:
-    """The content of an answer, and what is wrong with it."""
-    said = [text.text for text, _ in texts if text.kind != "tool_call" and text.text.strip()]
-    wrong = [problem for text, problem in texts if text.kind != "tool_call" and problem is not None]
-    return "\n".join(said), wrong[0] if wrong else None
-
-
-def _calls(texts: Sequence[Judged]) -> list[tuple[AnswerText, Problem | None, str]]:
-    calls = [judged for judged in texts if judged[0].kind == "tool_call"]
-    return [(text, wrong, text.call_id or f"call_{position}") for position, (text, wrong) in enumerate(calls)]
-
-
-def _chat_turn(texts: Sequence[Judged]) -> list[dict[str, Any]]:
-    content, wrong = _contents(texts)
-    calls = _calls(texts)
-    said: dict[str, Any] = {"role": "assistant", "content": _said(content) if content or not calls else None}
-    results: list[dict[str, Any]] = []
-    for text, problem, call_id in calls:
-        name = text.name or "tool"
-        if text.form == "older":
-            said["function_call"] = {"name": name, "arguments": _arguments(text)}
-            results.append({"role": "function", "name": name, "content": _call_result(problem)})
-            continue
-        inner = {"name": name, "input" if text.form == "custom" else "arguments": _arguments(text)}
-        said.setdefault("tool_calls", []).append({"id": call_id, "type": text.form, text.form: inner})
-        results.append({"role": "tool", "tool_call_id": call_id, "content": _call_result(problem)})
-    asks = [] if wrong is None else [{"role": "user", "content": _correction(wrong)}]
-    return [said, *results, *asks]
-
-
-def _longer_prompt(prompt: Any, texts: Sequence[Judged]) -> str | None:
-    if isinstance(prompt, list | tuple) and len(prompt) == 1:
-        prompt = prompt[0]
-    if not isinstance(prompt, str):
-        return None
-    content, wrong = _contents(texts)
-    return None if wrong is None else f"{prompt}{_said(content)}\n\n{_correction(wrong)}\n\n"
-
-
-def _responses_input(body: Mapping[str, Any], texts: Sequence[Judged], *, cut: bool) -> dict[str, Any] | None:
-    """The input of a request that asks again.
-
-    With `previous_response_id` the answer that was not valid is appended, and the chain goes on from where it stood:
-    that needs no stored answer, and one whose stream was closed may not be. A `conversation` holds question and answer
-    by now, so that only the correction is sent; it stays in there, as the answer does.
-    """
-    given = body.get("input")
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    if given is None:
-        given = []
-    if not isinstance(given, list | tuple):
-        return None
-    content, wrong = _contents(texts)
-    calls = _calls(texts)
-    said: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    if content or not calls:
-        said.append({"role": "assistant", "content": _said(content)})
-    for text, problem, call_id in calls:
-        custom = text.form == "custom"
-        kind = "custom_tool_call" if custom else "function_call"
-        # Without ids of their own: one that has its id is refused without the reasoning that it came with.
-        inner = {"name": text.name or "tool", "input" if custom else "arguments": _arguments(text)}
-        said.append({"type": kind, "call_id": call_id, **inner})
-        results.append({"type": f"{kind}_output", "call_id": call_id, "output": _call_result(problem)})
-    if wrong is not None:
-        results.append({"role": "user", "content": _correction(wrong)})
-    if body.get("conversation") is not None:
-        return None if cut else {"input": results}
-    return {"input": [*given, *said, *results]}
+    return json.dumps({_UNREADABLE: encodable(text.text)}, ensure_ascii=False)

@@ -56,13 +56,6 @@ class ReasoningTokens:
             return UNKNOWN_TOKENS
         return _LEAST_TOKENS if reasons(facts, model) else 0
 
-    def is_known(self, origin: str, model: str | None, effort: str | None, facts: ProviderFacts | None) -> bool:
-        """Whether `headroom` stands on what facts or answers say, and not on nobody's knowing anything."""
-        seen = self._seen.get((origin, model, effort)) or _Seen(0, 0)
-        if seen.answers >= _ENOUGH or _is_switched_off(model, effort, facts):
-            return True
-        return reasons(facts, model) is not None
-
     def learn(
         self,
         origin: str,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import openai
@@ -12,45 +13,62 @@ from fastlane._clock import now_ns
 from fastlane.engine.call import Call
 from fastlane.engine.effects import Flow
 from fastlane.engine.session import CallOutcome, SendCall, Session, Stop
+from fastlane.errors import InvalidOutputError, OutputAttempt
+from fastlane.protocol.usage import usage_counts
+from fastlane.records.output import RejectedAnswer
 
-from .guard import OutputGuard
-from .planning import OutputPlan, planned
-from .play import BoundedOutput
+from .answer import WatchedAnswer
+from .plan import OutputPlan
+from .reask import ask_again
+from .reasoning import ReasoningTokens
 from .section import BoundedOutputSection
+from .validation import Problem
 
 
 class BoundedOutputSession(Session):
     """Keeps the output of a call at one upstream within its plan."""
 
-    def __init__(self, play: BoundedOutput, call: Call) -> None:
-        self._play = play
+    def __init__(
+        self, call: Call, plan_call: Callable[[Call], tuple[Call, OutputPlan | None]], reasoning: ReasoningTokens
+    ) -> None:
+        self._plan_call = plan_call
+        self._reasoning = reasoning
         self._is_stream = call.stream
         self._origin, self._model = call.origin, call.model
-        self._went_wrong = call.caller.went_wrong
+        self._on_error = partial(call.caller.went_wrong, "BoundedOutput")
         # Where a class may read the answer, it says what is valid. Helpers read what they stream by classes that the
         # call knows nothing of; one of them says so.
         by_class = call.stream and (call.is_helped or call.endpoint == "/responses")
         self._is_parsed = by_class or call.parser is not None
-        self._guard: OutputGuard | None = None
+        self._plan: OutputPlan | None = None
         self._planned = call
-        self._asks_again: Mapping[str, Any] | None = None
+        self._asked_again: Mapping[str, Any] | None = None
         """The body that asks again."""
+        self._answer: WatchedAnswer
+        self._attempts: list[OutputAttempt] = []
+        self._rejected: list[RejectedAnswer] = []
+        self._stop = Stop()
         self._checked_ns: tuple[int, int] | None = None
 
     def plan(self, call: Call) -> Call:
         """Set the limit, write the schema as the provider takes it, and say how the answer is to be watched."""
-        body = self._asks_again
-        if body is not None:
+        if self._asked_again is not None:
             refused = call.refused.intersection(self._planned.optional)
-            body = {name: value for name, value in body.items() if name not in refused}
-            return self._planned.replaced(body=body, refused=call.refused, attempt_kind=call.attempt_kind)
-        call = planned(call, self._play)
-        plan = call.get(OutputPlan)
-        if plan is not None:
-            self._guard = OutputGuard(plan, self._went_wrong, is_parsed=self._is_parsed)
-            call = call.replaced(collector=None if call.stream else self._guard)
-        self._planned = call
-        return call
+            body = {name: value for name, value in self._asked_again.items() if name not in refused}
+            call = self._planned.replaced(body=body, refused=call.refused, attempt_kind=call.attempt_kind)
+        else:
+            call, self._plan = self._plan_call(call)
+            self._planned = call
+            if self._plan is None:
+                return call
+            self._begin()
+        return call if call.stream else call.replaced(collector=self._begin)
+
+    def _begin(self) -> WatchedAnswer:
+        """Watch an answer, the first or another one in its place."""
+        assert self._plan is not None
+        self._answer = WatchedAnswer(self._plan, is_parsed=self._is_parsed, on_error=self._on_error)
+        return self._answer
 
     def around_call(self, send: SendCall) -> SendCall:
         """Ask again while the answer is not valid and `reasks` are left."""
@@ -65,10 +83,10 @@ class BoundedOutputSession(Session):
                 except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
                     failed = error
                 try:
-                    again = self._next_body(None if reply is None else reply.result, failed)
+                    self._asked_again = self._next_body(None if reply is None else reply.result, failed)
                 finally:
                     del failed  # its traceback refers to this frame
-                if again is None:
+                if self._asked_again is None:
                     return reply
                 call = call.replaced(attempt_kind="repair")
 
@@ -81,46 +99,148 @@ class BoundedOutputSession(Session):
         """
         try:
             is_truncated = isinstance(error, openai.LengthFinishReasonError)
-            if error is not None and isinstance(error, openai.OpenAIError) and not is_truncated:
+            if isinstance(error, openai.OpenAIError) and not is_truncated:
                 raise error
             body = None
-            if self._guard is not None:
-                sent, is_parsed = self._asks_again or self._planned.body, _is_parsed(result)
+            if self._plan is not None:
                 began_ns = now_ns()
                 try:
-                    body = self._guard.next_body(sent, error, is_truncated=is_truncated, is_parsed=is_parsed)
+                    if is_truncated or self._answer.verdict == "truncated":
+                        body = self._without_limit(self._plan)
+                    else:
+                        body = self._body_for_invalid(self._plan, error, is_parsed=_is_parsed(result))
                 finally:
                     self._checked_ns = began_ns, now_ns()
             if body is None and error is not None:
                 raise error
+            return body
         finally:
             del error  # its traceback leads here, and would keep it until a garbage collection
-        if body is not None:
-            assert self._guard is not None
-            self._asks_again = body
-            self._guard.begin()
-        return body
+
+    @property
+    def _sent(self) -> Mapping[str, Any]:
+        return self._planned.body if self._asked_again is None else self._asked_again
+
+    def _without_limit(self, plan: OutputPlan) -> Mapping[str, Any] | None:
+        """Return the body without our own limit, which was too low for this model; None where it is the caller's."""
+        self._answer.verdict = "truncated"
+        if plan.limit is None or plan.ceiling_field not in self._sent:
+            return None
+        self._answer.note = (
+            f"cut off at the limit of {plan.limit:,} tokens that BoundedOutput had set: reasoning_tokens and "
+            "unbounded leave more room, and reasks ask again without it"
+        )
+        if len(self._rejected) >= plan.reasks:
+            return None
+        self._take_down(self._answer.note)
+        return {name: value for name, value in self._sent.items() if name != plan.ceiling_field}
+
+    def _body_for_invalid(
+        self, plan: OutputPlan, error: Exception | None, *, is_parsed: bool
+    ) -> Mapping[str, Any] | None:
+        """Return the body that asks again for an answer that is not valid; None where it is to be handed out.
+
+        `error` is what openai's code has raised over the answer.
+        """
+        answer = self._answer
+        if answer.problem is None and answer.body:
+            answer.read_by_class(error, is_parsed=is_parsed)
+        problem = answer.problem
+        if problem is None or not plan.validate:
+            return None
+        if plan.reasks == 0 and error is not None and not answer.is_cut:
+            return None  # openai's own error says it to the application as it always did
+        may_ask = len(self._rejected) < plan.reasks
+        self._take_down(str(problem))
+        again = ask_again(self._sent, plan.endpoint, answer.judged, problem) if may_ask else None
+        if again is None:
+            # The error over an answer that we have cut says that it was cut.
+            raise self._gave_up(plan, problem) from (problem.cause if answer.is_cut else error or problem.cause)
+        return again
+
+    def _take_down(self, problem: str) -> None:
+        """Take down an answer that is not handed out."""
+        answer = self._answer
+        counts = usage_counts(answer.usage)
+        tokens: dict[str, Any] = {
+            "input_tokens": counts.get("input_tokens"),
+            "output_tokens": counts.get("output_tokens"),
+            "estimated": counts.get("estimated", False),
+        }
+        reason = None if answer.is_cut else answer.finish_reason
+        self._attempts.append(OutputAttempt(text=answer.text, problem=problem, finish_reason=reason, **tokens))
+        if self._plan is not None and len(self._rejected) < self._plan.reasks:
+            self._rejected.append(RejectedAnswer(verdict=answer.verdict or "invalid", problem=problem, **tokens))
+
+    def _gave_up(self, plan: OutputPlan, problem: Problem) -> InvalidOutputError:
+        count = len(self._attempts)
+        how = f"none of {count} answers was valid" if count > 1 else "the answer was not valid"
+        stopped = f"; the stream was stopped at that ({self._answer.stop_reason})" if self._answer.is_cut else ""
+        advice = "" if plan.reasks else ". BoundedOutput(reasks=1) asks the model again"
+        return InvalidOutputError(
+            f"{how}: {problem}{stopped}. What came is in this error's `attempts`{advice}", tuple(self._attempts)
+        )
+
+    # A stream that the application reads
 
     def on_event(self, event: Any) -> Stop | None:
-        """Look at an event of a stream of the application's own."""
-        return None if self._guard is None else self._guard.see(event)
+        """Look at a typed event."""
+        if self._plan is None or not self._answer.see(event):
+            return None
+        self._stop = Stop(self._closing)
+        return self._stop
+
+    def _closing(self) -> list[dict[str, Any]]:
+        """Return the events that end the stream. Raises InvalidOutputError inside of the JSON."""
+        answer, plan = self._answer, self._plan
+        assert plan is not None
+        events = answer.closing_events(self._stop)
+        if answer.stop_reason in ("prose", "whitespace") and not answer.has_all:
+            answer.judge_stream(None)
+            if answer.problem is not None:
+                # A finish reason would say that the model had ended it so.
+                answer.text = "".join(scanner.text for scanner in answer.contents.values())
+                self._take_down(str(answer.problem))
+                raise self._gave_up(plan, answer.problem)
+        return events
+
+    # When the call is over
 
     def close(self, outcome: CallOutcome) -> BoundedOutputSection | None:
-        """Judge a stream of the application's own, learn how long the model has reasoned, and say what was found."""
-        guard, self._guard = self._guard, None
-        self._asks_again, self._planned = None, self._planned.replaced(body={}, collector=None, data={})
-        if guard is None:
+        """Judge a stream that the application has read, learn how long the model reasoned, and return the section."""
+        plan, self._plan = self._plan, None
+        self._asked_again, self._planned = None, self._planned.replaced(body={}, collector=None, data={})
+        if plan is None:
             return None
+        answer = self._answer
         if self._is_stream:
             began_ns = now_ns()
-            guard.settle(finish_reason=outcome.finish_reason)
+            try:
+                answer.judge_stream(outcome.finish_reason)
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self._on_error("close", error)
             self._checked_ns = began_ns, now_ns()
-        section = guard.record(refused_fields=outcome.refused)
+        saved = None
+        if answer.is_cut and plan.limit is not None:
+            saved = max(0, plan.limit - answer.received_tokens)
+        section = replace(
+            plan.record,
+            refused_fields=outcome.refused,
+            stop_reason=answer.stop_reason if answer.is_cut else None,
+            visible_tokens=answer.visible_tokens,
+            received_tokens=answer.received_tokens if answer.is_cut else None,
+            tokens_not_generated=saved,
+            verdict=answer.verdict,
+            problem=answer.note if answer.problem is None else str(answer.problem),
+            notes=(*plan.record.notes, *answer.notes),
+            rejected=tuple(self._rejected),
+            checked_at_ns=self._checked_ns if answer.verdict is not None else None,
+        )
         usage = outcome.usage
         # An answer that was cut off at its limit, and so ended in an error, has reasoned at least that long.
         is_counted = outcome.ending in ("completed", "failed") and not usage.estimated
         if is_counted and usage.output_tokens is not None and section.visible_tokens is not None:
-            self._play.reasoning.learn(
+            self._reasoning.learn(
                 self._origin,
                 self._model,
                 section.effort,
@@ -128,7 +248,7 @@ class BoundedOutputSession(Session):
                 output_tokens=usage.output_tokens,
                 reasoning_tokens=usage.reasoning_tokens,
             )
-        return replace(section, checked_at_ns=self._checked_ns if section.verdict is not None else None)
+        return section
 
 
 def _is_parsed(result: Any) -> bool:

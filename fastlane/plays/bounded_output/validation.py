@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
@@ -14,7 +13,6 @@ from fastlane.schemas.given import Schema, check_schema, validator_of, written
 
 E = TypeVar("E", bound=BaseException)
 
-_NAMING = frozenset(("properties", "required", "$defs", "definitions", "dependentSchemas", "dependentRequired"))
 # What a model is told is part of the next prompt, and is paid for.
 _MAX_LINES = 8
 _MAX_ADVICE_CHARACTERS = 2_000
@@ -78,27 +76,24 @@ def problem_in(text: str, schema: Schema) -> Problem | None:
         errors = list(islice(validator.iter_errors(value), 100))
     except UnicodeEncodeError:
         # Half of a surrogate pair is JSON, and no character.
-        errors = list(islice(validator.iter_errors(json.loads(sayable(json.dumps(value, ensure_ascii=False)))), 100))
+        errors = list(islice(validator.iter_errors(json.loads(encodable(json.dumps(value, ensure_ascii=False)))), 100))
     kinds = jsonschema_rs.ValidationErrorKind
     given_up = (kinds.BacktrackLimitExceeded, kinds.RegexEngineFailure)
     errors = [_closest(error) for error in errors if not isinstance(error.kind, given_up)]
     if not errors:
         return None
     errors.sort(key=lambda error: len(error.instance_path))
+    first = errors[0]
+    rule = _FIXED_RULES.get(type(first.kind).__name__) or encodable(first.message, _MAX_LINE_CHARACTERS)
     lines = [f"{_path(error.instance_path)}: {error.message}. Got {_shown(error.instance)}." for error in errors]
-    return Problem(_path(errors[0].instance_path, _names(key)), _rule(errors[0]), _advice(lines), errors[0])
+    return Problem(_path(first.instance_path, key), rule, _advice(lines), first)
 
 
 def _closest(error: Any) -> Any:
-    """Of an error of alternatives, the error of the branch that the answer came closest to, where that says more."""
+    """Of an error of alternatives, return that of the branch which the answer came closest to, where it says more."""
     context = [each for branch in getattr(error.kind, "context", ()) for each in branch]
     deepest = max(context, key=lambda each: len(each.instance_path), default=error)
     return _closest(deepest) if len(deepest.instance_path) > len(error.instance_path) else error
-
-
-def _rule(error: Any) -> str:
-    rule = _FIXED_RULES.get(type(error.kind).__name__)
-    return sayable(error.message, _MAX_LINE_CHARACTERS) if rule is None else rule
 
 
 def problem_of(error: BaseException, schema: Schema | None = None) -> Problem | None:
@@ -122,8 +117,7 @@ def problem_of(error: BaseException, schema: Schema | None = None) -> Problem | 
         return problem or _whole("not JSON", f"The answer is not JSON: {first['msg']}.", error)
     lines = [f"{_path(each['loc'])}: {each['msg']:.300}. Got {_shown(each.get('input'))}." for each in details]
     rule = first["msg"] if first["type"] in _PLAIN_ERRORS else "refused by the model class"
-    path = _path(first["loc"], _names(b"null" if schema is None else written(schema)))
-    return Problem(path, rule, _advice(lines), error)
+    return Problem(_path(first["loc"], b"" if schema is None else written(schema)), rule, _advice(lines), error)
 
 
 def stopped(reason: StopReason) -> Problem:
@@ -137,24 +131,19 @@ def stopped(reason: StopReason) -> Problem:
 def _read(text: str) -> tuple[Any, Problem | None]:
     """Return the value of a JSON text and None, or None and why it is not JSON."""
     try:
-        return json.loads(text, parse_constant=_refuse), None
+        return json.loads(text, parse_constant=_refuse_constant), None
     except json.JSONDecodeError as error:
         return None, _syntax_problem(without_frames(error))
-    except _NoNumberError as error:
-        return None, _whole("not JSON: NaN or an infinity", f"{error} is not JSON. Use a number, or null.")
-    except ValueError:
+    except ValueError as error:
         # Python reads no integer of more than 4,300 digits.
-        return None, _whole("a number that is too long to be read", "A number of the answer is too long to be read.")
+        reason = str(error).partition(";")[0]
+        return None, _whole(f"not JSON: {reason}", f"The answer is not JSON: {reason}.")
     except RecursionError:
         return None, _whole("nested too deeply to be read", "The answer is nested too deeply to be read.")
 
 
-class _NoNumberError(ValueError):
-    """NaN or an infinity, which Python would take."""
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise _NoNumberError(constant)
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
 
 
 def _syntax_problem(error: json.JSONDecodeError) -> Problem:
@@ -162,8 +151,6 @@ def _syntax_problem(error: json.JSONDecodeError) -> Problem:
     begun = text.lstrip()
     if not begun:
         return _whole("empty", "The answer was empty. A JSON value was expected.", error)
-    if begun.startswith("```"):
-        return _whole("not JSON: it begins with a Markdown fence", "The JSON stood in a Markdown fence.", error)
     if begun[0] not in '{["-0123456789tfn':
         advice = f"The answer began with {_shown(begun[:40])} and not with JSON."
         return _whole("not JSON: text before it", advice, error)
@@ -187,48 +174,33 @@ def without_frames(error: E) -> E:
 
 
 def _whole(rule: str, advice: str, cause: BaseException | None = None) -> Problem:
-    return Problem("$", rule, sayable(advice, _MAX_ADVICE_CHARACTERS), cause)
+    return Problem("$", rule, encodable(advice, _MAX_ADVICE_CHARACTERS), cause)
 
 
-def _path(steps: Iterable[Any], known: frozenset[str] | None = None) -> str:
-    """Return a path as text. With `known`, every name that is not among these is "*"."""
+def _path(steps: Iterable[Any], schema: bytes | None = None) -> str:
+    """Return a path as text. With a schema, every name that does not stand in it is "*"."""
     path = ""
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"
-        else:
-            name = str(step) if known is None or step in known else "*"
-            path += f".{name}" if path else name
-    return sayable(path, _MAX_PATH_CHARACTERS) or "$"
-
-
-@lru_cache(maxsize=256)
-def _names(schema: bytes) -> frozenset[str]:
-    """The names of properties that stand in a schema, and of its definitions: what its author wrote."""
-    names: set[str] = set()
-    waiting = [json.loads(schema)]
-    while waiting:
-        at = waiting.pop()
-        if isinstance(at, dict):
-            for keyword, value in at.items():
-                if keyword in _NAMING and isinstance(value, dict | list):
-                    names.update(name for name in value if isinstance(name, str))
-            waiting.extend(at.values())
-        elif isinstance(at, list):
-            waiting.extend(at)
-    return frozenset(names)
+            continue
+        name = encodable(str(step))
+        if schema is not None and json.dumps(name, ensure_ascii=False).encode() not in schema:
+            name = "*"
+        path += f".{name}" if path else name
+    return encodable(path, _MAX_PATH_CHARACTERS) or "$"
 
 
 def _advice(lines: list[str]) -> str:
-    """These lines as one text that is no longer than is worth paying for."""
-    lines = list(dict.fromkeys(sayable(line, _MAX_LINE_CHARACTERS) for line in lines))
+    """Return these lines as one text that is no longer than is worth paying for."""
+    lines = list(dict.fromkeys(encodable(line, _MAX_LINE_CHARACTERS) for line in lines))
     taken = [f"- {line}" for line in lines[:_MAX_LINES]]
     if len(lines) > _MAX_LINES:
         taken.append(f"- and {len(lines) - _MAX_LINES} more")
-    return sayable("\n".join(taken), _MAX_ADVICE_CHARACTERS)
+    return encodable("\n".join(taken), _MAX_ADVICE_CHARACTERS)
 
 
-def sayable(text: str, most: int | None = None) -> str:
+def encodable(text: str, most: int | None = None) -> str:
     """Return text that can be sent, with its middle left out where it is longer than `most` characters.
 
     Half of a surrogate pair, which is no character, becomes U+FFFD.
@@ -244,11 +216,11 @@ def sayable(text: str, most: int | None = None) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of an answer for the model that wrote it, in at most about 80 characters."""
+    """Return a value of an answer for the model that wrote it, in at most about 80 characters."""
     if isinstance(value, Mapping):
         return f"an object with {len(value)} properties"
     if isinstance(value, list | tuple):
         return f"an array with {len(value)} items"
     if isinstance(value, str):
-        return sayable(json.dumps(value[: 2 * _MAX_VALUE_CHARACTERS], ensure_ascii=False), _MAX_VALUE_CHARACTERS)
-    return sayable(json.dumps(value, default=str), _MAX_VALUE_CHARACTERS)
+        return encodable(json.dumps(value[: 2 * _MAX_VALUE_CHARACTERS], ensure_ascii=False), _MAX_VALUE_CHARACTERS)
+    return encodable(json.dumps(value, default=str), _MAX_VALUE_CHARACTERS)

@@ -66,7 +66,6 @@ def test_before_any_answer_facts_decide(model: str, effort: str | None, tokens: 
 
 def test_where_nobody_knows_anything_much_is_left() -> None:
     assert headroom(ReasoningTokens()) == UNKNOWN_TOKENS
-    assert not ReasoningTokens().is_known(ORIGIN, "model", None, None)
     assert ReasoningTokens().headroom(ORIGIN, None, None, THINKER) == UNKNOWN_TOKENS
 
 
@@ -100,7 +99,6 @@ def test_a_limit_that_does_not_count_thoughts_needs_no_room_for_them() -> None:
 def test_three_answers_without_a_thought_show_that_a_model_does_not_think() -> None:
     assert headroom(told((40, 40, 0), (50, 52, 0))) == UNKNOWN_TOKENS
     assert headroom(told((40, 40, 0), (50, 52, 0), (30, 44, None))) == 0
-    assert told((40, 40, 0), (50, 52, 0), (30, 44, None)).is_known(ORIGIN, "model", None, None)
 
 
 def test_a_model_that_is_said_to_think_may_have_had_no_reason_to() -> None:
@@ -144,7 +142,6 @@ def test_what_was_learnt_of_many_models_does_not_grow_without_end() -> None:
         reasoning.learn(ORIGIN, f"model-{number}", None, visible_tokens=9, output_tokens=9, reasoning_tokens=0)
 
     assert len(reasoning._seen) == 1_024
-    assert not reasoning.is_known(ORIGIN, "model-0", None, None)
 
 
 @settings(max_examples=50)

@@ -12,7 +12,7 @@ import pydantic
 from benchmarks._provider import MODEL
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.providers import Fact, ProviderFacts, registered
-from fastlane.providers._schema import Reasoning
+from fastlane.providers.facts import Reasoning
 
 Category = Literal["billing", "shipping", "technical", "account", "other"]
 CATEGORIES: tuple[str, ...] = ("billing", "shipping", "technical", "account", "other")

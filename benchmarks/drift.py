@@ -36,7 +36,7 @@ from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane.emulator import Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
-from fastlane.providers._schema import Cache
+from fastlane.providers.facts import Cache
 from fastlane.records.prompt import Drift
 
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data"

@@ -34,7 +34,7 @@ from fastlane.emulator import Emulator, _tokens, preset
 from fastlane.emulator._prefix_cache import PrefixCache
 from fastlane.emulator._prompt import read_chat
 from fastlane.providers import Fact, ProviderFacts, registered
-from fastlane.providers._schema import Cache
+from fastlane.providers.facts import Cache
 
 _PER_MINUTE = 15
 _MACHINES = 256

@@ -29,7 +29,7 @@ from benchmarks._prepared import ANSWER, MODEL, Prepared
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns
 from fastlane.providers import Fact, ProviderFacts, registered
-from fastlane.providers._schema import Cache
+from fastlane.providers.facts import Cache
 
 _MESSAGES = 100
 _MOST_MESSAGES = 140

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fastlane.knowledge.table import Table
-from fastlane.providers import _registry
+from fastlane.providers import registry
 
 
 def forget() -> None:
     """Forget it: after thousands of servers a new one has an old one's port."""
     Table.clear_all()
-    _registry._found.clear()
+    registry._found.clear()

@@ -26,7 +26,7 @@ from rich.text import Text
 from ..client.clients import OpenAI
 from ..errors import ConfigurationError, FastlaneError
 from ..providers import facts_of
-from ..providers.base_urls import target_of
+from ..providers.origins import origin_of
 from .errors import StorageError, WorkerDeniedError
 from .jobs import JOB_STATES, Status
 from .queue import Queue, open_storage
@@ -234,7 +234,8 @@ def _client_of(base_url: str | None, api_key_env: str | None) -> OpenAI:
     """
     own = os.environ.get("OPENAI_BASE_URL") or None
     url = base_url or own
-    is_local = url is not None and target_of(url).is_local
+    origin = origin_of(url) if url is not None else None
+    is_local = origin is not None and origin.is_local
     is_own = url is None or url.rstrip("/") == (own or "").rstrip("/") or facts_of(url).slug == "openai"
     source = api_key_env or ("OPENAI_API_KEY" if is_local or is_own else None)
     if source is None:

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..errors import ConfigurationError, MissingExtraError
-from ..providers.base_urls import Target, target_of
 from ._check import Cost
 from ._examination import Examination, examine
 from ._facts import facts_file
 from ._report import document, print_report
 from ._session import DoctorSettings
+from .target import Target, target_of
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _INTERRUPTED = 130

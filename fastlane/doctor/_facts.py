@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from .._clock import wall_ns
+from ..errors import MissingExtraError
 from ..providers import ProviderFacts
 from ._examination import Examination
 from ._findings import MeasuredFact, ProviderFinding, lasting
@@ -38,7 +39,12 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
     for finding, fact in facts.values():
         model = examination.model if finding.group in _OF_THE_MODEL else None
         _put(document, fact, source=target.base_url, today=today, model=model)
-    return f"{_remarks(examination.findings, today)}\n{ProviderFacts.model_validate(document).to_toml()}"
+    try:
+        import tomli_w
+    except ImportError as error:
+        raise MissingExtraError("bench", "tomli_w") from error
+    ProviderFacts.model_validate(document)
+    return f"{_remarks(examination.findings, today)}\n{tomli_w.dumps(document)}"
 
 
 def _put(document: dict[str, Any], fact: MeasuredFact, *, source: str, today: date, model: str | None) -> None:

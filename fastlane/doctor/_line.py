@@ -17,10 +17,10 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
 from .._clock import now_ns
-from ..providers.base_urls import Target
 from ..transport import certificates_now
 from ..transport.drivers.connect import ssl_context
 from ..transport.pool.settings import Http2
+from .target import Target
 
 _READ_BYTES = 65_536
 

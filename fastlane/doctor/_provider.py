@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 
 from .._clock import now_ns
-from ..providers import facts_of, facts_said
-from ..providers._registry import UNKNOWN
+from ..providers import facts_of, identified_facts
+from ..providers.registry import UNKNOWN
 from ..transport import PHASES, Phases, Transport
 from ._findings import Group, ProviderFinding, in_ms, milliseconds
 from ._session import DoctorSession
@@ -121,7 +121,7 @@ def identity(
     """How the server says what it is, and what is written down of that kind."""
     owner = next(iter(listed.values()), None) if listed else None
     by_origin = facts_of(session.target.origin)
-    by_word = facts_said(headers, owned_by=owner)
+    by_word = identified_facts(headers, owned_by=owner)
     session.known = by_word if by_origin.slug == UNKNOWN and by_word is not None else by_origin
     said = _printable(headers.get("server"))
     value = {"server": said, "by_origin": by_origin.slug, "by_its_word": by_word.slug if by_word else None}

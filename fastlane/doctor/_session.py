@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ..providers.base_urls import Target
 from ._wire import Steps
+from .target import Target
 
 if TYPE_CHECKING:
     import httpx2

@@ -6,10 +6,10 @@ import ssl
 from collections.abc import Sequence
 from statistics import median
 
-from ..providers.base_urls import Target
 from ..transport.protocols.upload import Path, rounds
 from ._findings import Group, MeasuredFact, ProviderFinding, in_ms, milliseconds
 from ._line import Http2Settings, LineError
+from .target import Target
 
 _WAY: Group = "the way there"
 _CONNECTION: Group = "the connection"

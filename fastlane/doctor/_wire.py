@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .._clock import now_ns, wall_ns
-from ..providers.base_urls import Target
 from ..transport.drivers.connect import tcp_info
 from . import _way
 from ._findings import ProviderFinding
 from ._line import HostAddress, Http2Line, Http2Settings, LineError, connect, opened, resolve, secure
+from .target import Target
 
 _MOST_ADDRESSES = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..providers._registry import UNKNOWN
+from ..providers.registry import UNKNOWN
 from ._findings import MeasuredFact, ProviderFinding, lasting
 
 if TYPE_CHECKING:

@@ -270,9 +270,9 @@ class Observation:
         if self._doubted and response.status_code < 300:
             self._believe()
         if self.pipeline.needs_facts and response.status_code < 300:
-            from ..providers import hear
+            from ..providers import note_server
 
-            hear(self.origin, response.headers)
+            note_server(self.origin, response.headers)
 
     # The answer
 

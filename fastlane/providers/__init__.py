@@ -2,17 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ._registry import (
-    facts_named as facts_named,
-    facts_of as facts_of,
-    facts_said as facts_said,
-    hear as hear,
-    load as load,
-    names as names,
-    register as register,
-    registered as registered,
-)
-from ._schema import Evidence as Evidence, Fact as Fact, ProviderFacts as ProviderFacts
+from .facts import Evidence, Fact, ProviderFacts
+from .registry import facts_named, facts_of, identified_facts, load, names, note_server, register, registered
 
 __all__ = [
     "Evidence",
@@ -20,10 +11,10 @@ __all__ = [
     "ProviderFacts",
     "facts_named",
     "facts_of",
-    "facts_said",
-    "hear",
+    "identified_facts",
     "load",
     "names",
+    "note_server",
     "register",
     "registered",
 ]

@@ -1,4 +1,4 @@
-"""What facts say of a model's output: the field that limits it, the largest limit, and its reasoning."""
+"""Facts about a model's output: the field that limits it, the largest limit, and its reasoning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from ._schema import Fact, ProviderFacts
+from .facts import Fact, ProviderFacts
 
 T = TypeVar("T")
 
@@ -16,13 +16,11 @@ _FIELDS = {"/responses": ("max_output_tokens",), "/completions": ("max_tokens",)
 
 
 def ceiling_fields(endpoint: str, facts: ProviderFacts | None, model: str | None) -> tuple[str, ...]:
-    """Return the fields of a request's body that carry the limit of its output, at an endpoint such as "/responses".
+    """Return the fields of a request's body that limit its output, at an endpoint such as "/responses".
 
-    For chat it is `max_completion_tokens` where facts say that it is taken, and `max_tokens` where only that is: a
-    server that ignores the one it does not know answers without any bound. Where nobody knows, it is `max_tokens`,
-    which every server has had from the beginning, while several pass over the newer name without a word; except for
-    models that reason by their name, because those which the newer name was made for refuse `max_tokens`, whatever
-    gateway they stand behind. Never both: there are providers that refuse the pair.
+    For chat that is `max_completion_tokens` where facts say that it is accepted. Without facts it is `max_tokens`:
+    every server knows it, while several ignore the newer field. Models that reason refuse it, and get the newer one.
+    Never both: some providers refuse the pair.
     """
     if endpoint in _FIELDS:
         return _FIELDS[endpoint]
@@ -33,23 +31,23 @@ def ceiling_fields(endpoint: str, facts: ProviderFacts | None, model: str | None
 
 
 def limit_fields(endpoint: str) -> tuple[str, ...]:
-    """Return all fields that may carry the limit of the output at an endpoint, the newest first."""
+    """Return all fields that may limit the output at an endpoint, the newest first."""
     return _FIELDS.get(endpoint, _CHAT_FIELDS)
 
 
 def limit_in(body: Mapping[str, Any], endpoint: str) -> int | None:
-    """Return the caller's own limit in a request's body, in tokens: the lower one of two; None where there is none."""
+    """Return the limit of the output in a request's body, in tokens: the lower of two; None without one."""
     given = (body.get(field) for field in limit_fields(endpoint))
     return min((one for one in given if isinstance(one, int) and not isinstance(one, bool) and one > 0), default=None)
 
 
 def most_tokens(facts: ProviderFacts | None, model: str | None) -> int | None:
-    """Return the largest limit, in tokens, that a model takes; a larger one is refused. None where nobody says."""
+    """Return the largest limit that a model accepts, in tokens; None where that is not known."""
     return None if facts is None else for_model(facts.output.most_tokens, model)
 
 
 def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
-    """Whether a model thinks before it answers, by what facts say of its name; None where they say nothing."""
+    """Return whether a model reasons, by its name; None where that is not known."""
     if facts is None or model is None:
         return None
     does = len(_matching(model, _patterns(facts.reasoning.models)) or "")
@@ -58,7 +56,7 @@ def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
 
 
 def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
-    """Return what `reasoning_effort` may be for a model, () for none; None where nobody knows."""
+    """Return the values of `reasoning_effort` for a model; None where they are not known."""
     if facts is None:
         return None
     own = for_model(facts.reasoning.efforts, model)
@@ -66,12 +64,12 @@ def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...
 
 
 def verbosities_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
-    """Return what `verbosity` may be for a model; None where nobody knows."""
+    """Return the values of `verbosity` for a model; None where they are not known."""
     return None if facts is None else for_model(facts.reasoning.verbosities, model)
 
 
 def for_model(table: Mapping[str, Fact[T]], model: str | None) -> T | None:
-    """Return what the longest of the patterns (`*` for any text) that a model's name matches stands for."""
+    """Return the value of the longest pattern (`*` for any text) that matches a model's name, or None."""
     if model is None:
         return None
     longest = _matching(model, tuple(table))
@@ -89,5 +87,5 @@ def _patterns(fact: Fact[tuple[str, ...]] | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1_024)
 def _matching(model: str, patterns: tuple[str, ...]) -> str | None:
-    """The longest pattern that a name matches."""
+    """Return the longest pattern that matches a name."""
     return max((pattern for pattern in patterns if fnmatchcase(model, pattern)), key=len, default=None)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fastlane.compat.strict_schemas import strict_json_schema
 from fastlane.knowledge.table import Table
 from fastlane.providers import Fact
-from fastlane.providers._schema import Structured
+from fastlane.providers.facts import Structured
 
 from .given import written
 

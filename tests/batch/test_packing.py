@@ -63,11 +63,3 @@ def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() 
 
 def test_who_asks_for_batches_gets_them_where_no_facts_are_known() -> None:
     assert mode_of(facts_named("unknown"), forced=True) == BatchMode()
-
-
-@given(NUMBERS)
-def test_no_provider_finds_a_name_of_ours_too_long(number: int) -> None:
-    bounds = [fact.value for name in names() if (fact := facts_named(name).batch.custom_id_letters) is not None]
-
-    assert len(bounds) >= 2
-    assert all(len(f"job-{number}") <= bound for bound in bounds if bound is not None)

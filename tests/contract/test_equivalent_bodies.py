@@ -33,7 +33,7 @@ from fastlane import (
 )
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.providers import Fact, ProviderFacts, registered
-from fastlane.providers._schema import Cache, Tiers
+from fastlane.providers.facts import Cache, Tiers
 from fastlane.records.attempts import Form
 
 URL = "http://provider.example/v1"

@@ -10,7 +10,7 @@ import pytest
 
 from fastlane.doctor._asking import ModelCalls
 from fastlane.doctor._session import DoctorSettings
-from fastlane.providers.base_urls import target_of
+from fastlane.doctor.target import target_of
 from tests.transport.scripted_server import Script, ScriptedServer, Seen
 
 Answer = Callable[[dict[str, Any]], tuple[int, int]]

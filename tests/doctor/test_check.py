@@ -10,7 +10,7 @@ import pytest
 from fastlane.doctor._check import Cost, ProviderCheck, run
 from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._session import DoctorSession, DoctorSettings
-from fastlane.providers.base_urls import target_of
+from fastlane.doctor.target import target_of
 
 SEEN = ProviderFinding(group="streaming", looked_at="something", seen="it was there")
 

@@ -16,9 +16,9 @@ from fastlane.doctor._examination import Examination
 from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._report import print_report
 from fastlane.doctor._session import DoctorSettings
+from fastlane.doctor.target import target_of
 from fastlane.emulator import Emulator
 from fastlane.providers import load
-from fastlane.providers.base_urls import target_of
 
 KEY = "sk-nobody-may-see-this"
 

@@ -12,11 +12,11 @@ from fastlane.doctor._examination import Examination, examine
 from fastlane.doctor._facts import facts_file
 from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._session import DoctorSettings
+from fastlane.doctor.target import target_of
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.emulator.wire import Wire
 from fastlane.plays import RequestEncoding
 from fastlane.providers import ProviderFacts, load
-from fastlane.providers.base_urls import target_of
 
 KEY = "sk-nobody-may-see-this"
 

@@ -14,7 +14,7 @@ from fastlane.doctor._idle import Spell, judge, pauses
 from fastlane.doctor._line import Goodbye, Http1Line, Http2Line
 from fastlane.doctor._session import DoctorSession, DoctorSettings
 from fastlane.doctor._wire import walk
-from fastlane.providers.base_urls import target_of
+from fastlane.doctor.target import target_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 

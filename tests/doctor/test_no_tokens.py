@@ -11,7 +11,7 @@ import pytest
 
 from fastlane.doctor._examination import examine
 from fastlane.doctor._session import DoctorSettings
-from fastlane.providers.base_urls import target_of
+from fastlane.doctor.target import target_of
 
 
 class Careless(ThreadingHTTPServer):

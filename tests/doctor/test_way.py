@@ -7,7 +7,7 @@ import pytest
 
 from fastlane.doctor import _way
 from fastlane.doctor._line import Http2Settings
-from fastlane.providers.base_urls import target_of
+from fastlane.doctor.target import target_of
 
 HTTPS = target_of("https://a.example/v1")
 MS = 1_000_000

@@ -15,7 +15,6 @@ from fastlane.batch import outcomes
 from fastlane.plays.bounded_output import scanner as _scanner
 from fastlane.plays.urgency.pacing import _reading
 from fastlane.protocol import assembly, events as _events
-from fastlane.providers import _schema
 from fastlane.schemas.bound import schema_bound
 from fastlane.traces import _otlp
 from fastlane.transport.protocols import h1 as _h1, h2 as _h2
@@ -50,12 +49,10 @@ def halved(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_one(patch: pytest.MonkeyPatch) -> None:
-    written = _schema._written
+    written = facts_target._written
 
-    def forgetful(value: Any) -> Any:
-        made = written(value)
-        if isinstance(made, dict):
-            made.pop("note", None)
+    def forgetful(facts: Any) -> Any:
+        made = written(facts)
         return {name: one if not isinstance(one, dict) else forgetful_table(one) for name, one in made.items()}
 
     def forgetful_table(table: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fastlane.plays.urgency.pacing._reading import (
     wall_of,
 )
 from fastlane.providers import facts_named, names
-from fastlane.providers._limits import RateLimit, ResetFormat
+from fastlane.providers.facts import RateLimit, ResetFormat
 from tests.pacing.simulated import duration
 
 NOW_S = 1_795_341_600.0

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from fastlane.plays.urgency.pacing import Pacer, tokens_counted
 from fastlane.plays.urgency.pacing._spread import SMOOTH, Spread
 from fastlane.providers import facts_named
-from fastlane.providers._limits import RateLimit, RateLimits
+from fastlane.providers.facts import RateLimit, RateLimits
 
 RATE = 10.0
 

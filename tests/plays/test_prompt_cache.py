@@ -22,7 +22,7 @@ from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
 from fastlane.prompts import Prompt
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
-from fastlane.providers._schema import Cache
+from fastlane.providers.facts import Cache
 from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"

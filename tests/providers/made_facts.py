@@ -85,14 +85,14 @@ def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
             part(headers=st.lists(TEXT, max_size=2), refunded=st.booleans()),
             st.fixed_dictionaries({}, optional={"limits": st.dictionaries(TEXT, fact(LIMIT), max_size=2)}),
         ),
-        "structured": part(limits=st.dictionaries(TEXT, COUNT, max_size=2), strict=st.booleans()),
+        "structured": part(strict=st.booleans()),
         "output": by_model(most_tokens=COUNT),
         "reasoning": st.builds(
             lambda one, other: {**one, **other},
             part(models=st.lists(TEXT, max_size=2), counted=st.booleans()),
             by_model(efforts=st.lists(TEXT, max_size=2)),
         ),
-        "batch": part(path=ENDPOINT, window_s=SECONDS),
+        "batch": part(window_s=SECONDS),
     }
     return st.fixed_dictionaries({}, optional=tables).map(
         lambda chosen: ProviderFacts.model_validate({"slug": slug, **chosen})

@@ -8,8 +8,6 @@ import pytest
 
 from fastlane import ConfigurationError
 from fastlane.providers import load, registered
-from fastlane.providers._load import checked
-from fastlane.providers._registry import Place
 
 WHERE = 'source = "https://docs.example.com"\nchecked = 2026-11-22\nevidence = "documented"\n'
 
@@ -63,23 +61,23 @@ BAD = {
     ),
     "endpoint with the base URL's path": (
         f'[encodings."/v1/chat/completions"]\nvalue = ["json"]\n{WHERE}',
-        'encodings./v1/chat/completions: expected a path below the base URL, such as "/chat/completions": leave the',
+        'encodings./v1/chat/completions: expected a path below the base URL, such as "/chat/completions", without the',
     ),
     "source that is no address": (
         '[http2]\nvalue = true\nsource = "the docs"\nevidence = "documented"\nchecked = 2026-11-22',
-        "http2.source: expected one address .*, got 'the docs'",
+        "http2.source: expected '.https.*, got 'the docs'",
     ),
     "parameter of no meaning": (
         f"[parameters.x]\nvalue = 1.5\n{WHERE}",
-        "parameters.x.value: expected true .*, got 1.5",
+        "parameters.x.value.bool: expected a valid boolean, got 1.5",
     ),
     "no TOML": ("= 1", "expected TOML, got something else: .*line 1"),
     "more digits than Python reads": (f"http2 = {'9' * 4_400}", "expected TOML, got something else: .*digits"),
     "lists nested deeply": (f"http2 = {'[' * 5_000}", "expected TOML, got something else"),
     "tables nested deeply": (f"http2.{'a.' * 3_000}b = 1", "expected a source|http2.a: unknown key, got dict"),
-    "long key": (f"{'x' * 999} = 1", f"toml: {'x' * 60}\\.\\.\\.: unknown key, got 1"),
+    "long key": (f"{'x' * 999} = 1", f"toml: {'x' * 60}: unknown key, got 1"),
     "key of two lines": ('"a\\nb" = 1', r"toml: 'a\\nb': unknown key"),
-    "long value": (f'http2 = "{"x" * 999}"', f"got '{'x' * 59}\\.\\.\\.$"),
+    "long value": (f'http2 = "{"x" * 999}"', f"got '{'x' * 59}$"),
 }
 
 
@@ -128,16 +126,3 @@ def test_a_path_that_can_be_none_is_refused() -> None:
 def test_a_directory_is_said_to_be_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="expected a TOML file with provider facts, got: Is a directory"):
         load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"says": {"header": {"server": "("}}}, r"says.header.server: expected a regular expression \(.*\), got '\('"),
-        ({"hosts": ["*"]}, r"hosts: an origin must be like .*, got '\*'\n"),
-        ({"says": {"headers": {}}}, "says.headers: unknown key, got dict"),
-    ],
-)
-def test_the_list_of_origins_is_checked_as_well(table: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"origins.toml: {said}"):
-        checked(Place, table, "origins.toml")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.providers._matching import origin_of, pattern_of
+from fastlane.providers.origins import origin_of, pattern_of
 
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 HOST = st.lists(LABEL, min_size=1, max_size=4).map(".".join)

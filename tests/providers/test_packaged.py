@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastlane.providers import ProviderFacts, facts_named, names
-from fastlane.providers._registry import UNKNOWN, places
+from fastlane.providers.registry import UNKNOWN, places
 from scripts.stale_facts import report
 
 ROOT = Path(__file__).parent.parent.parent

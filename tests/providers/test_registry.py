@@ -15,15 +15,15 @@ from fastlane import ConfigurationError
 from fastlane.providers import (
     Fact,
     ProviderFacts,
-    _registry,
     facts_named,
     facts_of,
-    facts_said,
-    hear,
+    identified_facts,
     load,
     names,
+    note_server,
     register,
     registered,
+    registry,
 )
 
 UNKNOWN = facts_named("unknown")
@@ -157,19 +157,6 @@ def test_a_file_is_registered_at_the_origins_that_it_names(tmp_path: Path) -> No
         assert facts.cache == facts_named("openai").cache
 
 
-def test_what_a_file_extends_may_be_written_out_and_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.toml"
-    file.write_text(
-        'extends = "openai"\n[cache.block_tokens]\nchecked = 2026-11-22\nevidence = "not found"\nnote = "Asked."'
-    )
-    whole = load(file)
-
-    file.write_text(whole.to_toml())
-
-    assert load(file) == whole
-    assert whole.cache.minimum_tokens == facts_named("openai").cache.minimum_tokens
-
-
 def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
     with pytest.raises(ConfigurationError, match="got 'local host'"):
         register(some(), origins=["local host"])
@@ -198,7 +185,7 @@ def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
 def test_a_server_is_known_by_what_it_says_of_itself(
     headers: dict[str, str], owned_by: str | None, slug: str | None
 ) -> None:
-    said = facts_said(headers, owned_by)
+    said = identified_facts(headers, owned_by)
 
     assert (None if said is None else said.slug) == slug
 
@@ -227,12 +214,10 @@ def test_threads_that_register_and_ask_lose_nothing() -> None:
 
 
 def test_no_more_origins_are_remembered_than_one_application_has() -> None:
-    from fastlane.providers import _registry
-
     with registered(some()):  # What is found from here on is forgotten at its end.
         for number in range(2_500):
             facts_of(f"https://tenant-{number}.openai.azure.com")
-        remembered = len(_registry._found)
+        remembered = len(registry._found)
 
     assert 0 < remembered <= 1_000
 
@@ -262,8 +247,8 @@ def test_only_the_files_of_the_origin_are_read_and_only_once() -> None:
 
 @pytest.fixture
 def nobody_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    _registry._heard.clear()
-    monkeypatch.setattr(_registry, "_found", {})
+    registry._identified.clear()
+    monkeypatch.setattr(registry, "_found", {})
 
 
 @pytest.mark.usefixtures("nobody_heard")
@@ -271,7 +256,7 @@ def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
     origin = "http://10.1.2.3:4000"
     assert facts_of(origin).slug == "unknown"
 
-    hear(origin, {"X-LiteLLM-Version": "1.109.1"})
+    note_server(origin, {"X-LiteLLM-Version": "1.109.1"})
 
     assert facts_of(origin).slug == "litellm"
     assert facts_of("http://10.1.2.3:4001").slug == "unknown"
@@ -279,20 +264,20 @@ def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
 
 @pytest.mark.usefixtures("nobody_heard")
 def test_what_a_server_says_first_counts_and_what_others_say_of_it_counts_more() -> None:
-    hear("http://10.1.2.3:4000", {})
-    hear("http://10.1.2.3:4000", {"x-litellm-version": "1.109.1"})
-    hear("https://api.openai.com:443", {"x-litellm-version": "1.109.1"})
+    note_server("http://10.1.2.3:4000", {})
+    note_server("http://10.1.2.3:4000", {"x-litellm-version": "1.109.1"})
+    note_server("https://api.openai.com:443", {"x-litellm-version": "1.109.1"})
 
     assert facts_of("http://10.1.2.3:4000").slug == "unknown"
     assert facts_of("https://api.openai.com:443").slug == "openai"
     with registered(facts_named("openai"), origins=["http://10.1.2.4"]):
-        hear("http://10.1.2.4:80", {"x-litellm-version": "1.109.1"})
+        note_server("http://10.1.2.4:80", {"x-litellm-version": "1.109.1"})
         assert facts_of("http://10.1.2.4:80").slug == "openai"
 
 
 @pytest.mark.usefixtures("nobody_heard")
 def test_no_more_servers_are_remembered_by_their_word_than_one_application_has() -> None:
     for number in range(1_100):
-        hear(f"http://10.1.2.3:{number + 1}", {"x-litellm-version": "1.109.1"})
+        note_server(f"http://10.1.2.3:{number + 1}", {"x-litellm-version": "1.109.1"})
 
-    assert len(_registry._heard) <= 1_000
+    assert len(registry._identified) <= 1_000

@@ -24,7 +24,7 @@ from fastlane.plays.routing._question import Question
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 from fastlane.plays.routing.catalog.route import Route
 from fastlane.providers import Fact, ProviderFacts
-from fastlane.providers._schema import Cache
+from fastlane.providers.facts import Cache
 from fastlane.schemas import bound
 from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from fastlane.emulator._schema import value_for
 from fastlane.providers import Fact, facts_named
-from fastlane.providers._schema import Structured
+from fastlane.providers.facts import Structured
 from fastlane.schemas.dialect import WireSchema, wire_schema
 
 EVERYTHING_REFUSED = (

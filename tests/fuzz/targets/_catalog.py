@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from fastlane import ConfigurationError
 from fastlane.plays.routing.catalog.models import HIDDEN, Catalog, CatalogModel, ModelPrice, Task
 from fastlane.plays.routing.catalog.scores import Score
-from fastlane.providers._load import checked, parsed
+from fastlane.providers.files import checked, parsed
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._facts import fed_file
 from tests.fuzz.targets._tables import FILE, check_refusal, drawn_file, drawn_tables, is_kept, read
@@ -122,7 +122,7 @@ TARGET = Target(
     oracle="a ConfigurationError that says where, and quotes no key; or all that stood there, equal when read again",
     check=check,
     seeds=seeds,
-    modules=("fastlane.plays.routing.catalog", "fastlane.providers._load"),
+    modules=("fastlane.plays.routing.catalog", "fastlane.providers.files"),
     grown={
         "many models": fed_file(
             lambda written: checked(Catalog, parsed(written, FILE), FILE, HIDDEN),

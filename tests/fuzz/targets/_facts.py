@@ -8,11 +8,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import tomli_w
+
 from fastlane import ConfigurationError
 from fastlane.providers import ProviderFacts, facts_of, registered
-from fastlane.providers._load import facts_from, parsed, resolved
-from fastlane.providers._registry import facts_named
-from fastlane.providers._schema import Fact, _written
+from fastlane.providers.facts import Fact
+from fastlane.providers.files import parsed
+from fastlane.providers.registry import facts_from, resolved
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._tables import FILE, check_refusal, drawn_file, drawn_tables, is_kept, read
 from tests.fuzz.targets._target import Target, holds
@@ -53,6 +55,10 @@ def check(data: bytes) -> None:
     _check_facts(facts, tables, draw)
 
 
+def _written(facts: ProviderFacts) -> dict[str, Any]:
+    return facts.model_dump(exclude_defaults=True)
+
+
 def _check_facts(facts: ProviderFacts, tables: Any, draw: Drawn) -> None:
     again = _written(facts)
     missing = is_kept(tables, again)
@@ -61,7 +67,7 @@ def _check_facts(facts: ProviderFacts, tables: Any, draw: Drawn) -> None:
     holds(pickle.loads(pickle.dumps(facts)) == facts, "facts that were pickled are others", again)
     holds(len(facts.digest) == 8 and len(repr(facts)) < 10_000, "facts have no repr")
     try:
-        text = facts.to_toml()
+        text = tomli_w.dumps(again)
     except (TypeError, UnicodeError, ValueError):
         pass  # TOML cannot say it: it did not stand in a file
     else:
@@ -72,7 +78,7 @@ def _check_facts(facts: ProviderFacts, tables: Any, draw: Drawn) -> None:
                 text,
             )
     try:
-        resolved(facts, facts_named)
+        resolved(facts)
         with registered(facts, origins=[draw.bytes_of(30).decode("utf-8", "replace")]) as whole:
             holds(whole.slug == facts.slug, "what was registered is another")
             facts_of("https://" + draw.bytes_of(40).decode("utf-8", "replace"))

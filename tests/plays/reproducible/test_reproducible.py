@@ -21,7 +21,6 @@ from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, async_ours,
 SEEDED = ProviderFacts(
     slug="seeded",
     name="Seeded",
-    documentation="https://example.com",
     parameters={
         "seed": Fact(value=True, source="https://example.com", checked=date(2026, 11, 23), evidence="documented")
     },

@@ -26,9 +26,9 @@ from pydantic import (
 
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
-from fastlane.providers._fact import Count, Endpoint, FrozenMapping, Seconds, Table, Text, frozen
-from fastlane.providers._load import checked, content_of, explained, parsed
-from fastlane.providers._matching import origin_of
+from fastlane.providers.facts import Count, Endpoint, Seconds, Table, Text
+from fastlane.providers.files import checked, content_of, explained, parsed
+from fastlane.providers.origins import origin_of
 
 from .scores import Score
 
@@ -43,6 +43,11 @@ CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 - reasoning: think before it answers, and take a request's `reasoning_effort`
 - audio: hear or speak
 """
+
+
+def frozen(value: Any) -> Any:
+    """Return `value` with tuples in place of lists: TOML has no other sequence."""
+    return tuple(frozen(one) for one in value) if isinstance(value, list | tuple) else value
 
 
 def _place(value: str) -> str:
@@ -189,7 +194,7 @@ class CatalogModel(_Part):
     """The slug of the provider facts that hold, where these do not know the base URL."""
     quality: Number | None = None
     """The index: one number for how good it is, in whatever units; None: not known, and below every bar."""
-    scores: Table[Annotated[Score, PlainValidator(_score)]] = FrozenMapping({})
+    scores: Table[Annotated[Score, PlainValidator(_score)]] = {}
     """By task: how often it has passed the application's evaluations already."""
     first_token_s: Annotated[tuple[Point, ...], BeforeValidator(_pairs), AfterValidator(_by_size)]
     """Tokens of a prompt, and seconds to the first token of its answer, by size: what counts until calls were seen."""
@@ -206,13 +211,16 @@ class CatalogModel(_Part):
         "/chat/completions",
     )
     """Below the base URL."""
-    parameters: Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]] = FrozenMapping({})
+    parameters: Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]] = {}
     """Beyond the provider's facts: False: it refuses such a field; a list: what may stand there."""
     price: ModelPrice | None = None
     source: str = ""
     """Where all this stands."""
     checked: date | None = None
     """When somebody looked."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.model, self.base_url))
 
     @model_validator(mode="before")
     @classmethod
@@ -242,7 +250,7 @@ class Catalog(_Part):
     """The models that calls may be routed to. Raises ConfigurationError where something of it cannot be."""
 
     models: Annotated[tuple[CatalogModel, ...], BeforeValidator(frozen), AfterValidator(_some)]
-    tasks: Table[Task] = FrozenMapping({})
+    tasks: Table[Task] = {}
     currency: Text = "USD"
     """Of all prices."""
     snapshot: date | None = None
@@ -296,6 +304,9 @@ class Catalog(_Part):
     def digest(self) -> str:
         """Eight hexadecimal digits that differ where catalogs differ."""
         return hashlib.sha256(json.dumps(_plain(self), default=str, sort_keys=True).encode()).hexdigest()[:8]
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
     @cached_property
     def _by_name(self) -> dict[str, CatalogModel]:

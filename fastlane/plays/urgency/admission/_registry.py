@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastlane.knowledge.table import Table
-from fastlane.providers._limits import RateLimits
+from fastlane.providers.facts import RateLimits
 
 from ..pacing import Pacer
 from ._gate import Gate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastlane.providers._limits import RateLimits
+from fastlane.providers.facts import RateLimits
 
 
 def tokens_counted(facts: RateLimits | None, *, prompt: float, output: float) -> int:

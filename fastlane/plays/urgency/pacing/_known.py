@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastlane.providers._limits import Counts
+from fastlane.providers.facts import Counts
 
 from ._limit import Kind, Limit
 from ._stated import Stated

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-from fastlane.providers._limits import RateLimit
+from fastlane.providers.facts import RateLimit
 
 from ._reading import Said
 from ._spending import Around, Mark

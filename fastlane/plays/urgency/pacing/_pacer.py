@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from fastlane.errors import ConfigurationError
-from fastlane.providers._limits import Counts, RateLimit, RateLimits
+from fastlane.providers.facts import Counts, RateLimit, RateLimits
 from fastlane.records.urgency import Level
 
 from ._known import KnownLimits, known, known_stated

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from fastlane._clock import wall_ns
 from fastlane.providers import facts_named
-from fastlane.providers._limits import RateLimit, RateLimits, ResetFormat
+from fastlane.providers.facts import RateLimit, RateLimits, ResetFormat
 
 # Larger ones are not limits of anything: 2**63 - 1 is what some servers write for "none".
 MOST_LIMIT = 1e12

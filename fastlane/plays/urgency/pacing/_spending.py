@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from fastlane.providers._limits import Counts
+from fastlane.providers.facts import Counts
 
 # Ways to a provider differ by about as much.
 _NEARLY_S = 0.1

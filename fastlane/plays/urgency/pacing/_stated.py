@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fastlane.providers._limits import Counts
+from fastlane.providers.facts import Counts
 
 from ._reading import MOST_WAIT_S
 

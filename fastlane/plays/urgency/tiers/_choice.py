@@ -12,7 +12,7 @@ from fastlane.records.urgency import Level
 from ._plan import TierPlan
 
 if TYPE_CHECKING:
-    from fastlane.providers._schema import Tiers
+    from fastlane.providers.facts import Tiers
 
 _USUAL_FIELD = "service_tier"
 # Which time-out the project itself asks for is not known, so that nothing can be slower than that.

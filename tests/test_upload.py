@@ -18,7 +18,7 @@ from fastlane._clock import now_ns
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator.wire import Wire
 from fastlane.plays.request_encoding.decision import decide
-from fastlane.transport.drivers.link import Tls
+from fastlane.transport.drivers.connection import Tls
 from fastlane.transport.protocols.upload import Path, rounds, upload_s, wire_bytes
 from tests.emulator.kernel_tcp import Connect, kernel, request
 from tests.emulator.kernel_wire import missing

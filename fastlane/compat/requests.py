@@ -18,7 +18,7 @@ from openai._types import NotGiven
 from openai._utils import strip_not_given
 
 from ..decode.probes import OwnMethods, holds, is_own, nobody_is_between
-from ..transport.drivers.requests import ROUTE, route_of
+from ..transport.drivers.requests import ROUTE, target_of
 from ..transport.protocols.exchange import TransportError
 from .context import issued
 
@@ -268,7 +268,7 @@ class _Template:
         self.state = state
         self._method, self._url = request.method, request.url
         self._timeout = request.extensions["timeout"]
-        self._route = route_of(request)
+        self._route = target_of(request)
         self._request_class: Any = type(request)
         self._headers_class: Any = type(request.headers)
         self._stream_class = type(request.stream)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._clock import now_ns
 from ..transport import PoolSettings
-from ..transport.drivers.requests import is_own
+from ..transport.drivers.requests import is_library_method
 
 _METHODS = (
     "send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_build_request_auth",
@@ -46,7 +46,7 @@ class _Layers:
 
 
 def _is_own_method(client: type[Any], name: str) -> bool:
-    return is_own(next(base for base in client.__mro__ if name in base.__dict__), name)
+    return is_library_method(next(base for base in client.__mro__ if name in base.__dict__), name)
 
 
 @functools.lru_cache(maxsize=64)  # an application's classes come and go

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.transport.protocols.exchange import elsewhere_within
+from fastlane.transport.protocols.exchange import avoidance_wait_s
 from tests.transport.fake_members import HERE, SECOND, Desk, http_of, warm_desk
 
 
@@ -153,7 +153,7 @@ def test_a_connection_that_nobody_waits_for_any_more_is_not_waited_for_by_the_ne
 
 @pytest.mark.parametrize(("timeout_s", "most_s"), [(None, 1.0), (60.0, 1.0), (0.4, 0.2)])
 def test_half_of_a_short_time_is_left_for_the_same_connection(timeout_s: float | None, most_s: float) -> None:
-    assert elsewhere_within(timeout_s) == most_s
+    assert avoidance_wait_s(timeout_s) == most_s
 
 
 @pytest.mark.parametrize("idle", [True, False])

@@ -17,7 +17,7 @@ import pytest
 import fastlane
 from fastlane.transport import PHASES, Phases
 from fastlane.transport.drivers import thread_driver as _threads
-from fastlane.transport.drivers.link import Link
+from fastlane.transport.drivers.connection import ClientConnection
 from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
 from tests.transport.peer import CANCEL, MAX_CONCURRENT_STREAMS, Peer, Stream, authority, by_path
@@ -119,7 +119,7 @@ def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
 @pytest.mark.parametrize("form", ["a generator that closes it", "an answer that is open"])
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Pool, "claim"), (Pool, "changed"), (Link, "begin"), (Link, "receive")],
+    [(Pool, "claim"), (Pool, "changed"), (ClientConnection, "begin"), (ClientConnection, "receive")],
     ids=["who asks for a place", "who gives one back", "who sends", "who reads"],
 )
 def test_an_answer_that_is_collected_in_a_thread_that_holds_a_lock_waits_for_none(

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 
 from fastlane.transport import PHASES, AsyncTransport, Phases, Transport
-from fastlane.transport.drivers.link import Link
+from fastlane.transport.drivers.connection import ClientConnection
 from fastlane.transport.pool.settings import PoolSettings
 from fastlane.transport.protocols.h1 import Http1Connection
 from tests.transport.faces import AsyncFace, SyncFace, both_faces
@@ -504,16 +504,16 @@ def test_an_answer_to_a_large_upload_outlives_the_reset_behind_it(make_face: Any
 def test_an_answer_to_an_upload_outlives_a_reset_that_comes_while_it_is_sent(
     make_face: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Link.push
+    real = ClientConnection.push
 
-    def push(link: Link, exchange: Any, data: bytes, position: int, *, last: bool) -> int:
+    def push(link: ClientConnection, exchange: Any, data: bytes, position: int, *, last: bool) -> int:
         if position and not gone.is_set():
             assert peer.left.acquire(timeout=30)
             gone.set()
         return real(link, exchange, data, position, last=last)
 
     gone = threading.Event()
-    monkeypatch.setattr(Link, "push", push)
+    monkeypatch.setattr(ClientConnection, "push", push)
     with PeerH1(too_large) as peer, make_face(peer.url) as face:
         assert face.post(content=bytes(3_000_000)).status_code == 413
         assert gone.is_set()

@@ -13,7 +13,7 @@ from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 from fastlane.transport import AsyncTransport, ConnectionForecast, Opening, Transport
 from fastlane.transport.drivers import connect as _sockets
-from fastlane.transport.drivers.link import Gauge
+from fastlane.transport.drivers.connection import ConnectionMeter
 from fastlane.transport.drivers.transports import shared_transport
 from fastlane.transport.pool.pool import UNKNOWN, is_farther, opening_round_trip_ns
 from fastlane.transport.pool.settings import PoolSettings
@@ -58,13 +58,15 @@ def starting_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_sockets, "_slow_start_after_idle", lambda: True)
 
 
-def gauge_of(opened: Opening, *round_trips_ms: int) -> Gauge:
-    gauge = Gauge()
+def gauge_of(opened: Opening, *round_trips_ms: int) -> ConnectionMeter:
+    gauge = ConnectionMeter()
     gauge.opened(opened, [each * MS for each in round_trips_ms], NOW_NS)
     return gauge
 
 
-def look(gauge: Gauge, sock: Any, now_ns: int = NOW_NS + 1_000 * MS, sent_bytes: int = 0) -> ConnectionForecast:
+def look(
+    gauge: ConnectionMeter, sock: Any, now_ns: int = NOW_NS + 1_000 * MS, sent_bytes: int = 0
+) -> ConnectionForecast:
     return gauge.outlook(Spoken(), sock, now_ns, sent_bytes)
 
 

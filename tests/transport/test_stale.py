@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport.drivers.thread_driver import ThreadLink, ThreadPool
+from fastlane.transport.drivers.thread_driver import ThreadConnection, ThreadPool
 from fastlane.transport.protocols.exchange import PHASES, TransportError
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
@@ -65,24 +65,24 @@ def test_an_end_that_has_come_before_the_call_costs_no_error_however_soon_the_ca
 def test_a_connection_that_has_ended_is_given_to_no_further_call_before_the_pool_has_heard(
     by_us: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_tell, made = threading.Event(), list[ThreadLink]()
-    finish, closed, make = ThreadLink._finish, ThreadPool.closed, ThreadPool._make
+    may_tell, made = threading.Event(), list[ThreadConnection]()
+    finish, closed, make = ThreadConnection._finish, ThreadPool.closed, ThreadPool._make
 
-    def finish_later(link: ThreadLink, error: Any) -> None:
+    def finish_later(link: ThreadConnection, error: Any) -> None:
         may_tell.wait(30)
         finish(link, error)
 
-    def closed_later(pool: ThreadPool, link: ThreadLink, **how: Any) -> None:
+    def closed_later(pool: ThreadPool, link: ThreadConnection, **how: Any) -> None:
         may_tell.wait(30)
         closed(pool, link, **how)
 
-    def note(pool: ThreadPool, origin: Any) -> ThreadLink:
+    def note(pool: ThreadPool, origin: Any) -> ThreadConnection:
         made.append(make(pool, origin))
         return made[-1]
 
     monkeypatch.setattr(ThreadPool, "_make", note)
     if by_us:
-        monkeypatch.setattr(ThreadLink, "_finish", finish_later)
+        monkeypatch.setattr(ThreadConnection, "_finish", finish_later)
     else:
         monkeypatch.setattr(ThreadPool, "closed", closed_later)
     with Peer() as peer, SyncFace(peer.url) as face:
@@ -277,7 +277,7 @@ def test_nobody_is_asked_where_the_user_wants_no_pings(make_face: Any) -> None:
 
 @both_faces
 def test_a_connection_that_gives_no_sign_of_life_is_given_up(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastlane.transport.drivers.link._PING_TIMEOUT_NS", 500_000_000)
+    monkeypatch.setattr("fastlane.transport.drivers.connection._PING_TIMEOUT_NS", 500_000_000)
     with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:
         face.get()
         peer.answers_pings = False

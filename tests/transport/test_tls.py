@@ -15,7 +15,7 @@ import trustme
 from hypothesis import given, strategies as st
 
 from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
-from fastlane.transport.drivers.link import Tls
+from fastlane.transport.drivers.connection import Tls
 from fastlane.transport.protocols.exchange import TransportError
 
 HANG_S = 40.0

@@ -17,14 +17,14 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
-from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, elsewhere_within
+from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from ..protocols.limits import STREAM_WINDOW
 from .connect import Connected, connect_asyncio, is_ready
-from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
+from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls
 from .requests import Timeouts
 
 
-class AsyncioExchange(LinkedExchange):
+class AsyncioExchange(PooledExchange):
     """An exchange that a task waits for, and what it waits on.
 
     Future-like in the sense of `asyncio.isfuture`: a task that waits on it is resumed by the callback that reads the
@@ -51,13 +51,13 @@ class AsyncioExchange(LinkedExchange):
         self,
         request_head: RequestHead,
         phases: Phases,
-        link: AsyncioLink,
+        connection: AsyncioConnection,
     ) -> None:
         Exchange.__init__(self, request_head, phases)
-        self.link = link
+        self.connection = connection
         self.has_left = False
-        self._loop = link.loop
-        self._woken = link.woken
+        self._loop = connection.loop
+        self._woken = connection.woken
         """Those of the connection that are resumed at the end of the read that is going on."""
         self._asyncio_future_blocking = False
         self._callback: Callable[[Any], object] | None = None
@@ -95,7 +95,7 @@ class AsyncioExchange(LinkedExchange):
             self.done()  # nobody will wait any more, and a timer would keep what nobody reads
         if self._callback is not None and not self._is_woken:
             self._is_woken = True
-            if self.link.is_reading:
+            if self.connection.is_reading:
                 self._woken.append(self)
             else:
                 # Another task has done it, and no task can be resumed from within another.
@@ -109,7 +109,7 @@ class AsyncioExchange(LinkedExchange):
         return self._callback is not None
 
     def expect(self, timeout_s: float | None) -> AsyncioExchange:
-        """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`.
+        """Return what to await until something happens; after `timeout_s` without anything, `timed_out` is set.
 
         To be awaited (or yielded to the task) at once, and by one task at a time.
         """
@@ -127,7 +127,7 @@ class AsyncioExchange(LinkedExchange):
         return self
 
     def __await__(self) -> Generator[Any, None, bool]:
-        """True where something has happened, False where nothing did within the time."""
+        """Wait; return whether something happened within the time."""
         yield self
         return not self.timed_out
 
@@ -136,12 +136,12 @@ class AsyncioExchange(LinkedExchange):
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: contextvars.Context) -> None:
-        """As a future has it, for the one task that waits."""
+        """Register the waiting task's callback, as a future does."""
         self._callback = callback
         self._context = context
 
     def cancel(self, msg: object = None) -> bool:
-        """As a future has it: the task that waits is cancelled. False where it is about to be resumed."""
+        """Take the cancellation of the waiting task, as a future does. Return False if the task is about to resume."""
         if self._callback is None or self._is_woken:
             return False
         # With its message, by which whoever cancelled knows its own cancellation again.
@@ -157,7 +157,7 @@ class AsyncioExchange(LinkedExchange):
             raise cancellation
 
     def resume(self) -> None:
-        """Go on with the task that waits. Not to be called from within a task."""
+        """Resume the waiting task. Not to be called from within a task."""
         callback, context = self._callback, self._context
         self._callback = self._context = None
         if callback is not None and context is not None:
@@ -168,11 +168,11 @@ class AsyncioExchange(LinkedExchange):
     def _set_timer(self, timeout_s: float) -> None:
         self.done()
         self._timeout_s = timeout_s
-        link = self.link
+        connection = self.connection
         # A timer of its own for every exchange would cost more than all else that a wait does.
-        if timeout_s > 3 * link.tick_s:
+        if timeout_s > 3 * connection.tick_s:
             self._is_timed = True
-            link.waiting.add(self)
+            connection.waiting.add(self)
         else:
             self._set_timer_for(timeout_s)
 
@@ -180,7 +180,7 @@ class AsyncioExchange(LinkedExchange):
         """Set a timer if the wait may end within this time: the connection will not look again before."""
         left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
         if left_s <= ahead_s:
-            self.link.waiting.discard(self)
+            self.connection.waiting.discard(self)
             self._set_timer_for(max(0.0, left_s))
 
     def _look(self) -> None:
@@ -200,7 +200,7 @@ class AsyncioExchange(LinkedExchange):
         self._timer = self._loop.call_later(left_s, self._look)
 
     def done(self) -> None:
-        """Nobody will wait any more."""
+        """End the wait: no task waits any more."""
         if not self._is_timed:
             return
         self._is_timed = False
@@ -208,7 +208,7 @@ class AsyncioExchange(LinkedExchange):
         if timer is not None:
             timer.cancel()
         else:
-            self.link.waiting.discard(self)
+            self.connection.waiting.discard(self)
 
 
 class PatientAsyncioExchange(AsyncioExchange):
@@ -220,28 +220,28 @@ class PatientAsyncioExchange(AsyncioExchange):
         self,
         request_head: RequestHead,
         phases: Phases,
-        link: AsyncioLink,
+        connection: AsyncioConnection,
         patience: Patience,
     ) -> None:
-        super().__init__(request_head, phases, link)
+        super().__init__(request_head, phases, connection)
         self._patience = patience
         patience.attend(self)
 
     def expect(self, timeout_s: float | None) -> AsyncioExchange:
-        """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`."""
+        """Return what to await until something happens; after `timeout_s` without anything, `timed_out` is set."""
         return super().expect(self._patience.within(timeout_s, now_ns()))
 
     def give_up(self) -> None:
-        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+        """End a request that was given up, and wake its waiter. Takes no lock."""
         # In a turn of its own: the garbage collector may come here amid the connection's work, and in any thread.
         with contextlib.suppress(RuntimeError):  # the loop has ended, and the connection with it
-            self._loop.call_soon_threadsafe(cast("AsyncioLink", self.link).drop, self, True)
+            self._loop.call_soon_threadsafe(cast("AsyncioConnection", self.connection).drop, self, True)
 
 
 _READ_BYTES = 65_536
 
 
-class AsyncioLink(Link, asyncio.BufferedProtocol):
+class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
     """One connection on an event loop."""
 
     def __init__(self, owner: LoopPool, origin: ServerOrigin) -> None:
@@ -292,7 +292,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self._opening_failed(failure)
 
     def opening_ended(self, task: asyncio.Task[None]) -> None:
-        """The task that opens is over; one that was cancelled before its first step has told nobody."""
+        """Report a task that was cancelled before it began to open the connection."""
         if task.cancelled() and not self._dead:
             self._opening_failed(TransportError("ConnectError", CLOSED))
         if self._transport is None:
@@ -392,11 +392,11 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
     # What the loop calls
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop puts what comes: one buffer for all of it, because a new one costs more than a small piece."""
+        """Return the buffer for received bytes: always the same, because a new one costs more than a small piece."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """This much has come."""
+        """Take the bytes that were received."""
         arrived_ns = now_ns()
         http, tls = self.http, self.tls
         if http is None or self._dead:
@@ -432,7 +432,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self._resume()
 
     def _resume(self) -> None:
-        """Go on with the tasks that were waiting for what has come."""
+        """Resume the tasks that waited for the received bytes."""
         woken = self.woken
         if "nest_asyncio" in sys.modules and getattr(self.loop, "_nest_patched", False):
             # Loops that run within their own callbacks (nest_asyncio, in notebooks) need a turn for each task.
@@ -475,7 +475,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
         self._be_gone()
 
     def _read_what_is_left(self) -> None:
-        """Writing has failed. An answer may have come before: the loop, which reads no more, still has the socket."""
+        """Read a response that arrived before a write failed: the loop reads no more, but still has the socket."""
         sock = self._socket
         with contextlib.suppress(OSError):
             while sock is not None and not self._dead:
@@ -495,7 +495,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self._stalled.popleft().wake()
 
     def _after(self) -> None:
-        """Bytes were taken in: answer, and tell the pool what has changed."""
+        """Send replies after bytes were received, and tell the pool what changed."""
         self._write()
         if not self.has_changed():
             return
@@ -507,7 +507,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self._end(None, by_peer=True)
 
     def _look(self) -> None:
-        """Look at the time, now and then."""
+        """Check timeouts, pings and idle time."""
         owner = self._owner()
         if self._dead:
             return
@@ -531,7 +531,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
         owner.changed(self)  # calls may wait that a failure to open a further connection has left waiting
 
     def _end(self, error: TransportError | None, *, by_peer: bool) -> None:
-        """The connection is at its end: tell everybody, and close it."""
+        """Close the connection, and fail its exchanges."""
         if self._dead:
             return
         self._dead = True
@@ -622,7 +622,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             data, last = await anext(rest)
 
     def drop(self, exchange: AsyncioExchange, given_up: bool = False) -> None:
-        """Nobody reads the exchange any more, or whoever does is told that it was given up."""
+        """Drop an exchange that nobody reads any more, or that was given up."""
         exchange.done()
         if self._dead:
             exchange.leave()
@@ -633,19 +633,19 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self._read_on()
 
     def abandon(self, exchange: AsyncioExchange) -> None:
-        """The answer was garbage-collected, in whatever thread."""
+        """Drop the exchange of a response that was garbage-collected, in any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and the connection with it
             self.loop.call_soon_threadsafe(self.drop, exchange)
 
     def took(self, exchange: AsyncioExchange, count: int) -> None:
-        """The application has read this much of the body: let the peer send more."""
+        """Credit the peer with bytes that the application has read."""
         if not self._dead and self.http is not None:
             self.http.took(exchange, count)
             self._write()
             self._read_on()
 
     def _read_on(self) -> None:
-        """Have an answer over HTTP/1.1 wait for its reader, or no longer."""
+        """Pause or resume reading an HTTP/1.1 response, depending on what its reader has left unread."""
         if self._transport is None or self._dead:
             return
         if self.is_full:
@@ -661,11 +661,11 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self.opening_task.cancel()
 
     def looks_stale(self) -> bool:
-        """Whether bytes or an end have come that the loop has not looked at yet."""
+        """Return whether the socket holds bytes or an end that the loop has not read yet."""
         return self._socket is not None and is_ready(self._socket, 0.0, write=False)
 
     def forget(self) -> None:
-        """Let go of the socket without a word: its loop has ended, or belongs to the parent process."""
+        """Release the socket without closing the protocol: its loop has ended, or belongs to the parent process."""
         self._dead = True
         self.is_reading = True  # nobody can be resumed on a loop that has ended
         self.tls = None
@@ -683,18 +683,18 @@ class _Waiter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, avoid: str | None) -> None:
         self.avoid = avoid
-        self.granted: asyncio.Future[AsyncioLink | TransportError] = loop.create_future()
+        self.granted: asyncio.Future[AsyncioConnection | TransportError] = loop.create_future()
         self._given_up: asyncio.Future[None] | None = None
 
     def grant(self, member: PooledConnection) -> None:
-        assert isinstance(member, AsyncioLink)
+        assert isinstance(member, AsyncioConnection)
         self.granted.set_result(member)
 
     def refuse(self, error: TransportError) -> None:
         self.granted.set_result(error)
 
     def give_up(self) -> None:
-        """Nobody wants the request any more: the task is woken, and sees to it. From any thread."""
+        """Wake the task of a request that was given up. From any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self.granted.get_loop().call_soon_threadsafe(self._wake)
 
@@ -703,7 +703,7 @@ class _Waiter:
             self._given_up.set_result(None)
 
     async def wait(self, timeout_s: float | None, patience: Patience | None) -> bool:
-        """Wait to be woken; whether the wait is over because of what has come."""
+        """Wait to be woken; return whether the wait ended because something arrived."""
         granted = self.granted
         if patience is None:
             await asyncio.wait([granted], timeout=timeout_s)
@@ -732,8 +732,8 @@ class LoopPool:
             make=self._make,
         )
 
-    def _make(self, origin: ServerOrigin) -> AsyncioLink:
-        return AsyncioLink(self, origin)
+    def _make(self, origin: ServerOrigin) -> AsyncioConnection:
+        return AsyncioConnection(self, origin)
 
     async def close_at_the_end(self, forget: Callable[[], object]) -> None:
         """Have `asyncio.run` close the connections: it ends what asynchronous generators are left."""
@@ -754,8 +754,8 @@ class LoopPool:
 
     async def acquire(
         self, origin: ServerOrigin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
-    ) -> AsyncioLink:
-        """A connection with a place for one exchange on it. Raises TransportError."""
+    ) -> AsyncioConnection:
+        """Return a connection with room for one exchange. Raises TransportError."""
         avoid = None if patience is None else patience.avoid
         member = self._pool.claim(origin, now_ns(), avoid)
         if member is None:
@@ -765,7 +765,7 @@ class LoopPool:
             self._pool.wait(origin, waiter, now_ns())
             self._start()
             return await self._wait(origin, waiter, timeouts, patience)
-        assert isinstance(member, AsyncioLink)
+        assert isinstance(member, AsyncioConnection)
         if member.claimed == 1 and member.looks_stale():
             try:
                 # The loop reads in the turn after next: what asked to be called goes before what has come.
@@ -778,7 +778,7 @@ class LoopPool:
 
     async def _wait(
         self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
-    ) -> AsyncioLink:
+    ) -> AsyncioConnection:
         opening = self._pool.is_opening(origin)
         granted = waiter.granted
         try:
@@ -786,7 +786,7 @@ class LoopPool:
                 timeout_s = timeouts.connect if opening else timeouts.pool
                 if patience is not None:
                     timeout_s = patience.within(timeout_s, now_ns())
-                if await waiter.wait(timeout_s if waiter.avoid is None else elsewhere_within(timeout_s), patience):
+                if await waiter.wait(timeout_s if waiter.avoid is None else avoidance_wait_s(timeout_s), patience):
                     break
                 given_up = patience is not None and patience.given_up
                 if waiter.avoid is not None and not given_up:
@@ -798,7 +798,7 @@ class LoopPool:
                     continue
                 self._pool.withdraw(origin, waiter)
                 for unwanted in self._pool.take_unwanted(origin):
-                    assert isinstance(unwanted, AsyncioLink)
+                    assert isinstance(unwanted, AsyncioConnection)
                     unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
                     self._serve()  # its place is another's now
                 if patience is not None:
@@ -809,9 +809,9 @@ class LoopPool:
         except BaseException:
             self._pool.withdraw(origin, waiter)
             if granted.done():
-                link = granted.result()
-                if isinstance(link, AsyncioLink):
-                    self.unclaim(link)
+                connection = granted.result()
+                if isinstance(connection, AsyncioConnection):
+                    self.unclaim(connection)
             raise
         result = granted.result()
         if isinstance(result, TransportError):
@@ -827,7 +827,7 @@ class LoopPool:
     def _start(self) -> None:
         new, surplus = self._pool.take_orders()
         for member in new:
-            assert isinstance(member, AsyncioLink)
+            assert isinstance(member, AsyncioConnection)
             # In a context of its own: a connection outlives the call that happened to need it first.
             # (Task factories of applications need not know of `context`.)
             task = contextvars.Context().run(self.loop.create_task, member.open())
@@ -836,25 +836,25 @@ class LoopPool:
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(member.opening_ended)
         for member in surplus:
-            assert isinstance(member, AsyncioLink)
+            assert isinstance(member, AsyncioConnection)
             member.hang_up(TransportError("ReadError", "The connection was closed."))
 
-    def unclaim(self, link: AsyncioLink) -> None:
-        """The call leaves without having begun."""
-        self._pool.unclaim(link, now_ns())
+    def unclaim(self, connection: AsyncioConnection) -> None:
+        """Release the place of a call that did not begin."""
+        self._pool.unclaim(connection, now_ns())
         self._start()
 
-    def opened(self, link: AsyncioLink) -> None:
-        """The connection is open."""
+    def opened(self, connection: AsyncioConnection) -> None:
+        """Hand a connection that has opened to the pool."""
         if self._closed:
-            link.hang_up(TransportError("ReadError", "The transport was closed."))
+            connection.hang_up(TransportError("ReadError", "The transport was closed."))
             return
-        self._pool.opened(link, now_ns())
+        self._pool.opened(connection, now_ns())
         self._start()
 
-    def failed(self, link: AsyncioLink, error: TransportError) -> None:
-        """The connection could not be opened."""
-        self._pool.failed(link, error, now_ns())
+    def failed(self, connection: AsyncioConnection, error: TransportError) -> None:
+        """Tell the pool that a connection could not be opened."""
+        self._pool.failed(connection, error, now_ns())
         self._start()
         if self._pool.has_waiters and not self._closed:
             # They go on waiting for a place on another connection: for them it is tried again.
@@ -865,59 +865,61 @@ class LoopPool:
             self._pool.serve(now_ns())
             self._start()
 
-    def changed(self, link: AsyncioLink) -> None:
-        """The connection has other places than before."""
-        self._pool.changed(link, now_ns())
+    def changed(self, connection: AsyncioConnection) -> None:
+        """Tell the pool that a connection's free places changed."""
+        self._pool.changed(connection, now_ns())
         self._start()
 
-    def closed(self, link: AsyncioLink, *, by_idle_peer: bool) -> None:
-        """The connection is closed."""
-        self._pool.closed(link, now_ns(), by_idle_peer=by_idle_peer, unwelcome_pings=link.pings_are_unwelcome)
+    def closed(self, connection: AsyncioConnection, *, by_idle_peer: bool) -> None:
+        """Tell the pool that a connection is closed."""
+        self._pool.closed(
+            connection, now_ns(), by_idle_peer=by_idle_peer, unwelcome_pings=connection.pings_are_unwelcome
+        )
         if not self._closed:
             self._start()
 
     def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
-        """Nanoseconds between pings; None where they are not welcome."""
+        """Return the nanoseconds between pings; None if the server does not accept them."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
 
     def members(self) -> Iterator[PooledConnection]:
-        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
         return self._pool.members()
 
     def outlook(self, origin: ServerOrigin) -> ConnectionForecast:
-        """What a request to the origin would find that came now."""
+        """Return what a request to the origin would find if it came now."""
         return self._pool.outlook(origin, now_ns())
 
     async def warm(self, origin: ServerOrigin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
-        link = await self.acquire(origin, timeouts)
+        connection = await self.acquire(origin, timeouts)
         try:
-            await asyncio.wait([link.ready], timeout=timeouts.connect)
-            if not link.ready.done():
+            await asyncio.wait([connection.ready], timeout=timeouts.connect)
+            if not connection.ready.done():
                 raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
-            link.check_ready()
+            connection.check_ready()
         finally:
-            self.unclaim(link)
+            self.unclaim(connection)
         self._pool.keep_warm(origin)
 
     async def aclose(self) -> None:
-        """Close every connection; those who wait for an answer get an error."""
+        """Close every connection; exchanges that are open fail."""
         self._closed = True
-        links = [member for member in self._pool.members() if isinstance(member, AsyncioLink)]
+        connections = [member for member in self._pool.members() if isinstance(member, AsyncioConnection)]
         self._pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        for link in links:
-            link.hang_up(TransportError("ReadError", "The transport was closed."))
-        if links or tasks:
-            await asyncio.wait([*tasks, *(link.gone for link in links)], timeout=_CLOSE_S)
+        for connection in connections:
+            connection.hang_up(TransportError("ReadError", "The transport was closed."))
+        if connections or tasks:
+            await asyncio.wait([*tasks, *(connection.gone for connection in connections)], timeout=_CLOSE_S)
         until_the_end, self._until_the_end = self._until_the_end, None
         if until_the_end is not None:
             await until_the_end.aclose()
 
     def forget(self) -> None:
-        """Let go of the sockets without a word: the loop has ended, or belongs to the parent process."""
+        """Release the sockets without closing the protocol: the loop has ended, or belongs to the parent process."""
         for member in list(self._pool.members()):
-            assert isinstance(member, AsyncioLink)
+            assert isinstance(member, AsyncioConnection)
             member.forget()

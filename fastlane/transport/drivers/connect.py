@@ -111,7 +111,7 @@ def _set(sock: socket.socket, level: int, option: int | None, value: int) -> Non
 
 
 def tcp_info(sock: socket.socket) -> TcpInfo | None:
-    """What the kernel measured so far; None where it does not say, or has measured nothing."""
+    """Return what the kernel has measured so far; None if it does not say, or has measured nothing."""
     if _TCP_INFO_OPTION is None:
         return None
     try:
@@ -142,7 +142,7 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
 
 
 def starts_over_after_idle(sock: socket.socket) -> bool:
-    """Whether the kernel halves a connection's congestion window for each time-out in which nothing was sent."""
+    """Return whether the kernel halves an idle connection's congestion window for each retransmission timeout."""
     if _TCP_CONGESTION is not None:
         with contextlib.suppress(OSError):
             if sock.getsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, 16).startswith(_RULE_ALONE):
@@ -159,7 +159,7 @@ def _slow_start_after_idle() -> bool:
 
 
 def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
-    """Whether the socket can be read from or written to without waiting."""
+    """Return whether the socket can be read from or written to without waiting."""
     try:
         if hasattr(select, "poll"):
             poller = select.poll()
@@ -190,7 +190,7 @@ class Address(NamedTuple):
 
 
 def address_text(socket_address: tuple[Any, ...]) -> str:
-    """Host and port, such as "1.2.3.4:443" or "[::1]:443"."""
+    """Return host and port, such as "1.2.3.4:443" or "[::1]:443"."""
     host, port = socket_address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -210,7 +210,7 @@ def interleave(addresses: Iterable[Address]) -> list[Address]:
 
 
 def connect_error(error: Exception) -> TransportError:
-    """An operating system's error, in the words of the stock client."""
+    """Return an operating system's error with the message of the stock client."""
     number = getattr(error, "errno", None)
     text = str(error)
     if number and not isinstance(error, socket.gaierror):
@@ -219,18 +219,18 @@ def connect_error(error: Exception) -> TransportError:
     return TransportError("ConnectTimeout" if isinstance(error, TimeoutError) else "ConnectError", text)
 
 
-def timed_out() -> TransportError:
+def lookup_timed_out() -> TransportError:
     """Return the error of a lookup that took too long."""
     return TransportError("ConnectTimeout", "timed out")
 
 
-def unwanted() -> TransportError:
-    """Return the error of a lookup that nobody waits for any more."""
+def lookup_cancelled() -> TransportError:
+    """Return the error of a cancelled lookup."""
     return TransportError("ConnectError", "The connection was given up before it was open.")
 
 
-def literal(host: str, port: int) -> list[Address] | None:
-    """The address that the host is already; None for a name."""
+def literal_address(host: str, port: int) -> list[Address] | None:
+    """Return the address if the host is one already; None for a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -239,19 +239,19 @@ def literal(host: str, port: int) -> list[Address] | None:
         return [Address(socket.AF_INET, (host, port))]
     if "%" not in host:
         return [Address(socket.AF_INET6, (host, port, 0, 0))]
-    return looked_up(host, port, socket.AI_NUMERICHOST)  # the zone's number; asks nobody
+    return resolve(host, port, socket.AI_NUMERICHOST)  # the zone's number; asks nobody
 
 
-def looked_up(host: str, port: int, flags: int = 0) -> list[Address]:
-    """The addresses that the system knows for a host, waited for however long it takes."""
+def resolve(host: str, port: int, flags: int = 0) -> list[Address]:
+    """Return the addresses of a host, without a timeout. Raises TransportError."""
     try:
-        return usable(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
+        return to_addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
     except (OSError, ValueError) as error:  # ValueError: no name at all, such as one with an empty label
         raise connect_error(error) from error
 
 
-def usable(found: Iterable[tuple[Any, ...]]) -> list[Address]:
-    """What `getaddrinfo` found, in the order in which to try it."""
+def to_addresses(found: Iterable[tuple[Any, ...]]) -> list[Address]:
+    """Return the results of `getaddrinfo` in the order in which to try them."""
     addresses = [Address(family, socket_address) for family, _, _, _, socket_address in found]
     if not addresses:
         raise OSError("the name has no address")
@@ -259,28 +259,28 @@ def usable(found: Iterable[tuple[Any, ...]]) -> list[Address]:
 
 
 def _patience_s(deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> float | None:
-    """For how long to wait before asking again; None for ever. Raises once there is nothing to wait for."""
+    """Return the seconds until the next check, or None. Raises TransportError at the deadline or when cancelled."""
     waits = []
     if cancelled is not None:
         if cancelled():
-            raise unwanted()
+            raise lookup_cancelled()
         waits.append(CANCEL_LOOK_NS)
     if deadline_ns is not None:
         waits.append(deadline_ns - now_ns())
         if waits[-1] <= 0:
-            raise timed_out()
+            raise lookup_timed_out()
     return min(waits) / _NS if waits else None
 
 
 class _Lookups:
-    """Names that are being looked up by threads of their own, because nothing can interrupt the resolver."""
+    """Name lookups in threads, because nothing can interrupt the resolver."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._running: dict[tuple[str, int], list[list[Address] | TransportError]] = {}
 
     def ask(self, host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> list[Address]:
-        """The addresses of a name. Whoever asks for the same one meanwhile shares the answer."""
+        """Return the addresses of a name. Concurrent lookups of the same name share one result."""
         key = host, port
         answer: list[list[Address] | TransportError] | None = None
         with self._changed:
@@ -301,7 +301,7 @@ class _Lookups:
                     break
                 self._changed.wait(_patience_s(deadline_ns, cancelled))
         if not answer:
-            return looked_up(host, port)
+            return resolve(host, port)
         if isinstance(answer[0], TransportError):
             raise answer[0].again()
         return answer[0]
@@ -309,7 +309,7 @@ class _Lookups:
     def _run(self, key: tuple[str, int], answer: list[list[Address] | TransportError]) -> None:
         found: list[Address] | TransportError
         try:
-            found = looked_up(*key)
+            found = resolve(*key)
         except TransportError as error:
             found = error
         except BaseException as error:  # noqa: BLE001 - those who wait must hear of it
@@ -333,10 +333,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def look_up(host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> list[Address]:
-    """The addresses of a name, waited for until the deadline at most."""
+def resolve_within(
+    host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None
+) -> list[Address]:
+    """Return the addresses of a name. Raises TransportError at the deadline or when cancelled."""
     if deadline_ns is None and cancelled is None:
-        return looked_up(host, port)
+        return resolve(host, port)
     return _lookups.ask(host, port, deadline_ns, cancelled)
 
 
@@ -361,7 +363,7 @@ def ssl_context(
     *,
     library: str = "httpx2",
 ) -> ssl.SSLContext:
-    """The TLS context for a setting, the same one each time.
+    """Return the TLS context for a setting, the same one each time.
 
     `verify`: True for the trust of the stock client; False, said explicitly, for none at all; or a context of the
     application's, which is used as it is, apart from the protocols that it offers (ALPN). Those are written into it, as
@@ -443,7 +445,7 @@ class Connected:
         alpn: str | None = None,
         tls_version: str | None = None,
     ) -> Opening:
-        """How the connection was opened, TLS included."""
+        """Return how the connection was opened, TLS included."""
         return Opening(
             dns_started_ns=self.dns_started_ns,
             dns_ended_ns=self.dns_ended_ns,
@@ -471,23 +473,23 @@ class _Race:
         self.started_ns = now_ns()
 
     def next(self) -> Address | None:
-        """The address that is to be tried now."""
+        """Return the next address to try."""
         now = now_ns()
         if self._deadline_ns is not None and now >= self._deadline_ns:
-            raise timed_out()
+            raise lookup_timed_out()
         if not self._waiting or (self._next_ns is not None and now < self._next_ns):
             return None
         self._next_ns = now + ATTEMPT_DELAY_NS
         return self._waiting.popleft()
 
     def failed(self, address: Address, error: Exception) -> None:
-        """An attempt has failed: the next address is tried at once."""
+        """Note a failed attempt: the next address is tried at once."""
         self._next_ns = None
         self._errors.append(error.with_traceback(None))  # its frames hold this race
         self.losers.append(Loser(str(address), type(error).__name__))
 
     def wait_s(self, most_ns: int | None = None) -> float | None:
-        """For how long nothing is to be done unless an attempt ends; None for ever."""
+        """Return the seconds until the next attempt starts; None if none is left."""
         now = now_ns()
         waits = [] if most_ns is None else [most_ns]
         if self._waiting and self._next_ns is not None:
@@ -497,7 +499,7 @@ class _Race:
         return max(0, min(waits)) / _NS if waits else None
 
     def lost(self) -> TransportError:
-        """Every address has failed."""
+        """Return the error after every address has failed."""
         errors = [error for error in self._errors if getattr(error, "errno", None) not in _HERE_ERRORS]
         error = connect_error((errors or self._errors)[0])
         error.__cause__ = (errors or self._errors)[0]
@@ -510,7 +512,7 @@ class _Race:
         slower: Iterable[Address],
         dns: tuple[int | None, int | None],
     ) -> Connected:
-        """An attempt has succeeded. Raises OSError where the connection is gone already, or no connection."""
+        """Return the connection of the attempt that succeeded. Raises OSError if it is gone already."""
         connect_ended_ns = now_ns()
         local, peer = sock.getsockname(), sock.getpeername()
         if local == peer:
@@ -546,15 +548,15 @@ def connect_sync(
     user_timeout_s: float | None = USER_TIMEOUT_S,
     cancelled: Callable[[], bool] | None = None,
 ) -> Connected:
-    """Connect from a thread, which waits. `cancelled` is asked now and then, and ends the wait with a ConnectError.
+    """Connect from a thread, and wait. `cancelled` is polled, and ends the wait with a ConnectError.
 
     Raises TransportError: ConnectError, or ConnectTimeout once `deadline_ns` (on the one clock) has passed.
     """
     dns: tuple[int | None, int | None] = None, None
-    addresses = literal(host, port)
+    addresses = literal_address(host, port)
     if addresses is None:
         dns_started_ns = now_ns()
-        addresses = look_up(host, port, deadline_ns, cancelled)
+        addresses = resolve_within(host, port, deadline_ns, cancelled)
         dns = dns_started_ns, now_ns()
     return _raced(_Race(addresses, deadline_ns), dns, user_timeout_s, cancelled)
 
@@ -571,7 +573,7 @@ def _raced(
         try:
             while connected is None:
                 if cancelled is not None and cancelled():
-                    raise unwanted()
+                    raise lookup_cancelled()
                 address = race.next()
                 if address is not None:
                     try:
@@ -615,14 +617,14 @@ async def connect_asyncio(
     """Connect on the running event loop; otherwise as `connect_sync`. Cancelling it closes every socket."""
     loop = asyncio.get_running_loop()
     dns: tuple[int | None, int | None] = None, None
-    addresses = literal(host, port)
+    addresses = literal_address(host, port)
     if addresses is None:
         dns_started_ns = now_ns()
         try:
             async with asyncio.timeout(None if deadline_ns is None else (deadline_ns - dns_started_ns) / _NS):
-                addresses = usable(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+                addresses = to_addresses(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except TimeoutError:
-            raise timed_out() from None
+            raise lookup_timed_out() from None
         except (OSError, ValueError) as error:
             raise connect_error(error) from error
         dns = dns_started_ns, now_ns()

@@ -17,51 +17,51 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import UNKNOWN, ConnectionForecast, PooledConnection
 from ..pool.settings import PoolSettings, library_of
-from ..protocols.exchange import PHASES, Exchange, Phases, TransportError, as_library_error, worth_lingering
-from .asyncio_driver import AsyncioExchange, AsyncioLink, LoopPool, PatientAsyncioExchange
+from ..protocols.exchange import PHASES, Exchange, Phases, TransportError, as_library_error, ends_soon
+from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool, PatientAsyncioExchange
 from .connect import ssl_context
-from .link import Link
-from .requests import Outgoing, async_pieces, pieces, read_request, response_of, route_of
-from .thread_driver import PatientThreadExchange, ThreadExchange, ThreadLink, ThreadPool
+from .connection import ClientConnection
+from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of, target_of
+from .thread_driver import PatientThreadExchange, ThreadConnection, ThreadExchange, ThreadPool
 
 Trace = Callable[[str, dict[str, Any]], Any]
 
 
-def _protocol(link: Link) -> str:
-    return "http11" if link.is_http1 else "http2"
+def _protocol(connection: ClientConnection) -> str:
+    return "http11" if connection.is_http1 else "http2"
 
 
-def opened(trace: Trace, phases: Phases, link: Link) -> None:
-    """The connection stands; what opening it took is told where this request waited for it."""
-    opening = link.opening
+def trace_opened(trace: Trace, phases: Phases, connection: ClientConnection) -> None:
+    """Trace the opening of a connection that this request waited for."""
+    opening = connection.opening
     if opening is None or opening.connect_started_ns < (phases.started_ns or 0):
         return
-    for step in ("connect_tcp", "start_tls") if link.tls is not None else ("connect_tcp",):
+    for step in ("connect_tcp", "start_tls") if connection.tls is not None else ("connect_tcp",):
         trace(f"connection.{step}.started", {})
         trace(f"connection.{step}.complete", {})
 
 
-def sent(trace: Trace, link: Link) -> None:
-    """The request is on its way."""
-    protocol = _protocol(link)
+def trace_sent(trace: Trace, connection: ClientConnection) -> None:
+    """Trace the sending of a request."""
+    protocol = _protocol(connection)
     for step in ("send_request_headers", "send_request_body"):
         trace(f"{protocol}.{step}.started", {})
         trace(f"{protocol}.{step}.complete", {})
     trace(f"{protocol}.receive_response_headers.started", {})
 
 
-def answered(trace: Trace, link: Link, exchange: Exchange) -> None:
-    """The head of the answer has come."""
+def trace_response(trace: Trace, connection: ClientConnection, exchange: Exchange) -> None:
+    """Trace the head of a response."""
     head = exchange.answer_head
     if head is not None:
         trace(
-            f"{_protocol(link)}.receive_response_headers.complete",
-            {"return_value": (link.http_version, head.status, head.reason, head.headers)},
+            f"{_protocol(connection)}.receive_response_headers.complete",
+            {"return_value": (connection.http_version, head.status, head.reason, head.headers)},
         )
 
 
-async def awaited(tell: Callable[..., None], trace: Trace, *arguments: Any) -> None:
-    """Tell an asynchronous `trace`, whose calls are to be awaited one after the other."""
+async def trace_async(tell: Callable[..., None], trace: Trace, *arguments: Any) -> None:
+    """Call an asynchronous `trace`, whose calls are awaited one after the other."""
     events: list[tuple[str, dict[str, Any]]] = []
     tell(lambda name, info: events.append((name, info)), *arguments)
     for event in events:
@@ -77,28 +77,28 @@ _DRAIN_NS = 50_000_000
 
 
 class _Body:
-    """What both forms share."""
+    """The part that the sync and the async class share."""
 
-    def __init__(self, engine: Any, request: Any, exchange: Any, link: Any, read_timeout_s: float | None) -> None:
+    def __init__(self, engine: Any, request: Any, exchange: Any, connection: Any, read_timeout_s: float | None) -> None:
         # A transport that the application has dropped lives on until its answers are read.
         self._engine = engine
         self._request = request
         self._exchange = exchange
-        self._link = link
+        self._connection = connection
         self._read_timeout_s = read_timeout_s
         self._credited_bytes = 0
         self._is_closed = False
 
     def _next(self, exchange: Exchange) -> bytes:
-        """The next piece, with all that came with it; empty where another thread has closed the answer."""
+        """Return the next piece, with all that arrived with it; empty if another thread has closed the response."""
         chunks = exchange.chunks
         try:
             came_ns, data = chunks.popleft()
             if chunks and chunks[0][0] == came_ns:
-                pieces = [data]
+                parts = [data]
                 while chunks and chunks[0][0] == came_ns:
-                    pieces.append(chunks.popleft()[1])
-                data = b"".join(pieces)
+                    parts.append(chunks.popleft()[1])
+                data = b"".join(parts)
         except IndexError:
             return b""
         exchange.phases.chunk_ns = came_ns
@@ -110,7 +110,7 @@ class _Body:
     def _credit(self, exchange: Exchange) -> None:
         count = exchange.taken_bytes - self._credited_bytes
         self._credited_bytes = exchange.taken_bytes
-        self._link.took(exchange, count)
+        self._connection.took(exchange, count)
 
     def _timed_out(self) -> Exception:
         return self._library_error(TransportError("ReadTimeout", "The server sent nothing in time."))
@@ -121,14 +121,14 @@ class _Body:
     def __del__(self) -> None:
         # Dropped without being closed: nobody reads the rest.
         if not getattr(self, "_is_closed", True) and not self._exchange.has_left:
-            self._link.abandon(self._exchange)
+            self._connection.abandon(self._exchange)
 
 
 class SyncBody(_Body):
     """The body of a synchronous answer."""
 
     _exchange: ThreadExchange
-    _link: ThreadLink
+    _connection: ThreadConnection
 
     def __iter__(self) -> Iterator[bytes]:
         exchange, timeout_s = self._exchange, self._read_timeout_s
@@ -158,26 +158,26 @@ class SyncBody(_Body):
                 return
 
     def close(self) -> None:
-        """End the body. One that was left half-read is broken off, so that the server stops."""
+        """Close the body. One that was not read to its end is cancelled, so that the server stops."""
         if self._is_closed:
             return
         self._is_closed = True
         exchange = self._exchange
         if exchange.has_left:
             return
-        if self._link.is_http1 and not exchange.is_awaited and worth_lingering(exchange):
+        if self._connection.is_http1 and not exchange.is_awaited and ends_soon(exchange):
             until_ns = now_ns() + _DRAIN_NS
             while not exchange.is_over and exchange.wait((until_ns - now_ns()) / 1e9):
                 exchange.chunks.clear()
         # Where it has come to its end meanwhile, another thread that reads it may have missed that.
-        self._link.drop(exchange)
+        self._connection.drop(exchange)
 
 
 class AsyncBody(_Body):
     """The body of an asynchronous answer."""
 
     _exchange: AsyncioExchange
-    _link: AsyncioLink
+    _connection: AsyncioConnection
 
     def __aiter__(self) -> Self:
         return self
@@ -205,27 +205,27 @@ class AsyncBody(_Body):
                 raise self._timed_out()
 
     async def aclose(self) -> None:
-        """End the body. One that was left half-read is broken off, so that the server stops."""
+        """Close the body. One that was not read to its end is cancelled, so that the server stops."""
         if self._is_closed:
             return
         self._is_closed = True
         exchange = self._exchange
         try:
             # (A task that reads it sees to the end itself.)
-            drains = self._link.is_http1 and not exchange.has_left and not exchange.is_awaited
-            if drains and worth_lingering(exchange):
+            drains = self._connection.is_http1 and not exchange.has_left and not exchange.is_awaited
+            if drains and ends_soon(exchange):
                 until_ns = now_ns() + _DRAIN_NS
                 while not exchange.is_over and await exchange.expect(max(0.0, (until_ns - now_ns()) / 1e9)):
                     exchange.chunks.clear()
         finally:
             exchange.done()
             if not exchange.has_left:
-                self._link.drop(exchange)
+                self._connection.drop(exchange)
 
 
 @cache
 def body_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
-    """The body as the library knows its streams."""
+    """Return the class of bodies that is a stream of the HTTP library."""
     if asynchronous:
         return type("AsyncBody", (AsyncBody, library.AsyncByteStream), {})
     return type("SyncBody", (SyncBody, library.SyncByteStream), {})
@@ -239,7 +239,7 @@ _engines: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Engine:
-    """What both forms share."""
+    """The part that the sync and the async class share."""
 
     _asynchronous: ClassVar[bool]
 
@@ -250,27 +250,27 @@ class Engine:
         _engines.add(self)
 
     def context(self) -> ssl.SSLContext:
-        """The TLS context of the pool."""
+        """Return the TLS context of the pool."""
         settings = self.settings
         return ssl_context(settings.verify, settings.certificates, settings.http2, library=settings.library)
 
-    def _response(self, request: Any, outgoing: Outgoing, exchange: Any, link: Any) -> Any:
+    def _response(self, request: Any, outgoing: OutgoingRequest, exchange: Any, connection: Any) -> Any:
         head = exchange.answer_head
         extensions: dict[str, Any] = {
-            "http_version": link.http_version,
-            "network_stream": link,
+            "http_version": connection.http_version,
+            "network_stream": connection,
             PHASES: exchange.phases,
         }
-        if link.is_http1:
+        if connection.is_http1:
             extensions["reason_phrase"] = head.reason
         else:
             extensions["stream_id"] = exchange.stream_id
-        stream = self._body_class(self, request, exchange, link, outgoing.timeouts.read)
+        stream = self._body_class(self, request, exchange, connection, outgoing.timeouts.read)
         return response_of(self.library, head.status, head.headers, stream, extensions)
 
 
-def _may_resend(outgoing: Outgoing, error: BaseException) -> bool:
-    """Whether a request is sent once more on another connection; prepares its phases for that.
+def _may_resend(outgoing: OutgoingRequest, error: BaseException) -> bool:
+    """Return whether to send a request once more on another connection; prepares its phases for that.
 
     Only where the server has certainly not processed it, and once; not counted where nothing was sent.
     """
@@ -299,43 +299,43 @@ class SyncEngine(Engine):
         self._pool = ThreadPool(settings, self.context)
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request; its answer, the body unread. Raises the library's errors."""
+        """Send a request and return its response, the body unread. Raises the library's errors."""
         try:
             outgoing = read_request(request, self.library)
             route, timeouts, head, body, phases, patience, trace = outgoing
-            rest = pieces(request) if body is None else iter(())
+            rest = body_pieces(request) if body is None else iter(())
             first = next(rest) if body is None else (body, True)
             for _ in range(_MOST_CONNECTIONS):
                 if patience is not None:
                     patience.check()
-                link = self._pool.acquire(route.origin, timeouts, phases, patience)
+                connection = self._pool.acquire(route.origin, timeouts, phases, patience)
                 exchange: ThreadExchange | None = None
                 try:  # from here on, lest Ctrl-C leave a place taken
                     exchange = (
-                        ThreadExchange(head, phases, link)
+                        ThreadExchange(head, phases, connection)
                         if patience is None
-                        else PatientThreadExchange(head, phases, link, patience)
+                        else PatientThreadExchange(head, phases, connection, patience)
                     )
                     if patience is not None:
                         patience.check()
                     if trace is not None:
-                        opened(trace, phases, link)
-                    link.send_request(exchange, chain([first], rest), timeouts.write)
+                        trace_opened(trace, phases, connection)
+                    connection.send_request(exchange, chain([first], rest), timeouts.write)
                     if trace is not None:
-                        sent(trace, link)
+                        trace_sent(trace, connection)
                     while exchange.answer_head is None:
                         if exchange.error is not None:
                             raise exchange.error.again()  # lest the error and this frame keep each other
                         if not exchange.wait(timeouts.read):
                             raise TransportError("ReadTimeout", "The server did not answer in time.")
                     if trace is not None:
-                        answered(trace, link, exchange)
-                    return self._response(request, outgoing, exchange, link)
+                        trace_response(trace, connection, exchange)
+                    return self._response(request, outgoing, exchange, connection)
                 except BaseException as error:
                     if exchange is None:
-                        self._pool.unclaim(link)
+                        self._pool.unclaim(connection)
                     else:
-                        link.drop(exchange)
+                        connection.drop(exchange)
                     if not _may_resend(outgoing, error):
                         raise
             raise _no_connection()
@@ -343,9 +343,9 @@ class SyncEngine(Engine):
             raise as_library_error(error, self.library, request) from error
 
     def outlook(self, request: Any) -> ConnectionForecast:
-        """What such a request would find that was sent now. Opens, claims and raises nothing."""
+        """Return what such a request would find if it were sent now. Opens, claims and raises nothing."""
         try:
-            return self._pool.outlook(route_of(request).origin)
+            return self._pool.outlook(target_of(request).origin)
         except Exception:  # noqa: BLE001 - no address of ours, or another thread has changed what was looked at
             return UNKNOWN
 
@@ -366,15 +366,15 @@ class SyncEngine(Engine):
         self._pool.close()
 
     def leave(self) -> None:
-        """The process ends: say goodbye on every connection without a call."""
+        """Say goodbye on every connection without a call, because the process ends."""
         self._pool.leave()
 
     def members(self) -> Iterator[PooledConnection]:
-        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
         return self._pool.members()
 
     def forget(self) -> None:
-        """In a child process: leave the parent's connections alone."""
+        """Release the parent's connections in a child process."""
         self._pool.forget()
 
 
@@ -402,46 +402,46 @@ class AsyncEngine(Engine):
         return pool
 
     def _forget_ended_loops(self) -> None:
-        """Let go of loops that ended without closing what they had."""
+        """Forget loops that ended without closing their connections."""
         for loop in list(self._pools):
             if loop.is_closed():
                 self._pools.pop(loop).forget()
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request; its answer, the body unread. Raises the library's errors."""
+        """Send a request and return its response, the body unread. Raises the library's errors."""
         try:
             outgoing = read_request(request, self.library)
             route, timeouts, head, body, phases, patience, trace = outgoing
             pool = self._pools.get(asyncio.get_running_loop()) or await self._pool()
-            rest = None if body is not None else async_pieces(request)
+            rest = None if body is not None else async_body_pieces(request)
             first = (body or b"", True) if rest is None else await anext(rest)
             for _ in range(_MOST_CONNECTIONS):
                 if patience is not None:
                     patience.check()
-                link = await pool.acquire(route.origin, timeouts, phases, patience)
+                connection = await pool.acquire(route.origin, timeouts, phases, patience)
                 exchange = (
-                    AsyncioExchange(head, phases, link)
+                    AsyncioExchange(head, phases, connection)
                     if patience is None
-                    else PatientAsyncioExchange(head, phases, link, patience)
+                    else PatientAsyncioExchange(head, phases, connection, patience)
                 )
                 try:
                     if patience is not None:
                         patience.check()
                     if trace is not None:
-                        await awaited(opened, trace, phases, link)
-                    await link.send_request(exchange, first, rest, timeouts.write)
+                        await trace_async(trace_opened, trace, phases, connection)
+                    await connection.send_request(exchange, first, rest, timeouts.write)
                     if trace is not None:
-                        await awaited(sent, trace, link)
+                        await trace_async(trace_sent, trace, connection)
                     while exchange.answer_head is None:
                         if exchange.error is not None:
                             raise exchange.error.again()  # lest the error and this frame keep each other
                         if not await exchange.expect(timeouts.read):
                             raise TransportError("ReadTimeout", "The server did not answer in time.")
                     if trace is not None:
-                        await awaited(answered, trace, link, exchange)
-                    return self._response(request, outgoing, exchange, link)
+                        await trace_async(trace_response, trace, connection, exchange)
+                    return self._response(request, outgoing, exchange, connection)
                 except BaseException as error:
-                    link.drop(exchange)
+                    connection.drop(exchange)
                     if not _may_resend(outgoing, error):
                         raise
             raise _no_connection()
@@ -449,10 +449,10 @@ class AsyncEngine(Engine):
             raise as_library_error(error, self.library, request) from error
 
     def outlook(self, request: Any) -> ConnectionForecast:
-        """What such a request would find that was sent now on this loop. Opens, claims and raises nothing."""
+        """Return what such a request would find if it were sent now on this loop. Opens, claims and raises nothing."""
         try:
             pool = self._pools.get(asyncio.get_running_loop())
-            return UNKNOWN if pool is None else pool.outlook(route_of(request).origin)
+            return UNKNOWN if pool is None else pool.outlook(target_of(request).origin)
         except Exception:  # noqa: BLE001 - no address of ours, or no loop
             return UNKNOWN
 
@@ -473,20 +473,20 @@ class AsyncEngine(Engine):
             await pool.aclose()
 
     def members(self) -> Iterator[PooledConnection]:
-        """Every connection on any loop that still runs, open or opening. Waits for nothing."""
+        """Return every connection on any loop that still runs, open or opening. Takes no lock."""
         for loop, pool in list(self._pools.items()):
             if not loop.is_closed():
                 yield from pool.members()
 
     def forget(self) -> None:
-        """In a child process: leave the parent's connections alone."""
+        """Release the parent's connections in a child process."""
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.forget()
 
 
 def engines() -> list[Any]:
-    """Every engine of this process."""
+    """Return every engine of this process."""
     try:
         return list(_engines)
     except RuntimeError:  # one was made in the very moment
@@ -494,7 +494,7 @@ def engines() -> list[Any]:
 
 
 def _start_anew_after_fork() -> None:
-    """A child must not speak on its parent's connections: it lets go of them without a word."""
+    """Release the parent's connections in a child process without closing the protocol."""
     for engine in list(_engines):
         engine.forget()
 

@@ -1,4 +1,4 @@
-"""The HTTP library's requests and answers, in the terms of a connection."""
+"""Convert the HTTP library's requests and responses to and from those of a connection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Timeouts(NamedTuple):
 
 
 def origin_of(request: Any) -> ServerOrigin:
-    """Where the request goes. Raises TransportError, in the stock transport's classes, for what is no HTTP address."""
+    """Return a request's origin. Raises TransportError, with the stock transport's class, if the URL is not HTTP."""
     url = request.url
     scheme, port = url.scheme, url.port
     if scheme not in _PORTS:
@@ -57,7 +57,7 @@ def origin_of(request: Any) -> ServerOrigin:
 
 
 class RequestTarget(NamedTuple):
-    """Where a request goes. A request may bring it along that was worked out for another with the same URL object."""
+    """A request's method, URL and origin. A request may carry one made for another request with the same URL object."""
 
     url: Any
     method: Any
@@ -67,8 +67,8 @@ class RequestTarget(NamedTuple):
     target: bytes
 
 
-def route_of(request: Any) -> RequestTarget:
-    """Where a request goes. Raises TransportError where that is no HTTP address."""
+def target_of(request: Any) -> RequestTarget:
+    """Return a request's target. Raises TransportError if its URL is not HTTP."""
     extensions, url, method = request.extensions, request.url, request.method
     known = extensions.get(ROUTE)
     named = "target" in extensions or "sni_hostname" in extensions
@@ -78,7 +78,7 @@ def route_of(request: Any) -> RequestTarget:
     return RequestTarget(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
 
 
-class Outgoing(NamedTuple):
+class OutgoingRequest(NamedTuple):
     """A request in the terms of a connection."""
 
     route: RequestTarget
@@ -93,21 +93,21 @@ class Outgoing(NamedTuple):
     trace: Any
 
 
-def read_request(request: Any, library: ModuleType) -> Outgoing:
-    """Read a request of the HTTP library, and stamp its start. Raises TransportError for what is no HTTP address."""
+def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
+    """Read a request of the HTTP library, and stamp its start. Raises TransportError if its URL is not HTTP."""
     extensions = request.extensions
     phases, patience = extensions.get(PHASES), extensions.get(PATIENCE)
     if not isinstance(phases, Phases):
         phases = Phases()
     phases.begin(now_ns())
-    route = route_of(request)
+    route = target_of(request)
     given = extensions.get("timeout") or {}
     headers = request.headers.raw
     if headers and headers[0][0] == b"Host":
         authority = headers[0][1]
     else:
         authority = next((value for name, value in headers if name.lower() == b"host"), route.url.netloc)
-    return Outgoing(
+    return OutgoingRequest(
         route,
         Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool")),
         RequestHead(
@@ -160,7 +160,7 @@ def _response(library: ModuleType, status: int, headers: Headers, stream: Any, e
 
 @cache
 def _makes_known_responses(library: Any) -> bool:
-    """Whether the library's responses consist of what is known here."""
+    """Return whether responses of this version of the library have exactly the attributes that `_response` sets."""
     headers: Headers = [(b"Content-Type", b"a/b"), (b"x", b"y")]
     try:
         stream = library.ByteStream(b"")
@@ -180,8 +180,8 @@ def _too_long() -> TransportError:
     return TransportError("LocalProtocolError", "The request's body is longer than its Content-Length.")
 
 
-def pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
-    """The body of a request that is produced on the way, each piece with whether it is the last."""
+def body_pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
+    """Yield a streamed request body, each piece with whether it is the last."""
     left = _content_length(request)
     for piece in request.stream:
         if piece:
@@ -193,8 +193,8 @@ def pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
     yield b"", True
 
 
-async def async_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
-    """The body of an asynchronous request that is produced on the way."""
+async def async_body_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yield an asynchronous streamed request body, each piece with whether it is the last."""
     left = _content_length(request)
     async for piece in request.stream:
         if piece:
@@ -207,7 +207,7 @@ async def async_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def bound_expansion(response: Any, library: ModuleType) -> None:
-    """Keep a compressed answer from filling the memory: reading one that grows beyond reason raises DecodingError."""
+    """Limit how far a compressed response may expand: reading past the limit raises DecodingError."""
     # Where a library of another version looks for its decoder elsewhere, it goes on as it would without this.
     if hasattr(response, "_get_content_decoder"):
         response._decoder = _BoundedDecoder(response._get_content_decoder(), library)
@@ -247,12 +247,12 @@ class _BoundedDecoder:
             )
 
 
-def is_own(owner: type[Any], name: str) -> bool:
-    """Whether a method of the HTTP library is the library's own, also where it was replaced before we first looked."""
-    return is_own_function(owner, name, owner.__dict__.get(name))
+def is_library_method(owner: type[Any], name: str) -> bool:
+    """Return whether a method of a class of the HTTP library is the library's own code."""
+    return is_library_function(owner, name, owner.__dict__.get(name))
 
 
-def is_own_function(owner: type[Any], name: str, found: Any) -> bool:
+def is_library_function(owner: type[Any], name: str, found: Any) -> bool:
     """Return whether a function is the library's own code for a method of a class."""
     # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
     return (

@@ -18,9 +18,9 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
-from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, elsewhere_within
+from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from .connect import connect_sync, is_ready
-from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
+from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls
 from .requests import Timeouts
 
 
@@ -40,14 +40,14 @@ def start(thread: threading.Thread) -> None:
         raise raised from None
 
 
-class ThreadExchange(LinkedExchange):
+class ThreadExchange(PooledExchange):
     """An exchange that a thread waits for."""
 
     __slots__ = ("_signal", "is_awaited")
 
-    def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
+    def __init__(self, request_head: RequestHead, phases: Phases, connection: ClientConnection) -> None:
         Exchange.__init__(self, request_head, phases)
-        self.link = link
+        self.connection = connection
         self.has_left = False
         self._signal = threading.Lock()
         self._signal.acquire()
@@ -78,8 +78,10 @@ class PatientThreadExchange(ThreadExchange):
 
     __slots__ = ("__weakref__", "_patience")
 
-    def __init__(self, request_head: RequestHead, phases: Phases, link: Link, patience: Patience) -> None:
-        super().__init__(request_head, phases, link)
+    def __init__(
+        self, request_head: RequestHead, phases: Phases, connection: ClientConnection, patience: Patience
+    ) -> None:
+        super().__init__(request_head, phases, connection)
         self._patience = patience
         patience.attend(self)
 
@@ -92,8 +94,8 @@ class PatientThreadExchange(ThreadExchange):
         return self._patience.within(timeout_s, now_ns())
 
     def give_up(self) -> None:
-        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
-        cast("ThreadLink", self.link).drop(self, given_up=True)
+        """End a request that was given up, and wake its waiter. Takes no lock."""
+        cast("ThreadConnection", self.connection).drop(self, given_up=True)
 
 
 READ_BYTES = 65_536
@@ -104,7 +106,7 @@ _LOOK_S = 0.1
 _AT_ONCE = (False,)
 
 
-class ThreadLink(Link):
+class ThreadConnection(ClientConnection):
     """One connection, its lock, and the thread that opens it and reads from it."""
 
     def __init__(self, owner: ThreadPool, origin: ServerOrigin) -> None:
@@ -463,7 +465,7 @@ class ThreadLink(Link):
         return True
 
     def drop(self, exchange: ThreadExchange, *, given_up: bool = False) -> None:
-        """Nobody reads the exchange any more, or whoever does is told that it was given up. Waits for no lock.
+        """Drop an exchange that nobody reads any more, or that was given up. Waits for no lock.
 
         The garbage collector may get here, by way of an answer that was dropped or of a generator that closes one, in a
         thread that holds the very lock.
@@ -505,7 +507,7 @@ class ThreadLink(Link):
                     self.lock.release()
 
     def took(self, exchange: ThreadExchange, count: int) -> None:
-        """The application has read this much of the body: let the peer send more."""
+        """Credit the peer with bytes that the application has read."""
         try:
             with self.lock:
                 if not self._dead and self.http is not None:
@@ -581,12 +583,12 @@ class _Waiter:
         self.avoid = avoid
         self._signal = threading.Lock()
         self._signal.acquire()
-        self.link: ThreadLink | None = None
+        self.connection: ThreadConnection | None = None
         self.error: TransportError | None = None
 
     def grant(self, member: PooledConnection) -> None:
-        assert isinstance(member, ThreadLink)
-        self.link = member
+        assert isinstance(member, ThreadConnection)
+        self.connection = member
         self._wake()
 
     def refuse(self, error: TransportError) -> None:
@@ -604,9 +606,9 @@ class _Waiter:
             pass
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait to be woken; whether the wait is over because of what has come."""
+        """Wait to be woken; return whether the wait ended because something arrived."""
         self._signal.acquire(True, -1 if timeout_s is None else max(0.0, min(timeout_s, TIMEOUT_MAX)))
-        return self.link is not None or self.error is not None
+        return self.connection is not None or self.error is not None
 
 
 class ThreadPool:
@@ -616,7 +618,7 @@ class ThreadPool:
         self.settings = settings
         self.context = context
         self._lock = threading.Lock()
-        self._changed: deque[ThreadLink] = deque()
+        self._changed: deque[ThreadConnection] = deque()
         """Connections that have other places than before. Whoever lets go of the lock looks here."""
         self._start_over()
 
@@ -630,13 +632,13 @@ class ThreadPool:
             make=self._make,
         )
 
-    def _make(self, origin: ServerOrigin) -> ThreadLink:
-        return ThreadLink(self, origin)
+    def _make(self, origin: ServerOrigin) -> ThreadConnection:
+        return ThreadConnection(self, origin)
 
     def acquire(
         self, origin: ServerOrigin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
-    ) -> ThreadLink:
-        """A connection with a place for one exchange on it. Raises TransportError."""
+    ) -> ThreadConnection:
+        """Return a connection with room for one exchange. Raises TransportError."""
         member = waiter = None
         new, surplus = list[PooledConnection](), list[PooledConnection]()
         avoid = None if patience is None else patience.avoid
@@ -655,7 +657,7 @@ class ThreadPool:
                     phases.connection_wait_started_ns = now_ns()
                 self._start(new, surplus)
                 return self._wait(origin, waiter, timeouts, patience)
-            assert isinstance(member, ThreadLink)
+            assert isinstance(member, ThreadConnection)
             if new or surplus:
                 self._start(new, surplus)
             if member.claimed == 1 and member.looks_stale():
@@ -663,14 +665,16 @@ class ThreadPool:
         except BaseException:
             # Ctrl-C comes anywhere, and others may wait for what was to be opened.
             self._start(new, surplus)
-            if isinstance(member, ThreadLink):
+            if isinstance(member, ThreadConnection):
                 self.unclaim(member)
             elif waiter is not None:
                 self._give_up(origin, waiter)
             raise
         return member
 
-    def _wait(self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None) -> ThreadLink:
+    def _wait(
+        self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
+    ) -> ThreadConnection:
         if patience is not None:
             patience.attend(waiter)
         opening = self._pool.is_opening(origin)
@@ -678,7 +682,7 @@ class ThreadPool:
             timeout_s = timeouts.connect if opening else timeouts.pool
             if patience is not None:
                 timeout_s = patience.within(timeout_s, now_ns())
-            if waiter.wait(timeout_s if waiter.avoid is None else elsewhere_within(timeout_s)):
+            if waiter.wait(timeout_s if waiter.avoid is None else avoidance_wait_s(timeout_s)):
                 break
             given_up = patience is not None and patience.given_up
             if waiter.avoid is not None and not given_up:
@@ -689,10 +693,10 @@ class ThreadPool:
                 opening = False  # the connection came, and has no place: from here on it is the pool's time
                 continue
             unwanted = self._withdraw(origin, waiter)
-            if waiter.link is not None or waiter.error is not None:
+            if waiter.connection is not None or waiter.error is not None:
                 break  # it has come in the last moment
-            for link in unwanted:
-                link.hang_up(TransportError("ConnectTimeout", CLOSED))
+            for connection in unwanted:
+                connection.hang_up(TransportError("ConnectTimeout", CLOSED))
             if unwanted:
                 self.serve()  # their places are others' now
             if patience is not None:
@@ -700,8 +704,8 @@ class ThreadPool:
             if opening:
                 raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
             raise TransportError("PoolTimeout", "No connection became free in time.")
-        if waiter.link is not None:
-            return waiter.link
+        if waiter.connection is not None:
+            return waiter.connection
         error, waiter.error = waiter.error, None
         assert error is not None
         try:
@@ -710,12 +714,16 @@ class ThreadPool:
             # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
             del error
 
-    def _withdraw(self, origin: ServerOrigin, waiter: _Waiter) -> list[ThreadLink]:
+    def _withdraw(self, origin: ServerOrigin, waiter: _Waiter) -> list[ThreadConnection]:
         """Wait no longer; the connections that were being opened and that nobody waits for any more."""
         try:
             with self._lock:
                 self._pool.withdraw(origin, waiter)
-                return [link for link in self._pool.take_unwanted(origin) if isinstance(link, ThreadLink)]
+                return [
+                    connection
+                    for connection in self._pool.take_unwanted(origin)
+                    if isinstance(connection, ThreadConnection)
+                ]
         finally:
             self._catch_up()
 
@@ -724,9 +732,9 @@ class ThreadPool:
         for opening in unwanted:
             opening.hang_up(TransportError("ConnectError", CLOSED))
         self.serve()  # their places are others' now
-        link, waiter.link = waiter.link, None
-        if link is not None:
-            self.unclaim(link)
+        connection, waiter.connection = waiter.connection, None
+        if connection is not None:
+            self.unclaim(connection)
 
     def _start(self, new: Iterable[PooledConnection], surplus: Iterable[PooledConnection]) -> None:
         try:
@@ -738,13 +746,13 @@ class ThreadPool:
 
     def _carry_out(self, new: Iterable[PooledConnection], surplus: Iterable[PooledConnection]) -> None:
         for member in new:
-            assert isinstance(member, ThreadLink)
+            assert isinstance(member, ThreadConnection)
             try:
                 member.start()
             except RuntimeError as error:  # no further thread to be had
                 self.failed(member, TransportError("ConnectError", str(error)))
         for member in surplus:
-            assert isinstance(member, ThreadLink)
+            assert isinstance(member, ThreadConnection)
             member.hang_up(TransportError("ReadError", CLOSED))
 
     def _do(self, act: Callable[[Pool, int], None]) -> None:
@@ -803,88 +811,90 @@ class ThreadPool:
             except RuntimeError:  # no further thread to be had: `_start` says so to whom it concerns
                 self._start(new, surplus)
 
-    def unclaim(self, link: ThreadLink) -> None:
-        """The call leaves without having begun."""
-        link.ended.append(None)
-        self.changed(link)
+    def unclaim(self, connection: ThreadConnection) -> None:
+        """Release the place of a call that did not begin."""
+        connection.ended.append(None)
+        self.changed(connection)
 
-    def opened(self, link: ThreadLink) -> None:
-        """The connection is open."""
-        self._do(lambda pool, time_ns: pool.opened(link, time_ns))
+    def opened(self, connection: ThreadConnection) -> None:
+        """Hand a connection that has opened to the pool."""
+        self._do(lambda pool, time_ns: pool.opened(connection, time_ns))
 
-    def failed(self, link: ThreadLink, error: TransportError) -> None:
-        """The connection could not be opened."""
-        link.ready.set()
-        self._do(lambda pool, time_ns: pool.failed(link, error, time_ns))
+    def failed(self, connection: ThreadConnection, error: TransportError) -> None:
+        """Tell the pool that a connection could not be opened."""
+        connection.ready.set()
+        self._do(lambda pool, time_ns: pool.failed(connection, error, time_ns))
 
     def serve(self) -> None:
         """Look after those who wait."""
         self._do(lambda pool, time_ns: pool.serve(time_ns))
 
-    def changed(self, link: ThreadLink) -> None:
-        """The connection has other places than before. Waits for no lock."""
-        self._changed.append(link)
+    def changed(self, connection: ThreadConnection) -> None:
+        """Tell the pool that a connection's free places changed. Waits for no lock."""
+        self._changed.append(connection)
         self._catch_up()
 
-    def closed(self, link: ThreadLink, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
-        """The connection is closed."""
+    def closed(self, connection: ThreadConnection, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
+        """Tell the pool that a connection is closed."""
         self._do(
-            lambda pool, time_ns: pool.closed(link, time_ns, by_idle_peer=by_idle_peer, unwelcome_pings=unwelcome_pings)
+            lambda pool, time_ns: pool.closed(
+                connection, time_ns, by_idle_peer=by_idle_peer, unwelcome_pings=unwelcome_pings
+            )
         )
 
     def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
-        """Nanoseconds between pings; None where they are not welcome."""
+        """Return the nanoseconds between pings; None if the server does not accept them."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
 
     def members(self) -> Iterator[PooledConnection]:
-        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
         return self._pool.members()
 
     def outlook(self, origin: ServerOrigin) -> ConnectionForecast:
-        """What a request to the origin would find that came now. Waits for no lock."""
+        """Return what a request to the origin would find if it came now. Waits for no lock."""
         return self._pool.outlook(origin, now_ns())
 
     def warm(self, origin: ServerOrigin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
-        link = self.acquire(origin, timeouts)
+        connection = self.acquire(origin, timeouts)
         try:
-            if not link.ready.wait(timeouts.connect):
+            if not connection.ready.wait(timeouts.connect):
                 raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
-            link.check_ready()
+            connection.check_ready()
         finally:
-            self.unclaim(link)
+            self.unclaim(connection)
         self._do(lambda pool, _: pool.keep_warm(origin))
 
     def close(self) -> None:
-        """Close every connection; those who wait for an answer get an error."""
+        """Close every connection; exchanges that are open fail."""
         with self._lock:
-            links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+            connections = [member for member in self._pool.members() if isinstance(member, ThreadConnection)]
             pool = self._pool
             self._start_over()
             pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
-        for link in links:
-            link.hang_up(TransportError("ReadError", "The transport was closed."))
-        for link in links:
-            thread = link.thread
+        for connection in connections:
+            connection.hang_up(TransportError("ReadError", "The transport was closed."))
+        for connection in connections:
+            thread = connection.thread
             if thread is not None and thread is not threading.current_thread() and thread.is_alive():
                 thread.join(_JOIN_S)
 
     def leave(self) -> None:
-        """The process ends: say goodbye on every connection without a call.
+        """Say goodbye on every connection without a call, because the process ends.
 
         Whoever waits for an answer is left waiting: daemon threads, which end with the process, and would tell the
         world of an error instead; and handlers that are run at exit after this one may read the rest of an answer.
         """
         with self._lock:
-            links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+            connections = [member for member in self._pool.members() if isinstance(member, ThreadConnection)]
             self._start_over()
-        for link in links:
-            link.leave()
+        for connection in connections:
+            connection.leave()
 
     def forget(self) -> None:
-        """In a child process: leave the parent's connections alone."""
+        """Release the parent's connections in a child process."""
         self._lock = threading.Lock()
-        links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+        connections = [member for member in self._pool.members() if isinstance(member, ThreadConnection)]
         self._start_over()
-        for link in links:
-            link.forget()
+        for connection in connections:
+            connection.forget()

@@ -25,7 +25,7 @@ from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, libr
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
 from .engines import AsyncEngine, Engine, SyncEngine, engines
-from .requests import is_own, is_own_function
+from .requests import is_library_function, is_library_method
 
 _TRIES = 3
 
@@ -89,7 +89,7 @@ class _Method:
 
     @property
     def is_replaced(self) -> bool:
-        if not is_own(self.owner, self.name):
+        if not is_library_method(self.owner, self.name):
             return True
         self.original = self.owner.__dict__[self.name]
         return False
@@ -101,7 +101,9 @@ class _Method:
         wrapper = getattr(found, "_self_wrapper", None)
         module = str(getattr(getattr(wrapper, "func", wrapper), "__module__", ""))  # (a partial has its function)
         inside = getattr(found, "__wrapped__", None)
-        return module.startswith("opentelemetry.instrumentation.") and is_own_function(self.owner, self.name, inside)
+        return module.startswith("opentelemetry.instrumentation.") and is_library_function(
+            self.owner, self.name, inside
+        )
 
 
 @cache

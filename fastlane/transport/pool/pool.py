@@ -18,7 +18,7 @@ _FARTHER_BY_NS = 2_000_000
 
 
 class ConnectionForecast(NamedTuple):  # made in a fifth of the time that a frozen dataclass takes
-    """What a request that was sent now would find. None for what is not known."""
+    """What a request would find if it were sent now. None for what is not known."""
 
     is_open: bool = False
     """An open connection has room for it; False where one would have to be opened, or waited for."""
@@ -393,7 +393,7 @@ class Pool:
         return state is not None and state.opening > 0
 
     def outlook(self, origin: ServerOrigin, now_ns: int) -> ConnectionForecast:
-        """What a request to the origin would find that came now. May be asked without the lock."""
+        """Return what a request to the origin would find if it came now. May be asked without the lock."""
         state = self._origins.get(origin)
         # What has left without the pool's having looked goes first to those who wait, wherever they want to go.
         return UNKNOWN if state is None else state.outlook(now_ns, with_ended=not self._waiting)
@@ -470,7 +470,7 @@ class Pool:
     # Connections
 
     def opened(self, member: PooledConnection, now_ns: int) -> None:
-        """The connection is open."""
+        """Note that a connection has opened."""
         state = self._state_with(member)
         if state is None or member.is_open:
             return
@@ -506,7 +506,7 @@ class Pool:
         self.serve(now_ns)
 
     def closed(self, member: PooledConnection, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
-        """The connection is closed. `by_idle_peer`: by the peer, while no call was on it."""
+        """Note that a connection is closed. `by_idle_peer`: by the peer, while no call was on it."""
         member.is_closed = True
         state = self._state_with(member)
         if state is None:

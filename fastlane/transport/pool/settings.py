@@ -51,7 +51,7 @@ def tick_s(settings: PoolSettings) -> float:
 
 
 class ServerOrigin(NamedTuple):
-    """Where connections lead to."""
+    """The scheme, host, port and certificate name of a server."""
 
     scheme: str
     host: str
@@ -61,15 +61,15 @@ class ServerOrigin(NamedTuple):
 
 
 def certificates_now() -> tuple[str | None, str | None]:
-    """The certificates that the environment names at this moment."""
+    """Return the certificates that the environment names now."""
     return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
 
 
 def library_of(settings: PoolSettings) -> ModuleType:
-    """The HTTP library, such as httpx2."""
+    """Return the HTTP library, such as httpx2."""
     return importlib.import_module(settings.library)  # imported by openai already
 
 
 def core_of(settings: PoolSettings) -> ModuleType:
-    """The library underneath it, such as httpcore2."""
+    """Return the library underneath it, such as httpcore2."""
     return importlib.import_module(settings.library.replace("httpx", "httpcore"))

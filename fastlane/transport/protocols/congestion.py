@@ -1,4 +1,4 @@
-"""How many segments TCP lets leave at once: slow start where no kernel tells of it, and what silence leaves."""
+"""Estimate TCP's congestion window if no kernel reports it: slow start, and the decay while idle."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _BULK_BYTES = BULK_SEGMENTS * SEGMENT_BYTES
 _MOST_BYTES = 8 << 20
 
 
-def after_silence(window: int, silent_ns: int, time_out_ns: int, initial: int = INITIAL_WINDOW) -> int:
-    """The congestion window that is left when nothing was sent for so long: half for each retransmission time-out.
+def window_after_silence(window: int, silent_ns: int, time_out_ns: int, initial: int = INITIAL_WINDOW) -> int:
+    """Return the congestion window after silence: it halves for each retransmission timeout.
 
     As Linux's tcp_cwnd_restart() does it at the next send (RFC 2861), down to the initial window.
     """
@@ -38,10 +38,10 @@ def after_silence(window: int, silent_ns: int, time_out_ns: int, initial: int = 
     return max(window, floor)
 
 
-class FarLeg:
-    """The sender's side of a connection that somebody else's kernel keeps: behind a proxy, or where ours tells nothing.
+class SlowStartModel:
+    """A model of the sender's TCP where the kernel's state is not known, such as behind a proxy.
 
-    Told what was sent and when, it works out what has been acknowledged since, one round trip after each departure, and
+    From what was sent and when, it derives what has been acknowledged since, one round trip after each departure, and
     how the windows have grown: as Linux in slow start, without loss and on a link without a limit of its own.
     """
 
@@ -76,9 +76,9 @@ class FarLeg:
         """Segments that are not acknowledged yet."""
         self._bytes_in_flight = 0
 
-    def copy(self) -> FarLeg:
-        """One that can be told more without changing this one."""
-        copy = FarLeg()
+    def copy(self) -> SlowStartModel:
+        """Return an independent copy."""
+        copy = SlowStartModel()
         copy._window = self._window
         if self._flights:
             copy._flights = self._flights.copy()
@@ -96,22 +96,22 @@ class FarLeg:
         copy._is_limited = self._is_limited
         return copy
 
-    def at(self, now_ns: int) -> FarLeg:
-        """As it is at a later time: this one where nothing can have changed."""
+    def advanced_to(self, now_ns: int) -> SlowStartModel:
+        """Return the model at a later time; the same object if nothing can have changed."""
         if not self._flights and not self._growth:
             return self
         later = self.copy()
-        later.look(now_ns)
+        later.advance(now_ns)
         return later
 
     def sent(self, now_ns: int, size: int, round_trip_ns: int) -> None:
-        """So many bytes were handed over together; what the windows do not take waits for acknowledgements."""
+        """Add `size` bytes that were sent together; what exceeds the windows waits for acknowledgements."""
         self._round_trip_ns = round_trip_ns
         if size > 0:
             self._go_on(now_ns, min(size, _MOST_BYTES))
 
-    def look(self, now_ns: int) -> None:
-        """It is so late now: take note of what has been acknowledged."""
+    def advance(self, now_ns: int) -> None:
+        """Advance to `now_ns`: apply the acknowledgements that are due."""
         if self._flights or self._growth:
             self._go_on(now_ns, 0)
 
@@ -169,10 +169,10 @@ class FarLeg:
         self._most_in_flight, self._is_limited, self._received_bytes = most, limited, received
 
     def window_at(self, now_ns: int) -> int:
-        """The congestion window in segments for what is sent now, after `look` at the same time."""
+        """Return the congestion window in segments for what is sent now, after `advance` to the same time."""
         if self._flights or self._departed_ns is None:
             return self._window
-        return after_silence(self._window, now_ns - self._departed_ns, self._round_trip_ns + _LEAST_VARIANCE_NS)
+        return window_after_silence(self._window, now_ns - self._departed_ns, self._round_trip_ns + _LEAST_VARIANCE_NS)
 
     @property
     def receive_window(self) -> int:

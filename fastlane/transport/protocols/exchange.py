@@ -36,14 +36,14 @@ class TransportError(Exception):
         """The server has not begun to process the request, and said so: it may be sent again (RFC 9113, 8.7)."""
 
     def again(self) -> TransportError:
-        """The same failure for one more exchange: an exception that is raised twice mixes up two tracebacks."""
+        """Return a copy: an exception that is raised twice mixes up two tracebacks."""
         made = TransportError(self.name, self.message, unprocessed=self.unprocessed)
         made.__cause__ = self.__cause__  # such as the `ssl.SSLCertVerificationError` that applications look for
         return made
 
 
 def as_library_error(error: TransportError, library: ModuleType, request: Any) -> Exception:
-    """The error as the HTTP library (httpx2, or legacy httpx) would raise it for this request."""
+    """Return the error as the HTTP library (httpx2, or legacy httpx) would raise it for this request."""
     made: Exception = getattr(library, error.name)(error.message, request=request)
     return made
 
@@ -59,10 +59,10 @@ distance of some 300 ms, and no longer, because the same one is better than none
 
 
 class PendingRequest(Protocol):
-    """What a request is in: the queue for a connection, or the exchange on one."""
+    """A request that waits: in the queue for a connection, or for its exchange."""
 
     def give_up(self) -> None:
-        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+        """End a request that was given up, and wake its waiter. Takes no lock."""
 
 
 class Patience:
@@ -87,7 +87,7 @@ class Patience:
         self._waiting: ref[Any] | None = None
 
     def give_up(self) -> None:
-        """End the request: the wait that is going on, or the next one, raises the library's ReadError.
+        """Give up the request: its current or next wait raises the library's ReadError.
 
         The server is told to stop. From any thread, any number of times, from finalisers too; without effect on an
         answer that has come to its end.
@@ -98,7 +98,7 @@ class Patience:
             waiting.give_up()
 
     def attend(self, waiting: PendingRequest) -> None:
-        """The request is in this from now on, which is told where the request was given up already."""
+        """Set what the request waits in; give it up at once if the request was given up already."""
         # In this order, and in the other in `give_up`: one of the two sees what the other has done.
         self._waiting = ref(waiting)
         if self.given_up:
@@ -110,7 +110,7 @@ class Patience:
             raise TransportError("ReadError", GIVEN_UP)
 
     def within(self, timeout_s: float | None, now_ns: int) -> float | None:
-        """Seconds for which a wait that begins now may last; None for ever."""
+        """Return the seconds that a wait beginning now may last; None for no limit."""
         until_ns = self.until_ns
         if until_ns is None:
             return timeout_s
@@ -118,8 +118,8 @@ class Patience:
         return left_s if timeout_s is None else min(left_s, timeout_s)
 
 
-def elsewhere_within(timeout_s: float | None) -> float:
-    """Seconds for which a request waits for a connection other than the one that it avoids."""
+def avoidance_wait_s(timeout_s: float | None) -> float:
+    """Return the seconds for which a request waits for a connection other than the one that it avoids."""
     return ELSEWHERE_S if timeout_s is None else min(ELSEWHERE_S, timeout_s / 2)
 
 
@@ -229,7 +229,7 @@ class Phases:
         return self.data_ns[0] if len(self.data_ns) else None
 
     def begin(self, now_ns: int) -> None:
-        """The transport is given the request. A redirect hands on what the first request brought along."""
+        """Stamp the start of a request. A redirect passes on the phases of the first request."""
         if self.started_ns is not None:
             self.begin_again(resent=False)
             self.resent = 0
@@ -237,7 +237,7 @@ class Phases:
         self.started_ns = now_ns
 
     def begin_again(self, *, resent: bool) -> None:
-        """Another connection is looked for: forget the first one's stamps. `resent`: the request was sent on it."""
+        """Forget the stamps of a connection that failed. `resent`: the request was sent on it."""
         self.resent += resent
         self.opening = self.reused = self.http_version = None
         self.send_started_ns = self.send_ended_ns = self.first_byte_ns = self.answer_ended_ns = None
@@ -321,7 +321,7 @@ class Exchange:
         """The last bytes of the body that have come, 16 or more: whether it said that it is done."""
 
     def wake(self) -> None:
-        """What a waiter may wait for has happened: head, data, end, error, or room to send. Drivers override it."""
+        """Wake the waiter: a head, data, the end, an error or room to send has come. Drivers override it."""
 
     @property
     def is_over(self) -> bool:
@@ -329,7 +329,7 @@ class Exchange:
         return self.answer_ended or self.error is not None
 
     def arrived(self, data: bytes, now_ns: int) -> None:
-        """A piece of the body, not empty, has arrived."""
+        """Take a piece of the body, which is not empty."""
         self.phases.data_ns.append(now_ns)
         self.arrived_bytes += len(data)
         self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
@@ -338,20 +338,20 @@ class Exchange:
         self.wake()
 
     def end(self, now_ns: int) -> None:
-        """The answer has come to its proper end."""
+        """End the response properly."""
         self.answer_ended = True
         self.phases.answer_ended_ns = now_ns
         self.wake()
 
     def fail(self, error: TransportError) -> None:
-        """The exchange is broken off; the first failure counts, and none after the proper end."""
+        """Fail the exchange. The first failure counts, and none after the proper end."""
         if not self.is_over:
             self.error = error
             self.wake()
 
 
-def worth_lingering(exchange: Exchange) -> bool:
-    """Whether the rest of an answer that nobody reads is about to end by itself."""
+def ends_soon(exchange: Exchange) -> bool:
+    """Return whether a response that nobody reads any more is about to end by itself."""
     head = exchange.answer_head
     if head is None or exchange.is_over or not exchange.request_ended:
         return False
@@ -402,23 +402,23 @@ class HttpConnection(Protocol):
         ...
 
     def start(self, now_ns: int) -> None:
-        """The connection is open: say what comes first."""
+        """Start the protocol on an open connection."""
         ...
 
     def receive(self, data: bytes, now_ns: int) -> None:
-        """Bytes have come from the peer. Raises TransportError where the connection cannot go on."""
+        """Take bytes from the peer. Raises TransportError if the connection cannot go on."""
         ...
 
     def receive_end(self, now_ns: int) -> None:
-        """The peer will send nothing more (FIN or close_notify). Raises TransportError where exchanges are open."""
+        """Take the peer's end of the stream (FIN or close_notify). Raises TransportError if exchanges are open."""
         ...
 
     def data_to_send(self) -> bytes:
-        """Take what is to be sent to the peer now; empty where there is nothing."""
+        """Take the bytes to send to the peer; empty if there are none."""
         ...
 
     def begin(self, exchange: Exchange, *, end: bool) -> None:
-        """Send the head of a request; `end` where it has no body.
+        """Send the head of a request; `end` if it has no body.
 
         Raises TransportError, unprocessed, where the connection takes no further exchange, and LocalProtocolError where
         the head cannot be sent.
@@ -426,7 +426,7 @@ class HttpConnection(Protocol):
         ...
 
     def room(self, exchange: Exchange) -> int:
-        """Bytes of the request's body that may be sent now; 0 where the peer's windows are exhausted."""
+        """Return the bytes of the request's body that may be sent now; 0 if the peer's windows are exhausted."""
         ...
 
     def send(self, exchange: Exchange, data: bytes, *, end: bool) -> None:
@@ -434,29 +434,29 @@ class HttpConnection(Protocol):
         ...
 
     def took(self, exchange: Exchange, count: int) -> None:
-        """The application has read `count` bytes of the answer's body: the peer may send as many more."""
+        """Credit the peer with `count` bytes of the response's body that the application has read."""
         ...
 
     def cancel(self, exchange: Exchange) -> bool:
-        """Nobody waits for this exchange any more: have the peer stop.
+        """Cancel an exchange, and have the peer stop.
 
         True where the connection can go on; False where closing it is the only way to say so.
         """
         ...
 
     def ping(self, now_ns: int) -> bool:
-        """Ask the peer for a sign of life; False where the protocol has no way to ask."""
+        """Send a ping; return False if the protocol has none."""
         ...
 
     @property
     def ping_sent_ns(self) -> int | None:
-        """When the ping was sent that has not been answered yet; None where none is out."""
+        """When the unanswered ping was sent; None if there is none."""
         ...
 
     def goodbye(self) -> None:
-        """We are about to close: say so where the protocol has words for it."""
+        """Announce that we are about to close (GOAWAY over HTTP/2)."""
         ...
 
     def lost(self, error: TransportError) -> None:
-        """The connection is gone: break off every exchange that is not over."""
+        """Fail every exchange that is not over, because the connection is lost."""
         ...

@@ -1,4 +1,4 @@
-"""The bytes of HTTP/2's frames, and the fields of its heads."""
+"""Pack and read HTTP/2 frames, and convert header fields."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class MalformedError(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
-    """One frame."""
+    """Return one frame."""
     return FRAME_HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
 def head_frames(stream_id: int, block: bytes, most: int, *, end: bool) -> list[bytes]:
-    """The HEADERS frame of a request, and as many CONTINUATION frames as its size asks for."""
+    """Return a request's HEADERS frame, and as many CONTINUATION frames as its size needs."""
     flags = END_STREAM if end else 0
     if len(block) <= most:
         return [frame(HEADERS, flags | END_HEADERS, stream_id, block)]
@@ -57,28 +57,28 @@ def head_frames(stream_id: int, block: bytes, most: int, *, end: bool) -> list[b
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """The peer may send `increment` more bytes."""
+    """Return a WINDOW_UPDATE frame that lets the peer send `increment` more bytes."""
     return _FRAME_OF_ONE_NUMBER.pack(4 << 8 | WINDOW_UPDATE, 0, stream_id, increment)
 
 
 def rst_stream(stream_id: int, code: ErrorCodes) -> bytes:
-    """This stream is over."""
+    """Return a RST_STREAM frame."""
     return _FRAME_OF_ONE_NUMBER.pack(4 << 8 | RST_STREAM, 0, stream_id, code)
 
 
 def goaway(code: ErrorCodes) -> bytes:
-    """The connection is over. No stream of the peer's was ever taken: pushes are switched off."""
+    """Return a GOAWAY frame. Its last stream is 0: pushes are disabled."""
     return frame(GOAWAY, 0, 0, _TWO_NUMBERS.pack(0, code))
 
 
 def goaway_numbers(payload: bytes) -> tuple[int, int]:
-    """The last stream that the peer goes on with, and its error code."""
+    """Return the last stream that the peer still processes, and its error code."""
     last_stream_id, code = _TWO_NUMBERS.unpack_from(payload)
     return last_stream_id & 0x7FFFFFFF, code
 
 
 def error_name(code: int) -> str:
-    """The name of an error code."""
+    """Return the name of an error code."""
     try:
         return ErrorCodes(code).name
     except ValueError:
@@ -86,7 +86,7 @@ def error_name(code: int) -> str:
 
 
 def unpadded(flags: int, payload: bytes) -> bytes:
-    """The payload of a DATA or HEADERS frame without its padding (RFC 9113, 6.1)."""
+    """Return the payload of a DATA or HEADERS frame without its padding (RFC 9113, 6.1)."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
@@ -95,7 +95,7 @@ def unpadded(flags: int, payload: bytes) -> bytes:
 
 
 def header_block(flags: int, payload: bytes) -> bytes:
-    """The part of a head that a HEADERS frame has."""
+    """Return the header block fragment of a HEADERS frame."""
     block = unpadded(flags, payload)
     if flags & HAS_PRIORITY:
         if len(block) < 5:
@@ -105,7 +105,7 @@ def header_block(flags: int, payload: bytes) -> bytes:
 
 
 def harmless_settings(payload: bytes) -> bytes:
-    """A SETTINGS frame's payload without what would only take memory: unknown settings, and a larger header table."""
+    """Return a SETTINGS payload without unknown settings and a larger header table, which would only take memory."""
     if len(payload) % _SETTING.size:
         return payload  # h2 refuses it
     settings = dict(_SETTING.iter_unpack(payload))
@@ -127,7 +127,7 @@ _BROKEN_WORD = re.compile(rb"[\0-\x20\x7f]").search
 
 
 def _sent_name(name: bytes) -> bytes | None:
-    """The name as HTTP/2 sends it; None where it does not."""
+    """Return the name as HTTP/2 sends it; None if it sends no such field."""
     lowered = name.lower()
     if not _NAME(lowered):
         raise TransportError("LocalProtocolError", "A header's name has characters that no name may have")
@@ -140,7 +140,7 @@ def _is_name(name: bytes) -> bool:
 
 
 def request_fields(head: RequestHead) -> list[tuple[bytes, bytes]]:
-    """The head of a request in HTTP/2's form."""
+    """Return the header fields of a request as HTTP/2 sends them."""
     fields = [
         (b":method", head.method),
         (b":authority", head.authority),
@@ -162,7 +162,7 @@ def request_fields(head: RequestHead) -> list[tuple[bytes, bytes]]:
 
 @lru_cache(maxsize=1_000)
 def _sent_field(name: bytes, value: bytes) -> tuple[bytes, bytes] | None:
-    """A field as HTTP/2 sends it; None where it does not."""
+    """Return a field as HTTP/2 sends it; None if it sends no such field."""
     sent = _sent_name(name)
     if sent is None or (sent == b"te" and value.strip().lower() != b"trailers"):
         return None
@@ -172,22 +172,22 @@ def _sent_field(name: bytes, value: bytes) -> tuple[bytes, bytes] | None:
 
 
 def list_bytes(fields: Fields) -> int:
-    """The size of a head as SETTINGS_MAX_HEADER_LIST_SIZE counts it (RFC 9113, 6.5.2)."""
+    """Return a head's size as SETTINGS_MAX_HEADER_LIST_SIZE counts it (RFC 9113, 6.5.2)."""
     return sum(len(name) + len(value) + 32 for name, value in fields)
 
 
 def answer_head(fields: Fields) -> AnswerHead:
-    """The head of an answer, final or informational."""
+    """Return the head of a response, final or informational. Raises MalformedError."""
     if not fields or fields[0][0] != b":status":
         raise MalformedError("a head without :status")
     status = fields[0][1]
     if len(status) != 3 or not status.isdigit() or status < b"100":
         raise MalformedError("a :status that is none")
-    return AnswerHead(int(status), checked(fields[1:]), b"")
+    return AnswerHead(int(status), checked_fields(fields[1:]), b"")
 
 
-def checked(fields: Fields) -> list[tuple[bytes, bytes]]:
-    """Fields of an answer among which no pseudo-header may be."""
+def checked_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
+    """Return header fields, checked for forbidden names and values. Raises MalformedError."""
     for name, value in fields:
         if not _is_name(name) or _BROKEN_VALUE(value):
             raise MalformedError("a header that no header may be")
@@ -197,7 +197,7 @@ def checked(fields: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def body_bytes(method: bytes, head: AnswerHead) -> int | None:
-    """The length of an answer's body as its head states it; None where it does not."""
+    """Return the length of a response's body as its head states it; None if it does not."""
     stated: int | None = None
     for name, value in head.headers:
         if name == b"content-length":

@@ -26,8 +26,8 @@ IN_NO_HEAD = re.compile(rb"[\x00\x0b\x0c]|\r[^\n]")
 WHAT_CAME = re.compile(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
 
 
-def said(error: h11.ProtocolError) -> TransportError:
-    """What h11 says, without the bytes that it quotes: they may be a secret."""
+def h11_error(error: h11.ProtocolError) -> TransportError:
+    """Return h11's error without the bytes that it quotes: they may be a secret."""
     message = WHAT_CAME.sub("", str(error))
     if isinstance(error, h11.LocalProtocolError):
         return TransportError("LocalProtocolError", message)
@@ -35,7 +35,7 @@ def said(error: h11.ProtocolError) -> TransportError:
 
 
 def take_whole_chunks(data: bytes, pieces: list[bytes | bytearray]) -> bytes:
-    """Take the bodies of the plain, complete chunks that the bytes begin with; the rest is given back.
+    """Take the bodies of the plain, complete chunks at the beginning; return the rest too.
 
     Plain is what h11 cannot read otherwise: a size above 0 in few digits, and no extension.
     """
@@ -103,7 +103,7 @@ class Http1Connection:
     # ------------------------------------------------------------------------------------------------- the request
 
     def data_to_send(self) -> bytes:
-        """Take what is to be sent now."""
+        """Take the bytes to send."""
         outgoing = self.outgoing
         if not outgoing:
             return b""
@@ -119,7 +119,7 @@ class Http1Connection:
             # What cannot be sent is found before h11 changes its state: the connection stays good for others.
             request = h11.Request(method=head.method, target=head.target, headers=head.headers)
         except h11.LocalProtocolError as error:
-            failure = said(error)
+            failure = h11_error(error)
         else:
             exchange.phases.http_version = self.http_version
             self._informational = 0
@@ -130,11 +130,11 @@ class Http1Connection:
         raise failure
 
     def room(self, exchange: Exchange) -> int:
-        """Bytes of the request's body that may be sent now: many, until the request or the exchange is over."""
+        """Return the bytes of the body that may be sent now: many, until the request or the exchange is over."""
         return 0 if exchange is not self._exchange or exchange.request_ended else ROOM
 
     def send(self, exchange: Exchange, data: bytes, *, end: bool) -> None:
-        """Send bytes of the request's body. What comes after the exchange is over is thrown away.
+        """Send bytes of the request's body. What comes after the end of the exchange is discarded.
 
         Raises LocalProtocolError where there are more or fewer of them than the head has said.
         """
@@ -153,7 +153,7 @@ class Http1Connection:
                 if type(event) is h11.EndOfMessage:
                     exchange.request_ended = True
         except h11.LocalProtocolError as error:
-            failure = said(error)
+            failure = h11_error(error)
         else:
             self.outgoing += written
             return
@@ -164,7 +164,7 @@ class Http1Connection:
     # -------------------------------------------------------------------------------------------------- the answer
 
     def receive(self, data: bytes, now_ns: int) -> None:
-        """Bytes have come from the peer."""
+        """Take bytes from the peer."""
         exchange = self._exchange
         if exchange is None:
             if data:
@@ -186,7 +186,7 @@ class Http1Connection:
             self._read(exchange, data, now_ns)
 
     def receive_end(self, now_ns: int) -> None:
-        """The peer will send nothing more: the end of the connection, and of an answer that is as long as it lasts."""
+        """Take the peer's end of the stream: it ends a response without a stated length."""
         self.capacity = 0
         exchange = self._exchange
         if exchange is None:
@@ -210,7 +210,7 @@ class Http1Connection:
             else:
                 ended = self._take_body(exchange, data, pieces)
         except h11.RemoteProtocolError as error:
-            failure = said(error)
+            failure = h11_error(error)
         except TransportError as error:
             failure = error
         if pieces:

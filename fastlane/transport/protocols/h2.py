@@ -40,7 +40,7 @@ class Heads:
         self._last: dict[bytes, bytes] = {}
 
     def pack(self, fields: Fields) -> bytes:
-        """The header block of a request."""
+        """Return the header block of a request."""
         table = self._encoder.header_table
         changes = self._encoder.table_size_changes
         if changes:
@@ -96,7 +96,7 @@ class AnswerHeads(Decoder):
     """Unpacks the heads of answers: the library's decoder, with less around the fields that are known already."""
 
     def unpack(self, block: bytes) -> list[tuple[bytes, bytes]]:
-        """The fields of a header block. Raises what the library's decoder raises."""
+        """Return the fields of a header block. Raises what the library's decoder raises."""
         table = self.header_table
         entries = table.dynamic_entries
         fields: list[tuple[bytes, bytes]] = []
@@ -230,7 +230,7 @@ class Http2Connection:
         self._said_goodbye = False
 
     def _fail(self, code: ErrorCodes, message: str) -> NoReturn:
-        """The connection cannot go on."""
+        """Fail the connection."""
         self._error = TransportError("RemoteProtocolError", message)
         self.outgoing.append(wire.goaway(code))
         raise self._error.again() from None  # what it came from may have content in its text
@@ -257,7 +257,7 @@ class Http2Connection:
         self._forget(stream)
 
     def _break_off(self, stream: Stream, message: str) -> None:
-        """The answer cannot be used; the connection's other answers can."""
+        """Fail one exchange; the others on the connection go on."""
         self._reset(stream, ErrorCodes.PROTOCOL_ERROR)
         stream.exchange.fail(TransportError("RemoteProtocolError", message))
 
@@ -270,7 +270,7 @@ class Http2Connection:
     # What the peer sends
 
     def receive(self, data: bytes, now_ns: int) -> None:
-        """Bytes have come from the peer."""
+        """Take bytes from the peer."""
         if self._error is not None:
             raise self._error.again()
         if self._rest:
@@ -308,7 +308,7 @@ class Http2Connection:
         self._fail(ErrorCodes.PROTOCOL_ERROR, "The server sent another frame within a head")
 
     def _must_be_known(self, stream_id: int, what: str) -> None:
-        """A frame for a stream that is over is late; one for a stream that never was is an error."""
+        """Accept a late frame for a stream that is over; fail on one for a stream that never was."""
         if not stream_id & 1 or stream_id >= self._next_stream_id:
             self._fail(ErrorCodes.PROTOCOL_ERROR, f"The server sent {what} on a stream that was never opened")
 
@@ -410,7 +410,7 @@ class Http2Connection:
     def _head_of(self, stream: Stream, fields: wire.Fields, *, ends: bool) -> None:
         exchange = stream.exchange
         if exchange.answer_head is not None:
-            wire.checked(fields)
+            wire.checked_fields(fields)
             if not ends:
                 raise wire.MalformedError("a second head")
         else:
@@ -525,7 +525,7 @@ class Http2Connection:
             stream.exchange.wake()
 
     def _resize(self, change: int) -> None:
-        """The windows of all streams change with the setting that they began with (RFC 9113, 6.9.2)."""
+        """Change the windows of all streams with the initial window setting (RFC 9113, 6.9.2)."""
         for stream in self._streams.values():
             stream.room += change
             if stream.room > limits.LARGEST_WINDOW:
@@ -572,7 +572,7 @@ class Http2Connection:
         return self._first_room, max(0, self._room)
 
     def start(self, now_ns: int) -> None:
-        """Say what we allow, in one write."""
+        """Send the preface and our settings in one write."""
         self._settings_sent_ns = now_ns
         self._h2.initiate_connection()
         self._take_from_h2()
@@ -589,7 +589,7 @@ class Http2Connection:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def begin(self, exchange: Exchange, *, end: bool) -> None:
-        """Send the head of a request; `end` where it has no body."""
+        """Send the head of a request; `end` if it has no body."""
         if len(self._streams) >= self.capacity:
             raise self._refusal()
         fields = wire.request_fields(exchange.request_head)
@@ -616,7 +616,7 @@ class Http2Connection:
         return TransportError("RemoteProtocolError", message, unprocessed=True)
 
     def room(self, exchange: Exchange) -> int:
-        """Bytes of the request's body that may be sent now."""
+        """Return the bytes of the request's body that may be sent now."""
         stream = self._stream_of(exchange)
         if stream is None or exchange.request_ended:
             return 0
@@ -646,13 +646,13 @@ class Http2Connection:
                 self._forget(stream)
 
     def took(self, exchange: Exchange, count: int) -> None:
-        """The application has read `count` bytes of the answer's body: the peer may send as many more."""
+        """Credit the peer with `count` bytes of the response's body that the application has read."""
         stream = self._stream_of(exchange)
         if stream is not None and not exchange.answer_ended:
             self._credit(stream, count)
 
     def cancel(self, exchange: Exchange) -> bool:
-        """Nobody waits for this exchange any more: have the peer stop."""
+        """Cancel an exchange, and have the peer stop."""
         stream = self._stream_of(exchange)
         if stream is not None:
             self._reset(stream, ErrorCodes.CANCEL)
@@ -665,7 +665,7 @@ class Http2Connection:
         return stream if stream is not None and stream.exchange is exchange else None
 
     def ping(self, now_ns: int) -> bool:
-        """Ask the peer for a sign of life."""
+        """Send a ping."""
         if self._error is not None:
             return False
         if self.ping_sent_ns is None:
@@ -676,20 +676,20 @@ class Http2Connection:
         return True
 
     def goodbye(self) -> None:
-        """We are about to close: say so."""
+        """Send GOAWAY."""
         if self._error is None and not self._said_goodbye:
             self._said_goodbye = True
             self.outgoing.append(wire.goaway(ErrorCodes.NO_ERROR))
 
     def receive_end(self, now_ns: int) -> None:
-        """The peer will send nothing more."""
+        """Take the peer's end of the stream."""
         if self._error is None:
             self._error = TransportError("RemoteProtocolError", "The server closed the connection")
         if any(not stream.exchange.is_over for stream in self._streams.values()):
             raise self._error.again()
 
     def lost(self, error: TransportError) -> None:
-        """The connection is gone: break off every exchange that is not over."""
+        """Fail every exchange that is not over, because the connection is lost."""
         self._error = self._error or error
         streams = list(self._streams.values())
         for stream in streams:

@@ -1,4 +1,4 @@
-"""What a connection over HTTP/2 grants its peer, and where it stops bearing with it."""
+"""Limits of an HTTP/2 connection: what it grants its peer, and when it counts frames as a flood."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class ControlFrames:
         self._unasked = 0
 
     def sent(self, frames: int, body_bytes: int = 0) -> None:
-        """We have sent frames that the peer may answer."""
+        """Note frames of ours that the peer may answer."""
         earned = frames * FRAMES_PER_FRAME + body_bytes // BYTES_PER_FRAME
         self._earned = min(self._earned + earned, EARNED_FRAMES)
 
     def flood(self, now_ns: int) -> bool:
-        """One more has come: whether it is one too many."""
+        """Count one more control frame; return whether it is one too many."""
         if self._earned:
             self._earned -= 1
             return False

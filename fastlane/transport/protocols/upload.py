@@ -1,4 +1,4 @@
-"""How many round trips a request's body takes to reach the provider, and how long that is."""
+"""Estimate how many round trips, and how long, a request's body takes to reach the provider."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HTTP1_HEAD_BYTES = 700
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """What is known of the way to the provider when a request is about to leave; the defaults where nothing is."""
+    """What is known of the network path to the provider when a request is about to be sent."""
 
     round_trip_time_s: float = 0.05
     congestion_window: int = INITIAL_WINDOW
@@ -53,7 +53,7 @@ class Path:
 
 
 class _Round(NamedTuple):
-    """What leaves between one wave of acknowledgements and the next."""
+    """What is sent between one wave of acknowledgements and the next."""
 
     segments: int
     size: int
@@ -61,7 +61,7 @@ class _Round(NamedTuple):
 
 
 def wire_bytes(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
-    """Bytes of TCP's payload that a request is: its head, its body, and what HTTP/2 and TLS put around them.
+    """Return a request's bytes of TCP payload: head, body, and the overhead of HTTP/2 and TLS.
 
     A request leaves in one write, HEADERS, DATA and END_STREAM together, so that no frame has a packet of its own.
     `head_bytes` is its head as it is on the wire; None for what is usual.
@@ -73,7 +73,7 @@ def wire_bytes(body_bytes: int, path: Path, *, head_bytes: int | None = None) ->
 
 
 def rounds(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
-    """Round trips until the last byte of a request has left: 1 where all of it leaves at once.
+    """Return the round trips until the last byte of a request is sent: 1 if all of it is sent at once.
 
     In each round leave as many segments as the smallest of these allows:
 
@@ -90,7 +90,7 @@ def rounds(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int
 
 
 def upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> float:
-    """Seconds from a request's first byte leaving here to its last byte arriving there.
+    """Return the seconds from sending a request's first byte to its last byte arriving at the provider.
 
     RTT / 2 + (rounds - 1) x RTT, where the link does not limit. Where it does, each round takes its time on the link,
     and the next one begins with the first acknowledgement of this one, or when the link is done with it, whichever is
@@ -164,19 +164,19 @@ def _rounds(body_bytes: int, path: Path, head_bytes: int) -> Iterator[_Round]:
 
 
 def _body_within(sent: int, path: Path, head_bytes: int) -> int:
-    """Body bytes within the first `sent` bytes of a request over HTTP/2: the inverse of `wire_bytes()`."""
+    """Return the body bytes within the first `sent` bytes of an HTTP/2 request: the inverse of `wire_bytes()`."""
     plain = _without(sent, _RECORD_BYTES, _RECORD_OVERHEAD) if path.tls else sent
     return _without(max(0, plain - head_bytes), _FRAME_BYTES, _FRAME_OVERHEAD)
 
 
 def _without(size: int, piece: int, overhead: int) -> int:
-    """What is in so many bytes of pieces that have an overhead each; the overhead comes first."""
+    """Return the payload within `size` bytes of pieces that each begin with an overhead."""
     whole, rest = divmod(size, piece + overhead)
     return whole * piece + max(0, rest - overhead)
 
 
 def _body_window(path: Path) -> int | None:
-    """Body bytes that may be on their way at once; a window that others have used up now opens by a frame at least."""
+    """Return the body bytes that may be in flight at once; a window that is used up opens by at least a frame."""
     if not path.http2:
         return None
     known = [window for window in (path.stream_window_bytes, path.connection_window_bytes) if window is not None]

@@ -13,14 +13,14 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import ConnectionForecast, PooledConnection, is_farther, opening_round_trip_ns
 from ..pool.settings import LONGEST_TICK_S, Http2, ServerOrigin
-from ..protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, FarLeg, after_silence
+from ..protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, SlowStartModel, window_after_silence
 from ..protocols.exchange import (
     GIVEN_UP,
     Exchange,
     HttpConnection,
     Opening,
     TransportError,
-    worth_lingering,
+    ends_soon,
 )
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
@@ -55,7 +55,7 @@ class Tls:
         """The peer has said, under the protection of TLS, that it sends nothing more (close_notify)."""
 
     def handshake(self) -> bool:
-        """Go on with the handshake as far as the bytes go that have come; True once it is done.
+        """Continue the handshake with the received bytes; return whether it is done.
 
         Raises TransportError where the peer is not trusted, or talks no TLS that we do.
         """
@@ -73,7 +73,7 @@ class Tls:
         return True
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """Take bytes from the peer and give what they say, which may be nothing.
+        """Decrypt bytes from the peer; the result may be empty.
 
         Goes on with the handshake too. The flight that ends it may bring data already.
         """
@@ -150,7 +150,7 @@ class Tls:
                 self._write_rest()
 
     def _write_rest(self) -> None:
-        """Write what had to wait: for the handshake, or for a renegotiation (TLS 1.2)."""
+        """Write what had to wait for the handshake or for a renegotiation (TLS 1.2)."""
         try:
             while self._unwritten:
                 del self._unwritten[: self._tls.write(self._unwritten)]
@@ -160,18 +160,18 @@ class Tls:
             raise TransportError("WriteError", str(error)) from error
 
     def data_to_send(self) -> bytes:
-        """Take what is to be sent to the peer now; empty where there is nothing."""
+        """Take the bytes to send to the peer; empty if there are none."""
         return self.outgoing.read()
 
     def close(self) -> None:
-        """Say that we send nothing more (close_notify). What the peer still sends can be fed."""
+        """Send close_notify. What the peer still sends can be fed."""
         # The peer's own goodbye is not waited for; before the end of the handshake there is none to say.
         with contextlib.suppress(ssl.SSLError, ValueError):
             self._tls.unwrap()
 
     @property
     def alpn(self) -> str | None:
-        """The protocol agreed on, once the handshake is done; None where the server named none."""
+        """The negotiated protocol, once the handshake is done; None if the server named none."""
         return self._tls.selected_alpn_protocol()
 
     @property
@@ -181,7 +181,7 @@ class Tls:
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
-        """For those who want to look at the peer's certificate."""
+        """The `ssl.SSLObject`, which has the peer's certificate."""
         return self._tls
 
 
@@ -189,7 +189,7 @@ class Tls:
 _MOMENT_NS = 5_000_000
 
 
-class Gauge:
+class ConnectionMeter:
     """Measures one connection. `begin` and `note` where its bytes are handled; `outlook` from anywhere, without a lock.
 
     (What is asked without a lock changes nothing but by assigning it as a whole.)
@@ -221,37 +221,37 @@ class Gauge:
         """Whether the kernel's connection ends at a proxy, or nobody tells of it: the rest is worked out here."""
         self._initial_window = INITIAL_WINDOW
         self._starts_over: bool | None = None
-        self._upload: tuple[FarLeg, int, int] = (FarLeg(), 0, 0)
-        """The far leg without what was sent last; when that was; and how many bytes had been sent before."""
-        self._followed: tuple[tuple[FarLeg, int, int], int, FarLeg] | None = None
-        """Of what upload; at how many bytes; and the far leg with what was sent last."""
+        self._upload: tuple[SlowStartModel, int, int] = (SlowStartModel(), 0, 0)
+        """The far model without what was sent last; when that was; and how many bytes had been sent before."""
+        self._followed: tuple[tuple[SlowStartModel, int, int], int, SlowStartModel] | None = None
+        """Of what upload; at how many bytes; and the far model with what was sent last."""
 
     def opened(self, opening: Opening, round_trips_ns: Sequence[int], now_ns: int) -> None:
-        """The connection stands. `round_trips_ns`: what the protocol measures, growing."""
+        """Start measuring. `round_trips_ns` is the protocol's own growing list of measurements."""
         self._opening_ns = self.round_trip_ns = opening_round_trip_ns(opening)
         self.congestion_window = self._initial_window
         self._round_trips_ns = round_trips_ns
-        leg = FarLeg()
+        model = SlowStartModel()
         if opening.tls_version == "TLSv1.3":
-            leg.sent(now_ns, 1, self._opening_ns)  # the end of the handshake, which nobody has acknowledged yet
-        self._upload = (leg, now_ns, 0)
+            model.sent(now_ns, 1, self._opening_ns)  # the end of the handshake, which nobody has acknowledged yet
+        self._upload = (model, now_ns, 0)
 
     def begin(self, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> None:
-        """A request is about to be sent, after so many bytes."""
+        """Note that a request is about to be sent, after `sent_bytes`."""
         if now_ns - self._told[0] > _MOMENT_NS:
             self._ask(sock, now_ns)
         if self._is_farther and now_ns - self._upload[1] > _MOMENT_NS:
             self.note(now_ns, sent_bytes)
 
     def note(self, now_ns: int, sent_bytes: int) -> None:
-        """Something is about to be sent, after so many bytes."""
+        """Note that something is about to be sent, after `sent_bytes`."""
         if self._is_farther:
-            leg = self._leg(now_ns, sent_bytes)
-            self._upload = (leg, now_ns, sent_bytes)
-            self.congestion_window = leg.window_at(now_ns)
+            model = self._current_model(now_ns, sent_bytes)
+            self._upload = (model, now_ns, sent_bytes)
+            self.congestion_window = model.window_at(now_ns)
 
     def outlook(self, http: Any, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> ConnectionForecast:
-        """What a request that was sent now would find."""
+        """Return what a request would find if it were sent now."""
         if now_ns - self._told[0] > _MOMENT_NS:
             self._ask(sock, now_ns)
         told_ns, told = self._told
@@ -261,10 +261,10 @@ class Gauge:
             segment_bytes, receive_window = told.segment_bytes, told.receive_window
             rate = told.delivery_rate
         else:
-            leg = self._leg(now_ns, sent_bytes)
-            window, in_flight = leg.window_at(now_ns), leg.in_flight
+            model = self._current_model(now_ns, sent_bytes)
+            window, in_flight = model.window_at(now_ns), model.in_flight
             segment_bytes = SEGMENT_BYTES if told is None else min(SEGMENT_BYTES, told.segment_bytes)
-            receive_window, rate = leg.receive_window, None
+            receive_window, rate = model.receive_window, None
         return ConnectionForecast(
             True,  # (By place: naming them costs half as much again.)
             http.http_version,
@@ -296,28 +296,28 @@ class Gauge:
             self._initial_window = max(INITIAL_WINDOW, window)
             self._starts_over = starts_over_after_idle(sock)
         if self._starts_over and not told.in_flight:
-            window = after_silence(window, told.idle_ns, told.time_out_ns, self._initial_window)
+            window = window_after_silence(window, told.idle_ns, told.time_out_ns, self._initial_window)
         self.congestion_window = window
 
-    def _leg(self, now_ns: int, sent_bytes: int) -> FarLeg:
-        """The far leg with what was sent last, as it is now."""
+    def _current_model(self, now_ns: int, sent_bytes: int) -> SlowStartModel:
+        """Return the model at `now_ns`, with what was sent last."""
         upload, round_trip_ns = self._upload, self.round_trip_ns or 0
         before, noted_ns, noted_bytes = upload
         followed = self._followed
         if followed is not None and followed[0] is upload and followed[1] == sent_bytes:
-            leg = followed[2].at(now_ns)
+            model = followed[2].advanced_to(now_ns)
         else:
-            leg = before.copy()
-            leg.sent(noted_ns, sent_bytes - noted_bytes, round_trip_ns)
-            leg.look(now_ns)
-        self._followed = (upload, sent_bytes, leg)
+            model = before.copy()
+            model.sent(noted_ns, sent_bytes - noted_bytes, round_trip_ns)
+            model.advance(now_ns)
+        self._followed = (upload, sent_bytes, model)
         told_ns, told = self._told
         if told is not None and told_ns - told.idle_ns > noted_ns + _MOMENT_NS:
             # Something small that nobody noted, such as an acknowledgement of HTTP/2's.
-            leg = leg.copy()
-            leg.sent(told_ns - told.idle_ns, 1, round_trip_ns)
-            leg.look(now_ns)
-        return leg
+            model = model.copy()
+            model.sent(told_ns - told.idle_ns, 1, round_trip_ns)
+            model.advance(now_ns)
+        return model
 
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
@@ -340,32 +340,32 @@ _CLOSED_EARLY = "The answer was closed before its end."
 _ENHANCE_YOUR_CALM = 11  # RFC 9113, 7
 
 
-class LinkedExchange(Exchange):
+class PooledExchange(Exchange):
     """An exchange that gives its place on the connection back when it is over."""
 
-    __slots__ = ("has_left", "link")
+    __slots__ = ("connection", "has_left")
 
-    link: Link
+    connection: ClientConnection
     has_left: bool
     """Whether its place was given back: it is over by both sides, or nobody wants it any more."""
 
     def wake(self) -> None:
-        """Wake the caller, after giving back the place if the exchange is over."""
+        """Wake the waiter; if the exchange is over, release its place first."""
         if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
         self.notify()
 
     def leave(self) -> None:
-        """Give the place back, once."""
+        """Release the place, once."""
         if not self.has_left:
             self.has_left = True
-            self.link.ended.append(self)
+            self.connection.ended.append(self)
 
     def notify(self) -> None:
-        """Wake whoever waits. Drivers override it."""
+        """Wake the waiter. Drivers override it."""
 
 
-class Link(PooledConnection):
+class ClientConnection(PooledConnection):
     """One connection. Not thread-safe: a driver calls it where the connection's bytes are handled."""
 
     def __init__(self, origin: ServerOrigin, *, http2: Http2) -> None:
@@ -391,7 +391,7 @@ class Link(PooledConnection):
         """Seconds between two looks at the time."""
         self.waiting: set[Any] = set()
         """Exchanges whose waits may end some looks from now."""
-        self._gauge = Gauge()
+        self._gauge = ConnectionMeter()
         self._output_bytes = 0
         """What was given out to be sent, so far."""
         self._socket: socket.socket | None = None
@@ -399,7 +399,7 @@ class Link(PooledConnection):
     # Opening
 
     def handshake(self, data: bytes = b"") -> bool:
-        """Go on with the TLS handshake; True once it is done. `handshake_output()` is to be sent in any case."""
+        """Continue the TLS handshake; return whether it is done. Send `handshake_output()` in any case."""
         tls = self.tls
         if tls is None:
             return True
@@ -409,11 +409,11 @@ class Link(PooledConnection):
         return tls.handshake()
 
     def handshake_output(self) -> bytes:
-        """What the handshake wants sent."""
+        """Take the bytes that the handshake has to send."""
         return b"" if self.tls is None else self.tls.data_to_send()
 
     def establish(self, opening: Opening, time_ns: int) -> None:
-        """The connection stands: speak what was agreed on. Raises TransportError where that is the wrong protocol."""
+        """Start the negotiated protocol. Raises TransportError if it is not one of those allowed."""
         self.opening = opening
         wants_http2 = opening.alpn == "h2" if self.tls is not None else self._http2 == "require"
         if self._http2 == "require" and not wants_http2:
@@ -437,7 +437,7 @@ class Link(PooledConnection):
     # Bytes
 
     def receive(self, data: bytes | memoryview, time_ns: int) -> None:
-        """Bytes have come. Raises TransportError where the connection cannot go on."""
+        """Take received bytes. Raises TransportError if the connection cannot go on."""
         self._heard_ns = time_ns
         http, tls = self.http, self.tls
         assert http is not None
@@ -451,13 +451,13 @@ class Link(PooledConnection):
             self.receive_end(time_ns)
 
     def receive_end(self, time_ns: int) -> NoReturn:
-        """The peer sends nothing more. Raises TransportError: the connection cannot go on."""
+        """Take the peer's end of the stream. Always raises TransportError."""
         assert self.http is not None
         self.http.receive_end(time_ns)
         raise TransportError("ReadError", "The server closed the connection.")
 
     def output(self) -> bytes:
-        """What is to go to the peer now."""
+        """Take the bytes to send to the peer."""
         http, tls = self.http, self.tls
         data = http.data_to_send() if http is not None and http.outgoing else b""
         if tls is not None:
@@ -468,7 +468,7 @@ class Link(PooledConnection):
         return data
 
     def has_changed(self) -> bool:
-        """Whether the pool has to look: exchanges have ended, or the peer may allow more or fewer than it did."""
+        """Return whether the pool has to update: exchanges have ended, or the peer's limits may have changed."""
         http = self.http
         if http is None:
             return False
@@ -479,7 +479,7 @@ class Link(PooledConnection):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it can only be closed: no exchange is open, and none can be begun any more."""
+        """Whether no exchange is open and none can begin any more."""
         http = self.http
         if http is None or http.open_exchanges or http.capacity > 0:
             return False
@@ -499,7 +499,7 @@ class Link(PooledConnection):
 
     @property
     def is_full(self) -> bool:
-        """Whether so much of an answer over HTTP/1.1 is unread that no more should be taken in for now.
+        """Whether so much of an HTTP/1.1 response is unread that reading should pause.
 
         HTTP/2 has windows for that.
         """
@@ -510,8 +510,8 @@ class Link(PooledConnection):
 
     # Exchanges
 
-    def begin(self, exchange: LinkedExchange, *, end: bool) -> None:
-        """Begin to send a request; `end` where it has no body. Raises TransportError."""
+    def begin(self, exchange: PooledExchange, *, end: bool) -> None:
+        """Begin to send a request; `end` if it has no body. Raises TransportError."""
         http, phases = self.http, exchange.phases
         assert http is not None
         http.begin(exchange, end=end)
@@ -525,21 +525,21 @@ class Link(PooledConnection):
         phases.send_started_ns = started_ns
 
     def outlook(self, now_ns: int) -> ConnectionForecast:
-        """What a request that was sent on it now would find. May be asked from anywhere."""
+        """Return what a request would find if it were sent on this connection now. Thread-safe."""
         return self._gauge.outlook(self.http, self._socket, now_ns, self._output_bytes)
 
     @property
     def round_trip_ns(self) -> int | None:
-        """As it was measured last."""
+        """The round-trip time as it was measured last."""
         return self._gauge.round_trip_ns
 
     @property
     def local_address(self) -> str | None:
-        """Our end of it; None while it is being opened."""
+        """The local host and port; None while the connection is being opened."""
         return None if self.opening is None else self.opening.local_address
 
-    def push(self, exchange: LinkedExchange, data: bytes, position: int, *, last: bool) -> int:
-        """Give the protocol as much of a piece of the body as it takes now, within reason; the new position."""
+    def push(self, exchange: PooledExchange, data: bytes, position: int, *, last: bool) -> int:
+        """Give the protocol as much of a piece of the body as it takes now; return the new position."""
         http = self.http
         assert http is not None
         if not data:
@@ -555,8 +555,8 @@ class Link(PooledConnection):
             exchange.leave()  # the answer came earlier
         return position
 
-    def cancel(self, exchange: LinkedExchange, time_ns: int, *, given_up: bool = False) -> bool:
-        """Nobody reads the exchange any more. False where the connection has to be closed to tell the server.
+    def cancel(self, exchange: PooledExchange, time_ns: int, *, given_up: bool = False) -> bool:
+        """Cancel an exchange that nobody reads any more. Return False if the connection has to be closed for that.
 
         `given_up`: somebody may be reading it still, who is told. An answer that has come to its end can be read.
         """
@@ -565,7 +565,7 @@ class Link(PooledConnection):
         http, stays, lingers = self.http, True, False
         if http is not None and not (exchange.is_over and exchange.request_ended) and exchange.error is None:
             # (Over HTTP/1.1 its reader has waited for the end, and nobody else can use the connection until it comes.)
-            lingers = worth_lingering(exchange) and not self.is_http1 and not given_up
+            lingers = ends_soon(exchange) and not self.is_http1 and not given_up
             if lingers:
                 if not any(other is exchange for _, other in self._lingering):
                     self._lingering.append((time_ns + LINGER_NS, exchange))
@@ -581,12 +581,12 @@ class Link(PooledConnection):
         return stays
 
     def check_ready(self) -> None:
-        """Raise TransportError unless the peer has said what it allows, and the connection stands."""
+        """Raise TransportError unless the connection is open and the peer has announced its limits."""
         if self.error is not None or self.http is None or not self.http.is_ready:
             raise TransportError("ConnectError", "The server closed the connection before it said what it allows.")
 
     def fail(self, error: TransportError) -> None:
-        """The connection is gone: break off what is open."""
+        """Fail the open exchanges, because the connection is lost."""
         self.error = error
         if self.http is not None:
             self.http.lost(error)
@@ -595,7 +595,7 @@ class Link(PooledConnection):
     # Time
 
     def tick(self, time_ns: int, *, idle_ns: int, ping_ns: int | None) -> str | None:
-        """Look at the time; why the connection is to be closed now, or None."""
+        """Check timeouts; return why the connection has to be closed now, or None."""
         http = self.http
         if http is None:
             return None
@@ -604,7 +604,7 @@ class Link(PooledConnection):
             if not exchange.is_over:
                 http.cancel(exchange)
                 exchange.fail(TransportError("ReadError", _CLOSED_EARLY))
-            if isinstance(exchange, LinkedExchange):
+            if isinstance(exchange, PooledExchange):
                 exchange.leave()
         ping_sent_ns = http.ping_sent_ns
         if ping_sent_ns is not None and time_ns - max(ping_sent_ns, self._heard_ns) > _PING_TIMEOUT_NS:
@@ -620,7 +620,7 @@ class Link(PooledConnection):
         return None
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what the library's `network_stream` extension is asked for.
+        """Return a value of the library's `network_stream` extension.
 
         `client_addr`, `server_addr`, `ssl_object`, `socket` or `is_readable`; None for anything else.
         """

@@ -1,11 +1,11 @@
-"""What a governed cache key is worth on a fleet of machines that each take 15 requests a minute of a key and prefix.
+"""What spreading a cache key is worth on a fleet of machines that each take 15 requests a minute of a key and prefix.
 
 Simulated, with the arrivals and shared prefixes of a production trace where it is there, else of a made one. The
 machines are those of the emulator, in the trace's time: the hash of a prompt's first 256 tokens and its key names the
 machine, 15 requests a minute of both go there, more to the first additional machine that takes one (or, `anywhere`, to
 any: what providers do with them is not documented); a block is forgotten after 300 s. Every request goes out without
 a key, with one key for all, with a key for each conversation, and with fastlane's: its own functions name the stable
-prefix and the session from the request's body, and its governor the shard (in several processes: each sees the calls
+prefix and the session from the request's body, and its spreader the shard (in several processes: each sees the calls
 that happen to come to it). The oracle is a bound and no strategy: one machine without a limit that holds everything,
 so that no choice of machines can read more. `agents`: the same requests behind 2,048 tokens of tools that all have in
 common. Inside: shares of all prompt tokens that are read from the cache. Outside: everything else, such as the
@@ -23,8 +23,7 @@ from typing import Any
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._trace import BLOCK_TOKENS, Request, trace
 from fastlane.emulator._prefix_cache import PrefixCache
-from fastlane.plays.prompt_cache.prefixes._governor import Governor
-from fastlane.plays.prompt_cache.prefixes._keys import session_of, stable_key
+from fastlane.plays.prompt_cache.key import KeySpreader, session_of, stable_key
 
 _PER_MINUTE = 15
 _MACHINES = 64
@@ -107,14 +106,14 @@ def _by_conversation(request: Request, _body: Mapping[str, Any]) -> str:
     return str(request.first)
 
 
-def _governed(replicas: int = 1) -> Keys:
-    governors = [Governor(_PER_MINUTE, replicas) for _ in range(replicas)]
+def _spread(replicas: int = 1) -> Keys:
+    spreaders = [KeySpreader(replicas) for _ in range(replicas)]
     turn = Random(0)
 
     def key(request: Request, body: Mapping[str, Any]) -> str:
-        governor = turn.choice(governors)
+        spreader = turn.choice(spreaders)
         path = "/chat/completions"
-        return governor.shard(stable_key(path, body), session_of(path, body), request.at_ns).key
+        return spreader.shard("", stable_key(path, body), session_of(path, body), request.at_ns, _PER_MINUTE).key
 
     return key
 
@@ -131,16 +130,16 @@ def measure(quick: bool) -> Report:
             "no_key": _hit_share(requests, _none, PrefixCache, blocks),
             "one_key": _hit_share(requests, _one, PrefixCache, blocks),
             "key_per_conversation": _hit_share(requests, _by_conversation, PrefixCache, blocks),
-            "governor": _hit_share(requests, _governed(), PrefixCache, blocks),
-            f"governor_in_{_REPLICAS}_processes": _hit_share(requests, _governed(_REPLICAS), PrefixCache, blocks),
+            "spread": _hit_share(requests, _spread(), PrefixCache, blocks),
+            f"spread_in_{_REPLICAS}_processes": _hit_share(requests, _spread(_REPLICAS), PrefixCache, blocks),
             "anywhere_no_key": _hit_share(requests, _none, _Anywhere, blocks),
-            "anywhere_governor": _hit_share(requests, _governed(), _Anywhere, blocks),
+            "anywhere_spread": _hit_share(requests, _spread(), _Anywhere, blocks),
             "oracle": _hit_share(requests, None, PrefixCache, blocks),
         }
         figures |= {f"{name}_{arm}_hit_share": share for arm, share in arms.items()}
         for other, target in (("no_key", 1.0), ("one_key", 1.0), ("oracle", 0.95)):
-            ratio = f"{name}_governor_to_{other}_ratio"
-            figures[ratio] = arms["governor"] / arms[other]
+            ratio = f"{name}_spread_to_{other}_ratio"
+            figures[ratio] = arms["spread"] / arms[other]
             reach.append(Reach(figure=ratio, op=">=", target=target))
     figures["requests"] = len(requests)
     conditions = {

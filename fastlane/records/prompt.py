@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from .section import RecordSection
@@ -43,7 +44,17 @@ class Drift:
     before: str | None = None
     """The text around the difference in the earlier prompt; only with `PromptCache(quote=True)`."""
     after: str | None = None
-    """The same place in this prompt; only with `PromptCache(quote=True)`."""
+    """The same text in this prompt; only with `PromptCache(quote=True)`."""
+
+    @property
+    def diff(self) -> str | None:
+        """What changed, word by word ("- 10:04:11", "+ 10:04:37"); None without both texts."""
+        if self.before is None or self.after is None:
+            return None
+        import difflib
+
+        changed = difflib.ndiff(self.before.split(), self.after.split())
+        return "\n".join(line for line in changed if line[0] in "+-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +74,25 @@ class PromptCacheRecord(RecordSection):
     keeps anything."""
     cached_tokens: int | None
     """What it read from its cache, by its own word; None where it says nothing, which is not 0."""
-    drift: Drift | None = None
+    explanation: Drift | Callable[[], Drift | None] | None = field(default=None, repr=False, compare=False)
+    """The drift, or what finds it when it is first looked at."""
     key: str | None = None
     """The cache key that was sent."""
     shards: int = 1
     """Among how many keys the family's calls were spread when this one was sent."""
+
+    @property
+    def drift(self) -> Drift | None:
+        """Why less was read than an unbroken prompt would have given; None where nothing was lost.
+
+        Prompts are compared when this is first looked at, which takes milliseconds. None as well where the earlier
+        prompt is no longer kept: see `PromptCache.kept_bytes`.
+        """
+        explanation = self.explanation
+        if callable(explanation):
+            explanation = explanation()
+            object.__setattr__(self, "explanation", explanation)
+        return explanation
 
     @property
     def hit_ratio(self) -> float | None:
@@ -78,7 +103,10 @@ class PromptCacheRecord(RecordSection):
 
     def to_dict(self) -> dict[str, Any]:
         """The section as plain JSON data."""
-        return {**asdict(self), "hit_ratio": self.hit_ratio}
+        drift = self.drift
+        fields = asdict(self)
+        del fields["explanation"]
+        return {**fields, "drift": None if drift is None else asdict(drift), "hit_ratio": self.hit_ratio}
 
 
 CutKind = Literal["repeated", "stubbed", "turn"]

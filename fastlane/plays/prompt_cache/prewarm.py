@@ -132,7 +132,7 @@ def _ways(
     facts: ProviderFacts, prompt: Sequence[Any], model: str, endpoint: str, arguments: Mapping[str, Any]
 ) -> Iterator[_Way]:
     """What to call with, one after the other until one is taken."""
-    from .prefixes._placing import place_breakpoints, takes_marks
+    from .placing import place_breakpoints, takes_marks
     from .prompts import Marked
 
     name = _LISTS[endpoint]

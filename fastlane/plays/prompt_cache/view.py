@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from fastlane.engine.shell import Shell
 
     from .keep_warm import AsyncKeepWarm, KeepWarm
-    from .prefixes import PromptCacheReport
-    from .prefixes._account import PromptMemory
     from .prewarm import Prewarmed
+    from .report import PromptCacheReport
 
 
 class _View:
@@ -26,13 +25,13 @@ class _View:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def _memory(self) -> PromptMemory:
+    def _play(self) -> PromptCache:
         shell: Shell | None = self._client._fastlane
         if shell is None:  # FASTLANE_DISABLED: an application that looks at its report must go on
-            return PromptCache().memory
+            return PromptCache()
         for play in shell.pipeline.plays:
             if isinstance(play, PromptCache):
-                return play.memory
+                return play
         raise ConfigurationError(
             "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the "
             "only_plays of the client, or make it with plays=..., which keeps the default plays"
@@ -43,11 +42,11 @@ class _View:
 
         Of all clients that share the `PromptCache` object. Raises ConfigurationError where the client has none.
         """
-        return self._memory().ledger.report()
+        return self._play().history.report()
 
     def clear(self) -> None:
         """Forget all prompts, counts and rates. Raises ConfigurationError as `report` does."""
-        self._memory().clear()
+        self._play().clear()
 
 
 class PromptCacheView(_View):

@@ -1,12 +1,13 @@
-"""Values in a text that are likely to differ from call to call: times, identifiers, counters, random tokens."""
+"""Values that are likely to differ from call to call: find them in a text, and say what sort of change a change is."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect
-from collections.abc import Iterator
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise, product
+from typing import Final, Literal, NamedTuple
+
+from fastlane.records.prompt import DriftKind
 
 VolatileKind = Literal["timestamp", "uuid", "counter", "random"]
 
@@ -84,6 +85,7 @@ _IDENTIFIER = (
 )
 _UUID, _GLUED_UUID = re.compile(rf"(?<![0-9A-Za-z]){_IDENTIFIER}(?![0-9A-Za-z])"), re.compile(_IDENTIFIER)
 _WORD = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9+/_~.-]*[A-Za-z0-9_-])?={0,2}")
+_PART = re.compile(r"[A-Za-z0-9+]+={0,2}")
 _COUNTER = re.compile(
     r"(?:#|(?<![a-z])(?:no|nr|number|request|req|turn|step|attempt|try|call|message|msg|iteration|round|page|run|seq|sequence|count|"
     r"counter|index|version|visits?|ticket|session|revision|build|retry|conversation|query|total|remaining)(?![a-z])"
@@ -91,66 +93,101 @@ _COUNTER = re.compile(
     r"(?:\s?(?:is\s|[:=#]\s?|\"\s?:\s?)|\s(?:of\s)?))#?(\d[\d,]*)(?![\w.-]*[A-Za-z])",
     re.IGNORECASE,
 )
-SEPARATORS = re.compile(r"[_./~-]+")
+_SEPARATORS = re.compile(r"[_./~-]+")
 _DIGITS, _HEX = re.compile(r"\d"), re.compile(r"[0-9a-f]+|[0-9A-F]+")
-_LEAST_RANDOM, _LEAST_LETTERS = 8, 12
+_LEAST_RANDOM, _LEAST_LETTERS, _LEAST_TOKEN = 8, 12, 6
+# A number that moved by at most so much was counted; another one of so many digits was drawn.
+_MAX_COUNTED, _DRAWN_DIGITS = 300, 6
+# What is looked at around a difference, in characters: the longest way to write a time is shorter.
+_AROUND = 80
+# Behind a value that was replaced, both texts go on alike for so many characters.
+_SAME_BEHIND = 4
+_NUMBER = re.compile(r"\d(?:[\d,]*\d)?")
+_PATTERNS: Final[Mapping[VolatileKind, re.Pattern[str]]] = {
+    "uuid": _UUID, "timestamp": _TIMESTAMP, "random": _WORD, "counter": _COUNTER,
+}  # fmt: skip
+_CHANGED: Final[Mapping[DriftKind, tuple[re.Pattern[str], ...]]] = {
+    "uuid": (_GLUED_UUID,), "timestamp": (_TIMESTAMP, _GLUED_TIMESTAMP, _CALENDAR),
+}  # fmt: skip
+_SPACES = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]+")
 
 
-def find(text: str, start: int = 0, end: int | None = None) -> Iterator[Volatile]:
-    """All such values between two characters of a text, in order, none overlapping another.
+def find(text: str) -> Iterator[Volatile]:
+    """Yield all such values of a text, in order, none overlapping another.
 
     UUIDs come before times, times before random tokens, and those before counters, which are numbers behind a word that
     says so ("request #17"). What merely has a digit is none of them.
     """
-    end = len(text) if end is None else min(end, len(text))
     found: list[Volatile] = []
-    # In order and apart from each other, so that only two can be in the way.
-    taken: list[tuple[int, int]] = []
-
-    def take(kind: VolatileKind, first: int, last: int) -> None:
-        at = bisect(taken, (first, last))
-        if (at and taken[at - 1][1] > first) or (at < len(taken) and taken[at][0] < last):
-            return
-        taken.insert(at, (first, last))
-        found.append(Volatile(kind, first, last))
-
-    for match in _UUID.finditer(text, start, end):
-        take("uuid", *match.span())
-    for match in _TIMESTAMP.finditer(text, start, end):
-        take("timestamp", *match.span())
-    for match in _WORD.finditer(text, start, end):
-        if match.end() - match.start() >= _LEAST_RANDOM and looks_random(match.group()):
-            take("random", *match.span())
-    for match in _COUNTER.finditer(text, start, end):
-        take("counter", *match.span(1))
+    taken = bytearray(len(text))
+    for kind, pattern in _PATTERNS.items():
+        for match in pattern.finditer(text):
+            start, end = match.span(pattern.groups)
+            if any(taken[start:end]) or (kind == "random" and not _looks_random(match.group())):
+                continue
+            taken[start:end] = b"\1" * (end - start)
+            found.append(Volatile(kind, start, end))
     yield from sorted(found, key=lambda volatile: volatile.start)
 
 
-def find_glued(text: str, start: int, end: int) -> Iterator[Volatile]:
-    """UUIDs and times that need no border: for a place that is known to have changed, whatever stands beside it."""
-    for match in _GLUED_UUID.finditer(text, start, end):
-        yield Volatile("uuid", *match.span())
-    for match in _GLUED_TIMESTAMP.finditer(text, start, end):
-        yield Volatile("timestamp", *match.span())
+def kind_of_change(old: str, new: str, at: int) -> DriftKind | None:
+    """Return the sort of a change that begins at a character of two texts; None for an edit like any other."""
+    if _SPACES.sub("", old) == _SPACES.sub("", new):
+        return "whitespace"
+    for kind, patterns in _CHANGED.items():
+        if any(_replaced(old, new, at, pattern) for pattern in patterns):
+            return kind
+    number = _replaced(old, new, at, _NUMBER)
+    if number is not None and _distance(*number) <= _MAX_COUNTED:
+        return "counter"
+    token = _replaced(old, new, at, _WORD, _is_token) or _replaced(old, new, at, _PART, _is_token)
+    if token is not None and (len(token[0]) == len(token[1]) or all(_looks_random(one, _LEAST_TOKEN) for one in token)):
+        return "random"
+    return None if number is None else kind_of_number(*number)
 
 
-def calendar_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Names of days, months, zones and times of day: a time where they are known to have changed."""
-    for match in _CALENDAR.finditer(text, start, end):
-        yield match.span()
+def kind_of_number(old: str, new: str) -> DriftKind | None:
+    """Return the sort of a change of one number to another, both as they are written; None for what is no number."""
+    if not (_NUMBER.fullmatch(old) and _NUMBER.fullmatch(new)):
+        return None
+    if all(_TIMESTAMP.search(number) for number in (old, new)):
+        return "timestamp"
+    return "counter" if _distance(old, new) <= _MAX_COUNTED or len(new) < _DRAWN_DIGITS else "random"
 
 
-def words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Runs of characters that identifiers and base64 are written with, between two characters of a text."""
-    for match in _WORD.finditer(text, start, end):
-        yield match.span()
+def _distance(old: str, new: str) -> int:
+    one, other = (int(number.replace(",", "")[-18:]) for number in (old, new))
+    return abs(one - other)
 
 
-def looks_random(word: str, least: int = _LEAST_RANDOM) -> bool:
+def _replaced(
+    old: str, new: str, at: int, pattern: re.Pattern[str], accepts: Callable[[str], bool] = bool
+) -> tuple[str, str] | None:
+    """Return the value at a character of the old text that has become another, with the text going on behind it."""
+    spans = []
+    for text in (old, new):
+        start = max(0, at - _AROUND)
+        while 0 < start < at and not text[start - 1].isspace():
+            start += 1
+        found = (match.span() for match in pattern.finditer(text, start, at + _AROUND))
+        spans.append([span for span in found if span[0] <= at <= span[1] and accepts(text[slice(*span)])])
+    for was, now in product(*spans):
+        one, other = old[slice(*was)], new[slice(*now)]
+        behind = old[was[1] : was[1] + _SAME_BEHIND], new[now[1] : now[1] + _SAME_BEHIND]
+        if one.casefold() != other.casefold() and behind[0] == behind[1]:
+            return one, other
+    return None
+
+
+def _is_token(word: str) -> bool:
+    return len(word) >= _LEAST_TOKEN and (not word.isalpha() or _looks_random(word))
+
+
+def _looks_random(word: str, least: int = _LEAST_RANDOM) -> bool:
     """Whether a word reads like hexadecimal, base64 or another random token, at least in one of its parts."""
     if _mixed(word.strip("=").replace("-", "").replace("_", ""), max(16, least)) and not _worded(word):
         return True
-    return any(_mixed(part, least) for part in SEPARATORS.split(word.strip("=")))
+    return any(_mixed(part, least) for part in _SEPARATORS.split(word.strip("=")))
 
 
 def _mixed(part: str, least: int) -> bool:
@@ -177,5 +214,5 @@ def _mixed(part: str, least: int) -> bool:
 
 def _worded(word: str) -> bool:
     """Whether a long word is made of short ones: "a-2-step-plan_v2"."""
-    parts = SEPARATORS.split(word)
+    parts = _SEPARATORS.split(word)
     return len(parts) > 3 or all(part.isalpha() or part.isdigit() for part in parts)

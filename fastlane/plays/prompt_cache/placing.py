@@ -1,7 +1,7 @@
-"""Put a provider's own marks for its prompt cache into a request: how long to keep, and where prefixes end.
+"""Lay out a request for the provider's cache: its messages as declared, how long to keep it, and where prefixes end.
 
-Pure functions of a body and of facts. What the caller has put there stays, and nothing is put where facts do not say
-that the model takes it: a model that does not know these fields may refuse the request.
+Pure functions of a call and of facts. What the caller has put there stays, and no marks are put where facts do not say
+that the model takes them: a model that does not know these fields may refuse the request.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from operator import is_not
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane.engine.call import Call
+from fastlane.protocol.endpoints import PROMPT_FIELDS
 from fastlane.protocol.prompt_marks import Placement
 
 if TYPE_CHECKING:
@@ -30,6 +32,35 @@ class Placed(NamedTuple):
 
     fields: dict[str, Any]
     said: str
+
+
+def laid_out(call: Call, *, order_tools: bool) -> Call:
+    """Return the call with its messages in the order that was declared, and its tools with their keys in order."""
+    from .prompts import arrange, canonical, ordered_tools
+
+    name = PROMPT_FIELDS[call.endpoint]
+    messages, tools = call.body.get(name), call.body.get("tools")
+    if isinstance(messages, list) and call.placements is not None:
+        arranged, placements = arrange(messages, call.placements)
+        if len(arranged) != len(messages) or any(map(is_not, arranged, messages)):
+            said = f"PromptCache laid out {name} as declared: stable, session, volatile"
+            call = call.with_body(said, **{name: arranged})
+        call = call.replaced(placements=placements)
+    if isinstance(tools, list):
+        # The order of properties is that in which models write arguments: `Prompt` is asked about it.
+        written = canonical(tools, keep_property_order=True)
+        written = ordered_tools(written) if order_tools else written
+        if repr(written) != repr(tools):  # equal dictionaries may have their keys in another order
+            how = "in the order of their names, their keys in order" if order_tools else "with their keys in order"
+            call = call.with_body(f"PromptCache wrote the tools {how}", tools=written)
+    return call
+
+
+def with_marks(call: Call, retention: str | None, *, breakpoints: bool) -> Call:
+    """Return the call with what its provider is to be asked to keep, and for how long."""
+    if retention is not None:
+        call = with_retention(call, retention)
+    return with_breakpoints(call) if breakpoints else call
 
 
 def takes_marks(model: str | None, facts: ProviderFacts) -> bool:
@@ -63,12 +94,12 @@ def with_retention(call: Call, retention: str) -> Call:
     return call if placed is None else call.with_body(f"PromptCache {placed.said}", **placed.fields)
 
 
-def with_breakpoints(call: Call, name: str) -> Call:
-    """Return the call with the ends of the stable prefixes in its field `name` marked, where its provider has marks.
+def with_breakpoints(call: Call) -> Call:
+    """Return the call with the ends of its stable prefixes marked, where its provider has marks.
 
     Where facts know the provider's marks and not which models take them, as behind a proxy, they are placed as well.
     """
-    if call.facts is None or name not in call.body:
+    if call.facts is None:
         return call
     placed = place_breakpoints(call.endpoint, call.body, call.placements, call.facts, asked=True)
     return call if placed is None else call.with_body(f"PromptCache {placed.said}", **placed.fields)

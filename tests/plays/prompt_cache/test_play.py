@@ -1,9 +1,15 @@
+"""The play with real clients: what it adds to calls, what records say, and what it remembers."""
+
 from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
+import json
+import os
+import pickle
+import threading
 from collections.abc import Iterator
-from datetime import date
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,12 +26,15 @@ from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.call import Call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
+from fastlane.plays.prompt_cache.expectation import SentPrompt
 from fastlane.prompts import Prompt
-from fastlane.providers import Fact, ProviderFacts, facts_of, registered
+from fastlane.providers import ProviderFacts, facts_of, registered
 from fastlane.providers.facts import Cache
 from fastlane.records.usage import Usage
+from tests.call_peer import CallPeer, Reply
+from tests.knowledge.forks import in_child
+from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts
 
-CHAT = "/chat/completions"
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
 TOOLS: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"of": {}}}}}
@@ -33,27 +42,12 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
-
-
-def facts(**cache: Any) -> ProviderFacts:
-    said = {"automatic": True, "minimum_tokens": 1024, "block_tokens": 128, "lifetime_s": 300.0} | cache
-    made: dict[str, Any] = {name: fact(value) for name, value in said.items() if value is not None}
-    return ProviderFacts(
-        slug="example",
-        cache=Cache(**made),
-        parameters={"prompt_cache_key": fact(True)} if "key_field" in cache else {},
-    )
-
-
 def conversation(system: str = POLICY, *more: dict[str, Any]) -> Any:
     return [{"role": "system", "content": system}, {"role": "user", "content": "May I bring two bags?"}, *more]
 
 
 def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
-    fields: dict[str, Any] = {"call_id": "1", "endpoint": CHAT, "origin": "https://example.com:443", "stream": True}
-    return Call(body={"model": "m", "messages": conversation()} if body is None else body, **(fields | changed))
+    return call_of({"model": "m", "messages": conversation()} if body is None else body, **changed)
 
 
 @pytest.fixture
@@ -72,7 +66,7 @@ def planned_by(play: PromptCache, given: Call) -> Call:
     return given if session is None else session.plan(given)
 
 
-def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
+def test_repr_is_the_fingerprint() -> None:
     assert repr(PromptCache()) == (
         "PromptCache(key=True, order_tools=False, kept_bytes=8388608, quote=False, retention=None, breakpoints=False, "
         "requests_per_key_per_minute=None, replicas=1)"
@@ -90,14 +84,14 @@ def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() ->
         ({"breakpoints": None}, "takes True or False, got None"),
         ({"kept_bytes": -1}, "takes a whole number from 0, got -1"),
         ({"quote": "all"}, "takes True or False, got 'all'"),
-        ({"retention": 24}, 'takes a time in the provider\'s words ("30m"), got 24'),
+        ({"retention": 24}, 'takes a time in the provider\'s words ("30m"), or None, got 24'),
         ({"requests_per_key_per_minute": 0}, "takes a number above 0"),
         ({"requests_per_key_per_minute": float("nan")}, "takes a number above 0"),
         ({"replicas": 0}, "takes a whole number from 1, got 0"),
         ({"replicas": True}, "takes a whole number from 1, got True"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         PromptCache(**settings)
 
@@ -107,7 +101,7 @@ def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], message
 # What is planned
 
 
-def test_where_nothing_is_known_of_the_provider_nothing_is_changed() -> None:
+def test_unknown_provider_gets_the_call_as_it_is() -> None:
     given = call()
 
     planned = planned_by(PromptCache(), given)
@@ -116,7 +110,7 @@ def test_where_nothing_is_known_of_the_provider_nothing_is_changed() -> None:
     assert (planned.changes, planned.optional) == ((), ())
 
 
-def test_a_key_is_added_where_the_provider_takes_one_and_the_same_for_what_begins_alike() -> None:
+def test_key_is_added_and_is_the_same_for_equal_beginnings() -> None:
     play, known = PromptCache(), facts(key_field="prompt_cache_key")
     planned = [
         planned_by(play, call({"model": "m", "messages": messages}, facts=known))
@@ -131,7 +125,7 @@ def test_a_key_is_added_where_the_provider_takes_one_and_the_same_for_what_begin
     assert other.body["prompt_cache_key"] not in keys
 
 
-def test_a_prompt_that_is_too_short_to_be_kept_goes_out_as_it_was_written() -> None:
+def test_too_short_prompt_gets_no_key() -> None:
     short = call({"model": "m", "messages": conversation("Be brief.")}, facts=facts(key_field="prompt_cache_key"))
     unknown = short.replaced(facts=facts(key_field="prompt_cache_key", minimum_tokens=None))
 
@@ -140,9 +134,7 @@ def test_a_prompt_that_is_too_short_to_be_kept_goes_out_as_it_was_written() -> N
     assert planned_by(PromptCache(key="ours"), short).body["prompt_cache_key"] == "ours"
 
 
-def test_a_conversation_gets_its_key_when_it_grows_and_loses_nothing_by_that(
-    known: None, arguments: dict[str, Any]
-) -> None:
+def test_growing_conversation_gets_its_key_without_a_drift(known: None, arguments: dict[str, Any]) -> None:
     sentence = "Two bags of up to 23 kg are free of charge. "
     messages: list[Any] = [{"role": "system", "content": "Be brief."}]
     with fastlane.OpenAI(**arguments, only_plays=[PromptCache()], strict=True) as client:
@@ -168,7 +160,7 @@ def test_a_conversation_gets_its_key_when_it_grows_and_loses_nothing_by_that(
     ],
     ids=["switched off", "the caller's own"],
 )
-def test_a_key_is_not_added(play: PromptCache, body: dict[str, Any]) -> None:
+def test_key_is_not_added_if_off_or_given(play: PromptCache, body: dict[str, Any]) -> None:
     given = call({"model": "m", "messages": conversation(), **body}, facts=facts(key_field="prompt_cache_key"))
 
     assert planned_by(play, given).body is given.body
@@ -180,13 +172,13 @@ def test_completions_get_no_key() -> None:
     assert planned_by(PromptCache(), given).body is given.body
 
 
-def test_a_key_that_was_given_is_sent_as_it_is() -> None:
+def test_given_key_is_sent_as_it_is() -> None:
     planned = planned_by(PromptCache(key="mine"), call(facts=facts(key_field="prompt_cache_key")))
 
     assert planned.body["prompt_cache_key"] == "mine"
 
 
-def test_a_family_that_calls_too_often_gets_several_keys_and_a_session_keeps_its_own() -> None:
+def test_busy_family_gets_several_keys() -> None:
     play, known = PromptCache(requests_per_key_per_minute=2), facts(key_field="prompt_cache_key")
     keys: dict[int, list[str]] = {}
     for number in range(200):
@@ -202,7 +194,7 @@ def test_a_family_that_calls_too_often_gets_several_keys_and_a_session_keeps_its
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, "/responses"])
-def test_lifetime_and_marks_are_asked_for_where_a_setting_says_so_and_the_provider_takes_them(endpoint: str) -> None:
+def test_retention_and_breakpoints_are_sent_if_set(endpoint: str) -> None:
     name = "messages" if endpoint == CHAT else "input"
     given = call(
         {"model": "gpt-5.6", name: conversation()}, endpoint=endpoint, facts=facts_of("https://api.openai.com/v1")
@@ -222,7 +214,7 @@ def test_lifetime_and_marks_are_asked_for_where_a_setting_says_so_and_the_provid
     assert [message["content"] for message in given.body[name]] == [POLICY, "May I bring two bags?"]
 
 
-def test_calls_to_another_provider_do_not_count_for_the_limit_of_this_one() -> None:
+def test_other_providers_do_not_count_for_the_limit() -> None:
     play, known = PromptCache(requests_per_key_per_minute=20), facts(key_field="prompt_cache_key")
     keys: set[str] = set()
     for number in range(200):
@@ -235,28 +227,28 @@ def test_calls_to_another_provider_do_not_count_for_the_limit_of_this_one() -> N
     assert len(keys) == 1
 
 
-def test_a_field_inside_another_takes_no_key() -> None:
+def test_field_inside_another_takes_no_key() -> None:
     given = call(facts=ProviderFacts(slug="example", cache=Cache(key_field=fact("options.key"))))
 
     assert planned_by(PromptCache(), given).body is given.body
 
 
-def test_of_what_is_for_one_call_alone_nothing_is_expected_in_the_next() -> None:
+def test_volatile_messages_are_expected_in_no_later_call() -> None:
     play, said = PromptCache(), []
-    for number in range(3):
+    for number in (0, 1, 2, 2):
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
         asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
-        sighting = play.sight(asked)[1]
-        said.append(sighting.settle(Usage(cached_tokens=0), answered=True, now_ns=number))
+        planned_by(play, asked)
+        prompt = SentPrompt(asked, play.history, volatile=1)
+        play.history.expect(prompt)
+        said.append(play.history.settle(prompt, Usage(), answered=True, now_ns=number))
 
-    assert [record.drift for record in said] == [None, None, None]
+    assert [record.drift for record in said] == [None] * 4
     assert said[1].reusable_tokens > 1_024
-    # A volatile message that is the same by chance is no part of what is kept either.
-    again = play.sight(asked)[1]
-    assert again.settle(Usage(), answered=True, now_ns=9).reusable_tokens == said[2].reusable_tokens
+    assert said[1].reusable_tokens == said[2].reusable_tokens == said[3].reusable_tokens
 
 
-def test_tools_are_put_in_order_only_where_that_is_asked_for() -> None:
+def test_tools_are_put_in_order_if_set() -> None:
     given = call({"model": "m", "messages": conversation(), "tools": TOOLS})
     before = copy.deepcopy(TOOLS)
 
@@ -276,7 +268,7 @@ def cache_record(client: fastlane.OpenAI) -> Any:
     return client.last_call.prompt_cache
 
 
-def test_a_record_says_what_was_expected_and_what_came(known: None, arguments: dict[str, Any]) -> None:
+def test_record_has_expected_and_cached_tokens(known: None, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, strict=True) as client:
         for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
             client.chat.completions.create(model="m", messages=messages)
@@ -356,7 +348,7 @@ def test_expected_tokens_in_a_fleet_are_those_of_the_key(provider: Emulator, mon
 
 
 @pytest.mark.asyncio
-async def test_an_asynchronous_stream_says_what_broke_its_prefix(arguments: dict[str, Any]) -> None:
+async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
     async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
         for clock in ("10:04:11", "10:04:37"):
             messages = conversation(f"It is {clock}. {POLICY}")
@@ -375,7 +367,7 @@ async def test_an_asynchronous_stream_says_what_broke_its_prefix(arguments: dict
         assert client.prompt_cache.report().families[0].drifts[0].kind == "timestamp"
 
 
-def test_what_the_provider_does_not_say_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     with Emulator(model=preset("instant"), dialect=Dialect(cached_tokens_path="none")) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
@@ -413,7 +405,7 @@ def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.asyncio
-async def test_a_call_whose_key_is_refused_is_sent_again_without_it_and_later_ones_have_none(
+async def test_refused_key_is_left_out_from_then_on(
     stream: bool, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {"model": "m", "messages": conversation(), "stream": stream}
@@ -448,7 +440,7 @@ async def test_a_call_whose_key_is_refused_is_sent_again_without_it_and_later_on
     assert seen_of[1].reusable_tokens > 1_024
 
 
-def test_a_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     with Emulator(model=preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
@@ -465,7 +457,7 @@ def test_a_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPat
     assert statuses == [400, 200, 200, 400, 200]
 
 
-def test_an_error_that_does_not_name_the_key_is_the_applications(known: None, arguments: dict[str, Any]) -> None:
+def test_error_that_names_no_field_reaches_the_caller(known: None, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, strict=True, max_retries=0) as client:
         with pytest.raises(openai.BadRequestError):
             client.chat.completions.create(model="m", messages=[])
@@ -476,7 +468,7 @@ def test_an_error_that_does_not_name_the_key_is_the_applications(known: None, ar
 
 
 @pytest.mark.parametrize(("status", "is_sent_again"), [(400, True), (422, True), (429, False), (500, False)])
-def test_only_an_answer_for_which_no_work_was_done_is_asked_for_again(status: int, is_sent_again: bool) -> None:
+def test_only_a_refusal_is_sent_again(status: int, is_sent_again: bool) -> None:
     request = httpx2.Request("POST", "https://example.com")
     error = openai.APIStatusError("prompt_cache_key", response=httpx2.Response(status, request=request), body=None)
     body = {"model": "m", "prompt_cache_key": "fl-1"}
@@ -495,16 +487,14 @@ def test_only_an_answer_for_which_no_work_was_done_is_asked_for_again(status: in
 # client.prompt_cache
 
 
-def test_a_client_without_the_play_says_what_is_missing(arguments: dict[str, Any]) -> None:
+def test_client_without_the_play_says_what_is_missing(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
         client.prompt_cache.report()
 
     assert "add PromptCache() to the only_plays" in str(raised.value)
 
 
-def test_where_fastlane_is_disabled_the_report_is_empty(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_is_empty_if_fastlane_is_disabled(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model="m", messages=conversation())
@@ -514,7 +504,7 @@ def test_where_fastlane_is_disabled_the_report_is_empty(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-async def test_what_the_client_prewarms_and_keeps_warm_is_found_by_its_calls(
+async def test_calls_find_what_was_prewarmed_and_kept_warm(
     provider: Emulator, arguments: dict[str, Any], asynchronous: bool
 ) -> None:
     provider.forget_prompts()
@@ -538,7 +528,7 @@ async def test_what_the_client_prewarms_and_keeps_warm_is_found_by_its_calls(
     assert keeper.requests <= 1
 
 
-def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, Any]) -> None:
+def test_clients_that_share_the_play_share_its_history(arguments: dict[str, Any]) -> None:
     shared = PromptCache()
     with (
         fastlane.OpenAI(**arguments, only_plays=[Connection(), shared]) as one,
@@ -553,3 +543,106 @@ def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, An
     assert seen is not None
     assert seen.reusable_tokens > 1_024
     assert one.prompt_cache.report() == other.prompt_cache.report()
+
+
+# What is remembered
+
+
+@pytest.mark.parametrize("kind", ["read", "raw", "helper", "responses"])
+def test_collected_stream_does_not_wait_for_the_lock(kind: str, provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        history = client.prompt_cache._play().history
+        kept: list[Any] = []
+        asked: dict[str, Any] = {"model": "m", "messages": conversation()}
+        if kind == "read":
+            stream: Any = client.chat.completions.create(**asked, stream=True)
+        elif kind == "raw":
+            stream = client.chat.completions.with_raw_response.create(**asked, stream=True).parse()
+        elif kind == "helper":
+            stream = client.chat.completions.stream(**asked).__enter__()
+        else:
+            stream = client.responses.create(model="m", input=conversation(), stream=True)
+        next(iter(stream))
+        kept.append(stream)
+        del stream
+
+        def collect() -> None:
+            with history.lock:
+                kept.clear()
+                gc.collect()
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(20)
+
+        assert not thread.is_alive()
+        assert client.last_call is not None
+        # Which of the two finalisers comes first is the collector's to say.
+        assert client.last_call.outcome in {"abandoned", "closed"}
+        assert history.report().calls == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_history_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, strict=True) as client:
+        client.chat.completions.create(model="m", messages=conversation())
+        history = client.prompt_cache._play().history
+        is_inside, is_over = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with history.lock:
+                is_inside.set()
+                is_over.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert is_inside.wait(60)
+        assert in_child(lambda: history.report().calls) == 0
+        is_over.set()
+        thread.join()
+
+    assert history.report().calls == 1
+    assert in_child(lambda: history.report().calls) == 1
+
+
+def test_ended_call_keeps_nothing_of_its_prompt(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, max_retries=0) as client:
+        client.chat.completions.create(model="m", messages=conversation())
+        list(client.chat.completions.create(model="m", messages=conversation(), stream=True))
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="m", messages=[])
+        stream = client.chat.completions.create(model="m", messages=conversation(), stream=True)
+        del stream
+        gc.collect()
+
+        assert len(client.calls) == 4
+        assert not [one for one in gc.get_objects() if type(one) is SentPrompt]
+
+
+def test_copied_play_has_its_settings_and_no_history() -> None:
+    play = PromptCache(quote=True, replicas=3)
+
+    for copied in (pickle.loads(pickle.dumps(play)), copy.deepcopy(play)):
+        assert copied == play
+        assert copied.history is not play.history
+        assert copied.history.quote
+
+
+def test_error_that_quotes_the_key_does_not_take_it_away(one_peer: CallPeer) -> None:
+    def reply(asked: Any) -> Reply:
+        body = json.loads(asked.body)
+        if len(body["messages"]) > 1:
+            return Reply()
+        said = {"detail": [{"loc": ["body", "messages"], "msg": "too short", "input": body}]}
+        return Reply(status=422, body=json.dumps(said).encode())
+
+    one_peer.usually = reply
+    url = f"{one_peer.url}/v1"
+    with registered(facts(key_field="prompt_cache_key"), origins=[url]):
+        plays = [Connection(http2="never"), PromptCache()]
+        with fastlane.OpenAI(base_url=url, api_key="sk-test", only_plays=plays, strict=True) as client:
+            with pytest.raises(openai.UnprocessableEntityError):
+                client.chat.completions.create(model="m", messages=conversation()[:1])
+            client.chat.completions.create(model="m", messages=conversation())
+
+    assert ["prompt_cache_key" in json.loads(asked.body) for asked in one_peer.take()] == [True, True]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.engine.call import Call
-from fastlane.plays.prompt_cache.prefixes._placing import (
+from fastlane.plays.prompt_cache.placing import (
     place_breakpoints,
     place_retention,
     takes_marks,
@@ -289,7 +289,7 @@ def test_a_lifetime_that_each_mark_says_is_said_by_marks() -> None:
 
     assert call.body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
     assert call.changes == ("PromptCache put cache_control at the end of messages[0], messages[1] for 1h",)
-    assert with_breakpoints(call, "messages") is call
+    assert with_breakpoints(call) is call
 
 
 def test_a_lifetime_that_marks_cannot_have_places_none() -> None:
@@ -345,14 +345,12 @@ def test_what_the_caller_had_set_is_not_taken_back() -> None:
 def test_marks_are_said() -> None:
     call = replace(call_of(body(SYSTEM, USER), OPENAI), placements=("stable", "volatile"))
 
-    assert with_breakpoints(call, "messages").changes == (
-        "PromptCache put prompt_cache_breakpoint at the end of messages[0]",
-    )
+    assert with_breakpoints(call).changes == ("PromptCache put prompt_cache_breakpoint at the end of messages[0]",)
 
 
 def test_without_facts_nothing_is_placed() -> None:
     call = call_of(body(SYSTEM, USER), None)
 
     assert with_retention(call, "24h").body is call.body
-    assert with_breakpoints(call, "messages") is call
-    assert with_breakpoints(call_of({"model": "gpt-5.6"}, OPENAI), "messages").changes == ()
+    assert with_breakpoints(call) is call
+    assert with_breakpoints(call_of({"model": "gpt-5.6"}, OPENAI)).changes == ()

@@ -6,7 +6,7 @@ import uuid
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.prompt_cache.volatile import find, find_glued
+from fastlane.plays.prompt_cache.volatile import find, kind_of_change
 
 TIMES = (
     "2025-03-03", "2025-03-03T10:04:33Z", "2025-03-03 10:04:33.123456+00:00", "Mon, 03 Mar 2025 10:04:33 GMT",
@@ -68,25 +68,32 @@ def test_what_merely_has_a_digit_or_a_name_of_the_calendar_is_left_alone(text: s
     assert list(find(text)) == []
 
 
-def test_find_glued_without_borders_keeps_to_its_bounds() -> None:
-    identifier = "4f9c0d36-5d4b-4d0e-9f0a-0c8f5b1f2a3d"
-    text = f"2024-01-01x{identifier}y2025-03-03T10:04:33z2026-01-01"
-    start, end = text.index("x"), text.index("z") + 1
-
-    found = [(kind, text[first:last]) for kind, first, last in find_glued(text, start, end)]
-
-    assert found == [("uuid", identifier), ("timestamp", "2025-03-03T10:04:33z")]
-
-
-@given(
-    text=st.text(st.sampled_from("ab1 2:-.T/#AMZf0"), max_size=60), start=st.integers(0, 60), size=st.integers(0, 60)
-)
-def test_values_come_in_order_within_bounds_and_overlap_nowhere(text: str, start: int, size: int) -> None:
-    end = min(len(text), start + size)
-    before = min(start, len(text))
-    for _, first, last in find(text, before, end):
-        assert before <= first < last <= end
+@given(text=st.text(st.sampled_from("ab1 2:-.T/#AMZf0"), max_size=60))
+def test_values_come_in_order_and_overlap_nowhere(text: str) -> None:
+    before = 0
+    for _, first, last in find(text):
+        assert before <= first < last <= len(text)
         before = last
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("x2025-03-03T10:04:33zip", "x2025-03-03T10:05:33zip", "timestamp"),
+        ("It is Monday.", "It is Tuesday.", "timestamp"),
+        ("id4f9c0d36-5d4b-4d0e-9f0a-0c8f5b1f2a3d!", "idffffffff-5d4b-4d0e-9f0a-0c8f5b1f2a3d!", "uuid"),
+        ("Visitors: 999.", "Visitors: 1,000.", "counter"),
+        ("order 123456", "order 987654", "random"),
+        ("run=a3f4c2b1;", "run=ffe4c2b1;", "random"),
+        ("two  bags", "two bags", "whitespace"),
+        ("two bags", "three bags", None),
+        ("The fare is final", "the fare is final", None),
+    ],
+)
+def test_change_is_of_the_kind_of_the_value(old: str, new: str, kind: str | None) -> None:
+    at = next(at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
+
+    assert kind_of_change(old, new, at) == kind
 
 
 def test_long_texts_without_borders_are_read_in_good_time() -> None:

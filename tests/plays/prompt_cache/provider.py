@@ -1,0 +1,115 @@
+"""A provider for tests of the history of prompts: it counts a token for each byte of a prompt's JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import date
+from typing import Any
+
+from fastlane.engine.call import Call
+from fastlane.plays.prompt_cache.expectation import PromptHistory, SentPrompt
+from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers.facts import Cache
+from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.usage import Usage
+
+CHAT = "/chat/completions"
+ORIGIN = "https://api.example.com:443"
+SECOND_NS = 10**9
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
+
+
+def facts(**cache: Any) -> ProviderFacts:
+    """Facts of a provider that keeps prompts of 1,024 tokens and more for five minutes; `cache` says otherwise."""
+    known = {"automatic": True, "minimum_tokens": 1024, "block_tokens": 128, "lifetime_s": 300.0} | cache
+    made: dict[str, Any] = {name: fact(value) for name, value in known.items() if value is not None}
+    return ProviderFacts(
+        slug="example",
+        cache=Cache(**made),
+        parameters={"prompt_cache_key": fact(True)} if "key_field" in cache else {},
+    )
+
+
+def call(body: dict[str, Any], **changed: Any) -> Call:
+    fields: dict[str, Any] = {"call_id": "1", "endpoint": CHAT, "origin": ORIGIN, "stream": True}
+    return Call(body=body, **(fields | changed))
+
+
+SMALL = facts(minimum_tokens=256, block_tokens=64)
+
+
+class Provider:
+    """Sends prompts to a history, and counts and reads what the test says."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.history = PromptHistory(**settings)
+        self.now_ns = 0
+
+    def sent(
+        self,
+        messages: Any,
+        *,
+        known: ProviderFacts | None = SMALL,
+        key: str | None = None,
+        shards: int = 1,
+        base_key: str | None = None,
+        origin: str = ORIGIN,
+        endpoint: str = CHAT,
+        **body: Any,
+    ) -> SentPrompt:
+        self.now_ns += SECOND_NS
+        name = "input" if endpoint == "/responses" else "messages"
+        # As from another process: no object is the one that was sent before.
+        body = json.loads(json.dumps({"model": "large", name: messages, **body}))
+        given = call(body, facts=known, origin=origin, endpoint=endpoint, issued_ns=self.now_ns)
+        prompt = SentPrompt(given, self.history)
+        prompt.key, prompt.shards, prompt.base_key, prompt.family = key, shards, base_key or key, "family"
+        self.history.expect(prompt)
+        return prompt
+
+    def answer(
+        self, prompt: SentPrompt, cached: int | None = None, *, answered: bool = True, reason: str | None = None
+    ) -> PromptCacheRecord:
+        usage = Usage(input_tokens=prompt.size, cached_tokens=cached) if answered else Usage()
+        self.now_ns += SECOND_NS
+        return self.history.settle(prompt, usage, answered=answered, now_ns=self.now_ns, reason=reason)
+
+    def call(self, messages: Any, cached: int | None = None, **options: Any) -> PromptCacheRecord:
+        return self.answer(self.sent(messages, **options), cached)
+
+
+def size_of(messages: list[Any], **body: Any) -> int:
+    """Return the bytes, and so the tokens, of a prompt."""
+    return SentPrompt(call({"model": "large", "messages": messages, **body}), PromptHistory()).size
+
+
+SYSTEM = {
+    "role": "system",
+    "content": "It is 2025-03-03T10:04:33Z. "
+    + " ".join(
+        f"Rule {letter}: help the caller with {letter * 3} as kindly as can be." for letter in "abcdefghijklmnop"
+    ),
+}
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": f"{text}: " + f"all that there is to say about {text}. " * 8}
+
+
+def turns(count: int, topic: str = "fares") -> list[dict[str, Any]]:
+    """A conversation up to the question of a turn, counted from 1."""
+    messages: list[dict[str, Any]] = [SYSTEM]
+    for turn in range(count):
+        messages += [said("user", f"{topic} question {turn}"), said("assistant", f"{topic} answer {turn}")]
+    return messages[:-1]
+
+
+def edited(messages: list[Any], index: int, old: str, new: str) -> list[Any]:
+    messages = copy.deepcopy(messages)
+    assert old in messages[index]["content"]
+    messages[index]["content"] = messages[index]["content"].replace(old, new, 1)
+    return messages

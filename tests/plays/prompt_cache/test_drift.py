@@ -1,0 +1,610 @@
+"""What broke a prompt's beginning, and what broke nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import random
+import uuid
+from random import Random
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
+
+import fastlane
+from benchmarks._mutations import MUTATORS
+from fastlane.plays.prompt_cache.drift import _REASONS, similarity
+from fastlane.records.prompt import Drift, DriftKind
+from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
+
+UNBOUNDED = facts(minimum_tokens=None, block_tokens=None)
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": f"tool_{name}",
+            "description": f"Looks up the {name} of a customer, as of today.",
+            "parameters": {
+                "type": "object",
+                "properties": {"customer": {"type": "string"}, "amount": {"type": "number", "description": "Of it."}},
+            },
+        },
+    }
+    for name in ("address", "balance", "contract", "discount")
+]
+POLICY = "\n".join(
+    f"- Rule {number}: a passenger who flies in class {number % 5} takes the bags that the class allows, and no more."
+    for number in range(60)
+)
+
+
+def agent(turns: int = 6) -> dict[str, Any]:
+    """The request of an agent that looks something up in every turn."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": POLICY}]
+    for turn in range(turns):
+        function = {"name": "tool_address", "arguments": '{"customer": "a"}'}
+        result = {"name": "Mia", "seats": ["window", "aisle"] * 5, "paid": f"on day {turn}", "note": "none " * 20}
+        messages += [
+            {
+                "role": "user",
+                "content": f"What is the state of order {turn}, and when will it {'finally ' * turn} come?",
+            },
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"call_{turn}", "type": "function", "function": function}],
+            },
+            {"role": "tool", "tool_call_id": f"call_{turn}", "content": json.dumps(result)},
+            {"role": "assistant", "content": f"It is on its way, and will be with you after {'many ' * turn} hours."},
+        ]
+    return {"tools": copy.deepcopy(TOOLS), "messages": messages}
+
+
+def between(*bodies: dict[str, Any], **settings: Any) -> Drift | None:
+    """The drift of the last of these requests."""
+    provider = Provider(**settings)
+    for body in bodies:
+        items = body.get("messages", body.get("input"))
+        endpoint = "/responses" if "input" in body else "/chat/completions"
+        rest = {name: value for name, value in body.items() if name not in ("messages", "input", "model")}
+        record = provider.call(items, known=UNBOUNDED, endpoint=endpoint, **rest)
+    return record.drift
+
+
+def found(*bodies: dict[str, Any], **settings: Any) -> tuple[DriftKind, str | None, int | None]:
+    drift = between(*bodies, **settings)
+    assert drift is not None
+    return drift.kind, drift.path, drift.character
+
+
+def grown(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "messages": [*body["messages"], {"role": "user", "content": "And what does that cost me?"}]}
+
+
+# Causes
+
+
+@pytest.mark.parametrize("kind", MUTATORS)
+def test_changed_value_is_named_and_found(kind: str) -> None:
+    rng = random.Random(6)
+    named = 0
+    for _ in range(20):
+        mutation = MUTATORS[kind](rng, agent())
+
+        drift = between(mutation.before, grown(mutation.after))
+
+        assert drift is not None, mutation.name
+        named += drift.kind == kind
+        assert drift.path == mutation.path, mutation.name
+        if mutation.character is None:
+            assert drift.character is None, mutation.name
+        else:
+            assert drift.character is not None
+            assert drift.character <= mutation.character < drift.character + 16, mutation.name
+    assert named >= 19
+
+
+def without(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != name}
+
+
+def changed(change: Any) -> dict[str, Any]:
+    body = agent()
+    change(body)
+    return grown(body)
+
+
+def response(instructions: str = POLICY, called: str = "call_1", form: str = "text") -> dict[str, Any]:
+    call = {"type": "function_call", "call_id": called, "name": "look_up", "arguments": "{}"}
+    items = [{"role": "user", "content": "Where?"}, call, {"role": "user", "content": "Well? " * 30}]
+    return {"instructions": instructions, "input": items, "text": {"format": {"type": form}}}
+
+
+def parts(clock: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": "Look at this."}, {"type": "text", "text": f"Seen at {clock} by all of us."}]
+    return {"messages": [{"role": "user", "content": content}, {"role": "user", "content": "Well? " * 30}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (agent(), changed(lambda body: body["tools"].pop(2)), ("changed_tool", "tools[2]", None)),
+        (agent(), changed(lambda body: body["tools"].pop()), ("changed_tool", "tools[3]", None)),
+        (agent(), without(agent(), "tools"), ("changed_tool", "tools[0]", None)),
+        (agent(), {**agent(), "response_format": {"type": "json_object"}}, ("changed", "response_format", None)),
+        (
+            agent(),
+            changed(lambda body: body["tools"][1]["function"]["parameters"]["properties"].pop("amount")),
+            ("changed_tool", "tools[1].function.parameters.properties.amount", None),
+        ),
+        (
+            agent(),
+            changed(lambda body: body["messages"][6]["tool_calls"][0]["function"].update(arguments="{}")),
+            ("changed", "messages[6].tool_calls[0].function.arguments", 1),
+        ),
+        (parts("10:04:33"), parts("10:05:01"), ("timestamp", "messages[0].content[1].text", 12)),
+        (
+            response(f"Session {uuid.UUID(int=1 << 127)}\n{POLICY}"),
+            response(f"Session {uuid.UUID(int=3 << 126)}\n{POLICY}"),
+            ("uuid", "instructions", 8),
+        ),
+        (response(), response(called="call_2"), ("counter", "input[1].call_id", 5)),
+        (response(), response(form="json_object"), ("changed", "text.format.type", 0)),
+        (
+            {"messages": turns(4)},
+            {"messages": edited(turns(5), 3, "about fares", "about air")},
+            ("changed", "messages[3].content", None),
+        ),
+        ({"messages": turns(6)}, {"messages": [SYSTEM, *turns(7)[5:]]}, ("compacted", "messages[1]", None)),
+    ],
+)  # fmt: skip
+def test_change_is_named_with_its_path(before: Any, after: Any, expected: Any) -> None:
+    kind, path, character = found(before, after)
+
+    assert (kind, path) == expected[:2]
+    assert expected[2] is None or character is not None
+    if expected[2] is not None:
+        assert character is not None
+        assert character <= expected[2] < character + 8
+
+
+def test_first_of_two_changes_is_named() -> None:
+    def body(clock: str, count: int) -> dict[str, Any]:
+        content = f"It is {clock}.\n{POLICY}\nThis is request {count}."
+        return {"messages": [{"role": "system", "content": content}, {"role": "user", "content": "Well?"}]}
+
+    assert found(body("9:59 AM", 99), body("10:04 AM", 100)) == ("timestamp", "messages[0].content", 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "path"),
+    [
+        ({"model": "small"}, "changed_model", "model"),
+        ({"reasoning_effort": "high"}, "changed_parameter", "reasoning_effort"),
+        ({"verbosity": "low"}, "changed_parameter", "verbosity"),
+        ({"service_tier": "flex"}, "changed_parameter", "service_tier"),
+    ],
+)
+def test_other_model_or_parameter_is_named(change: dict[str, Any], kind: str, path: str) -> None:
+    provider = Provider()
+    provider.call(turns(3))
+
+    drift = provider.call(turns(4), cached=0, **change).drift
+
+    assert drift is not None
+    assert (drift.kind, drift.path) == (kind, path)
+    assert drift.tokens_lost == pytest.approx(size_of(turns(3)), abs=20)
+    assert provider.call(turns(4)).drift is None
+    assert provider.call(turns(5), **change).drift is None
+
+
+def test_clock_costs_all_that_stands_behind_it() -> None:
+    provider = Provider()
+    provider.call(turns(3), tools=TOOLS)
+
+    record = provider.call(edited(turns(4), 0, "10:04:33", "10:05:12"), cached=0, tools=TOOLS)
+
+    drift, tools = record.drift, size_of([], tools=TOOLS)
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("timestamp", "messages[0].content")
+    assert tools <= drift.token_offset <= tools + 96
+    assert drift.tokens_lost == pytest.approx(size_of(turns(3), tools=TOOLS) - drift.token_offset, abs=200)
+    assert record.reusable_tokens >= tools
+
+
+def test_reordered_and_changed_tools_are_told_apart() -> None:
+    kinds = []
+    for tools in ([TOOLS[1], TOOLS[0], *TOOLS[2:]], [*TOOLS[:2], TOOLS[3]]):
+        for turn in (1, 3):  # another conversation, and the same one
+            after = {"messages": turns(turn, "refunds" if turn == 1 else "fares"), "tools": tools}
+            kinds.append(found({"messages": turns(2), "tools": TOOLS}, after)[0])
+
+    assert kinds == ["reordered_tools"] * 2 + ["changed_tool"] * 2
+
+
+def test_reordered_keys_of_all_tools_lose_all_of_them() -> None:
+    def tool(name: str, *, backwards: bool) -> dict[str, Any]:
+        properties = {f"{name} {number}": {"description": "What it is. " * 20} for number in range(4)}
+        if backwards:
+            properties = dict(reversed(properties.items()))
+        return {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
+
+    provider = Provider()
+    for backwards in (False, True):
+        tools = [tool(name, backwards=backwards) for name in ("find", "book", "cancel")]
+        record = provider.call(turns(3), cached=0, tools=tools)
+
+    assert record.drift is not None
+    assert record.drift.kind == "reordered_keys"
+    assert record.drift.tokens_lost > 0.9 * record.prompt_tokens
+
+
+def test_clock_in_a_tools_output_is_named() -> None:
+    lookup = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    calling = {"role": "assistant", "content": None, "tool_calls": [lookup]}
+
+    def asked(clock: str) -> list[Any]:
+        output = "All flights of the day, " + clock + ": " + ", ".join(f"flight {number}" for number in range(200))
+        return [*turns(1), calling, {"role": "tool", "tool_call_id": "call_1", "content": output}, said("user", "so")]
+
+    later = [*asked("10:07:15"), said("assistant", "yes"), said("user", "really")]
+    assert found({"messages": asked("10:04:33")}, {"messages": later})[:2] == ("timestamp", "messages[3].content")
+
+
+def test_longest_common_prompt_is_compared_with() -> None:
+    provider = Provider()
+    provider.call(turns(4), tools=TOOLS)
+    provider.call(turns(4), tools=TOOLS[::-1])
+
+    compacted = provider.call([SYSTEM, *turns(5)[5:]], tools=TOOLS).drift
+    parameter = provider.call(turns(4), tools=TOOLS, verbosity="low").drift
+
+    assert compacted is not None
+    assert compacted.kind == "compacted"
+    assert parameter is not None
+    assert (parameter.kind, parameter.path) == ("changed_parameter", "verbosity")
+
+
+def test_shortened_history_is_compacted() -> None:
+    provider, long = Provider(), turns(12)
+    provider.call(long)
+    since = [said("assistant", "A long answer to that. " * 60), said("user", "And now?")]
+
+    drift = provider.call([SYSTEM, said("user", "A summary."), *long[-3:], *since]).drift
+
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("compacted", "messages[1]")
+
+
+def test_sliding_window_is_compacted_at_every_turn() -> None:
+    provider, drawn = Provider(), Random(4)
+    messages: list[dict[str, Any]] = []
+    kinds = []
+    for _ in range(8):
+        messages.append(drawn_message("user", drawn))
+        drift = provider.call([LONG_SYSTEM, *messages[-8:]]).drift
+        kinds.append(None if drift is None else drift.kind)
+        messages.append(drawn_message("assistant", drawn))
+
+    assert kinds == [*[None] * 4, *["compacted"] * 4]
+
+
+def test_expired_prompt_is_not_lost_by_a_difference() -> None:
+    drifts = []
+    for seconds in (298, 300):
+        provider = Provider()
+        provider.call([{"role": "system", "content": f"It is 10:04:33. {POLICY}"}, said("user", "bags")], cached=0)
+        provider.now_ns += seconds * SECOND_NS
+        drifts.append(provider.call([{"role": "system", "content": f"It is 10:05:51. {POLICY}"}, said("user", "bags")]))
+
+    assert [record.drift and record.drift.kind for record in drifts] == ["timestamp", None]
+
+
+def test_drift_is_that_of_its_time() -> None:
+    """It is found when it is looked at: what was sent meanwhile counts for nothing."""
+    provider = Provider()
+    provider.call(turns(3))
+    record = provider.call(edited(turns(4), 0, "10:04:33", "10:05:12"))
+    provider.call(edited(turns(4), 0, "10:04:33", "10:05:12"))
+    provider.call(turns(4))
+    provider.call(edited(turns(6), 0, "10:04:33", "10:05:12"))
+
+    drift = record.drift
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("timestamp", "messages[0].content")
+    assert record.drift is drift
+    copied = pickle.loads(pickle.dumps(record))
+    assert copied.drift == copy.deepcopy(record).drift == drift
+    assert json.loads(json.dumps(record.to_dict()))["drift"]["kind"] == "timestamp"
+
+
+# What broke nothing
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        pytest.param(lambda: turns(1, "refunds"), id="another question"),
+        pytest.param(lambda: [*turns(2)[:-1], said("user", "seats")], id="another second question"),
+        pytest.param(lambda: edited(turns(3), -1, "about fares", "about cheap fares"), id="an edited last message"),
+        pytest.param(lambda: turns(3), id="the same once more"),
+        pytest.param(lambda: turns(2), id="back to an earlier turn"),
+        pytest.param(lambda: [*turns(2), said("assistant", "something else"), said("user", "why")], id="regenerated"),
+    ],
+)
+def test_branch_of_a_conversation_is_no_drift(branch: Any) -> None:
+    provider = Provider()
+    provider.call(turns(3))
+
+    assert provider.call(branch()).drift is None
+    assert provider.call(turns(4)).drift is None
+
+
+TITLE = {"role": "system", "content": "Name this conversation in three words. Write nothing else, and no full stop."}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param(lambda: [TITLE, turns(1)[1]], id="the first question under another system prompt"),
+        pytest.param(lambda: [*turns(3), said("user", "a title for all this")], id="the conversation and one more"),
+        pytest.param(lambda: [TITLE, *turns(3)[1:]], id="the conversation under another system prompt"),
+        pytest.param(lambda: edited(turns(3), 0, "10:04:33", "11:11:11"), id="the conversation with another clock"),
+        pytest.param(lambda: [said("user", "something else altogether")], id="something else"),
+    ],
+)
+def test_call_beside_a_conversation_is_no_drift_of_it(beside: Any) -> None:
+    provider = Provider()
+    provider.call(turns(2))
+    provider.call(turns(3))
+
+    provider.call(beside())
+    record = provider.call(turns(4))
+
+    assert record.drift is None
+    assert record.reusable_tokens == pytest.approx(size_of(turns(3)), abs=20)
+    provider.call(beside())
+    provider.call(beside())
+    assert provider.call(turns(5)).drift is None
+
+
+def test_other_system_prompt_and_other_documents_are_no_drift() -> None:
+    provider = Provider()
+    provider.call(turns(1))
+    assert provider.call([TITLE, turns(1)[1]]).drift is None
+    assert provider.call(turns(1, "refunds"), model="small").drift is None
+
+    question = {"role": "user", "content": "Say in three sentences what the text above is about."}
+    for letter in "abcdef":
+        document = {"role": "user", "content": " ".join(letter * length for length in range(1, 60))}
+        assert provider.call([SYSTEM, document, question]).drift is None
+
+
+def test_agents_that_take_turns_are_told_apart() -> None:
+    provider = Provider()
+    other = {"role": "system", "content": "You write SQL. " + "Prefer joins to subqueries, and name each column. " * 12}
+    for turn in range(1, 6):
+        assert provider.call(turns(turn), tools=TOOLS).drift is None
+        assert provider.call([other, *turns(turn, "tables")[1:]], tools=TOOLS).drift is None
+
+
+LONG_SYSTEM = {"role": "system", "content": "Two bags of up to 23 kg are free of charge. " * 130}
+
+
+def drawn_message(role: str, drawn: Random) -> dict[str, Any]:
+    words = ("fare", "bag", "seat", "gate", "meal", "visa", "crew", "flight", "refund", "delay")
+    return {"role": role, "content": " ".join(drawn.choice(words) for _ in range(60))}
+
+
+def test_examples_that_are_drawn_anew_are_no_drift() -> None:
+    provider, drawn = Provider(), Random(3)
+    examples = [(drawn_message("user", drawn), drawn_message("assistant", drawn)) for _ in range(10)]
+    for _ in range(20):
+        shown = [message for example in drawn.sample(examples, 4) for message in example]
+        assert provider.call([LONG_SYSTEM, *shown, drawn_message("user", drawn)]).drift is None
+
+
+def test_two_models_that_take_turns_lose_nothing() -> None:
+    provider, drawn = Provider(), Random(1)
+    messages = [LONG_SYSTEM]
+    kinds = []
+    for turn in range(6):
+        messages.append(drawn_message("user", drawn))
+        for model in ("large", "small"):
+            kept = size_of(messages[:-2]) // 64 * 64 if turn else 0
+            drift = provider.call(messages, kept, model=model).drift
+            kinds.append(None if drift is None else drift.kind)
+        messages.append(drawn_message("assistant", drawn))
+
+    # Once, when what the first one had read was new to the second.
+    assert kinds == [None, "changed_model", *[None] * 10]
+
+
+def test_quoted_beside_message_is_not_compared_with() -> None:
+    provider, asked = Provider(), said("user", "The whole story of the lost bag, from the beginning. " * 40)
+    provider.call([SYSTEM, asked, *turns(3)[1:]], tools=TOOLS)
+    provider.call([said("system", "Name this conversation in five words."), asked])
+
+    drift = provider.call([SYSTEM, asked, *turns(4)[1:]], tools=TOOLS[::-1]).drift
+
+    assert drift is not None
+    assert drift.kind == "reordered_tools"
+
+
+# What the provider has read, and its own word
+
+
+BROKEN = edited(turns(4), 0, "10:04:33", "10:05:12")
+
+
+def drift_with(cached: int | None, reason: str | None = None, *, messages: Any = BROKEN, **body: Any) -> Drift | None:
+    provider = Provider()
+    provider.call(turns(3), tools=TOOLS)
+    return provider.answer(provider.sent(messages, tools=TOOLS, **body), cached, reason=reason).drift
+
+
+def test_prompt_that_was_read_all_the_same_is_no_drift() -> None:
+    read = size_of(turns(3), tools=TOOLS) // 64 * 64
+
+    assert drift_with(read) is None
+    assert drift_with(0) is not None
+    assert drift_with(None) is not None
+
+
+@pytest.mark.parametrize(("missing", "kind"), [(64, None), (640, "evicted")])
+def test_beginning_that_was_not_read_is_evicted(missing: int, kind: str | None) -> None:
+    expected = size_of(turns(3), tools=TOOLS) // 64 * 64
+
+    drift = drift_with(expected - missing, messages=turns(4))
+
+    assert (drift and drift.kind) == kind
+    assert drift is None or drift.tokens_lost == missing
+
+
+@pytest.mark.parametrize("reason", get_args(PromptCacheDiagnosticsCacheMiss.model_fields["reason"].annotation))
+def test_every_reason_of_openai_is_understood(reason: str) -> None:
+    assert _REASONS[reason][0] in get_args(DriftKind)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "path"),
+    [
+        ("input_changed", "timestamp", "messages[0].content"),
+        ("messages_changed", "timestamp", "messages[0].content"),
+        ("system_changed", "timestamp", "messages[0].content"),
+        ("tools_changed", "changed_tool", "tools"),
+        ("model_changed", "changed_model", "model"),
+        ("reasoning_effort_changed", "changed_parameter", "reasoning.effort"),
+        ("context_compacted", "compacted", "messages[0].content"),
+        ("moon_phase_changed", "timestamp", "messages[0].content"),
+    ],
+)
+def test_word_of_the_provider_wins_if_it_says_something_else(reason: str, kind: str, path: str) -> None:
+    drift = drift_with(0, reason)
+
+    assert drift is not None
+    assert (drift.kind, drift.path, drift.provider_reason) == (kind, path, reason)
+
+
+def test_word_of_the_provider_is_a_drift_by_itself() -> None:
+    whole = size_of(turns(4), tools=TOOLS) // 64 * 64
+
+    drift = drift_with(size_of(turns(3), tools=TOOLS) // 64 * 64, "service_tier_changed", messages=turns(4))
+
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("changed_parameter", "service_tier")
+    assert drift_with(whole - 64, "service_tier_changed", messages=turns(4)) is None
+    assert drift_with(whole - 640, "moon_phase_changed", messages=turns(4)) is None
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_response_says_by_itself_why_it_read_nothing(arguments: dict[str, Any], stream: bool) -> None:
+    # No other test's prompt, which the provider may remember.
+    policy = f"{stream}. " + "Two bags of up to 23 kg are free of charge. " * 150
+    asked: dict[str, Any] = {"model": "m", "instructions": policy, "input": "Two bags?"}
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.PromptCache(key=False)], strict=True) as client:
+        earlier = client.responses.create(**asked)
+        compared = {"prompt_cache_options": {"comparison_response_id": earlier.id}}
+        answer: Any = client.responses.create(**asked, reasoning={"effort": "high"}, stream=stream, extra_body=compared)
+        if stream:
+            list(answer)
+        seen = client.calls[-1].prompt_cache
+
+    assert seen is not None
+    assert seen.cached_tokens == 0
+    assert seen.drift is not None
+    assert seen.drift.provider_reason == "reasoning_effort_changed"
+    assert (seen.drift.kind, seen.drift.path) == ("changed_parameter", "reasoning.effort")
+
+
+# Quotes
+
+
+def test_quote_shows_both_texts_around_the_difference() -> None:
+    then, now = (
+        {"messages": [{"role": "system", "content": f"{POLICY}Request {number}. {POLICY}"}, said("user", "bags")]}
+        for number in (17, 18)
+    )
+
+    drift = between(then, now, quote=True)
+
+    assert drift is not None
+    assert drift.before is not None
+    assert drift.after is not None
+    assert "Request 17" in drift.before
+    assert "Request 18" in drift.after
+    assert len(drift.before) == len(drift.after) == 160
+    assert drift.diff == "- 17.\n+ 18."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "quoted"),
+    [
+        ({"tools": TOOLS[:2]}, {"tools": TOOLS}, (False, True)),
+        ({"tools": TOOLS}, {"tools": TOOLS[:2]}, (True, False)),
+        ({"service_tier": "flex"}, {"service_tier": "priority"}, (False, False)),
+    ],
+)
+def test_what_is_not_there_is_not_quoted(before: Any, after: Any, quoted: tuple[bool, bool]) -> None:
+    drift = between(*({"messages": turns(2), **body} for body in (before, after)), quote=True)
+
+    assert drift is not None
+    assert (drift.before is not None, drift.after is not None) == quoted
+    assert drift.diff is None
+    assert not quoted[1] or (drift.after is not None and "contract" in drift.after)
+
+
+# Laws
+
+
+def test_similarity_is_the_share_of_what_is_alike() -> None:
+    message = {"role": "system", "content": POLICY}
+
+    assert similarity(message, message) == 1.0
+    assert similarity(message, {**message, "content": "It is noon.\n" + POLICY}) > 0.9
+    assert similarity(message, {**message, "content": "You name conversations in at most five words."}) < 0.2
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
+    max_leaves=8,
+)
+SEGMENTS = st.lists(st.dictionaries(st.sampled_from(["role", "content", "x"]), JSON, max_size=3) | JSON, max_size=5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(prompts=st.lists(st.tuples(SEGMENTS, SEGMENTS), min_size=2, max_size=4))
+def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]]) -> None:
+    provider = Provider(quote=True)
+    for tools, messages in prompts:
+        record = provider.call(messages, cached=0, tools=tools)
+        drift = record.drift
+        assert record.reusable_tokens <= record.prompt_tokens
+        if drift is not None:
+            assert 0 <= drift.token_offset <= record.prompt_tokens
+            assert drift.tokens_lost > 0
+            assert drift.path is None or drift.path.startswith(("tools", "messages"))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    value=st.text(st.sampled_from("ab1 2.:-\n"), min_size=1, max_size=40),
+    other=st.text(st.sampled_from("ab1 2.:-\n"), max_size=40),
+    at=st.integers(0, len(POLICY)),
+)
+def test_named_character_is_the_first_that_differs(value: str, other: str, at: int) -> None:
+    before, after = POLICY[:at] + value + POLICY[at:], POLICY[:at] + other + POLICY[at:]
+    bodies = ({"messages": [{"role": "system", "content": text}, said("user", "bags")]} for text in (before, after))
+
+    drift = between(*bodies)
+
+    if before == after:
+        assert drift is None
+    else:
+        true = next((one for one in range(len(after)) if before[one : one + 1] != after[one : one + 1]), len(after))
+        assert drift is not None
+        assert drift.character == true

@@ -1,0 +1,361 @@
+"""How much of a prompt the provider's cache should hold, as calls come and go."""
+
+from __future__ import annotations
+
+import threading
+from string import ascii_uppercase
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane.plays.prompt_cache.expectation import CacheRules, PromptHistory, SentPrompt, TokenScale
+from fastlane.records.usage import Usage
+from tests.plays.prompt_cache.provider import (
+    SECOND_NS,
+    SMALL,
+    SYSTEM,
+    Provider,
+    call,
+    edited,
+    facts,
+    said,
+    size_of,
+    turns,
+)  # fmt: skip
+
+NOT_KNOWN = facts(automatic=None, minimum_tokens=None, block_tokens=None, lifetime_s=None)
+# Where two prompts part, they may have a few more characters in common by chance.
+FEW = 48
+SECRET = "the-launch-code-is-plover"
+
+
+def test_first_call_finds_nothing_and_lost_nothing() -> None:
+    record = Provider().call(turns(1), cached=0)
+
+    assert (record.reusable_tokens, record.expected_tokens, record.drift) == (0, 0, None)
+    assert record.prompt_tokens == size_of(turns(1))
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
+def test_growing_conversation_finds_its_last_prompt(kept_bytes: int) -> None:
+    provider = Provider(kept_bytes=kept_bytes)
+    for turn in range(1, 6):
+        record = provider.call(turns(turn))
+        known = size_of(turns(turn - 1)) if turn > 1 else 0
+        assert record.reusable_tokens == known
+        assert (record.expected_tokens, record.drift) == (known // 64 * 64, None)
+
+
+def test_another_conversation_finds_the_common_beginning() -> None:
+    provider = Provider()
+    provider.call(turns(3))
+
+    record = provider.call(turns(1, "refunds"), cached=0)
+
+    assert size_of([SYSTEM]) <= record.reusable_tokens <= size_of([SYSTEM]) + FEW
+    assert record.drift is not None
+    assert record.drift.kind == "evicted"
+
+
+def test_without_texts_beginnings_are_known_to_512_bytes() -> None:
+    provider = Provider(kept_bytes=0)
+    provider.call(turns(3))
+
+    record = provider.call(turns(1, "refunds"), cached=0)
+
+    assert size_of([SYSTEM]) - 512 <= record.reusable_tokens <= size_of([SYSTEM])
+    assert provider.call(edited(turns(4), 0, "10:04:33", "10:05:12")).drift is None
+
+
+def test_conversations_with_short_turns_are_told_apart() -> None:
+    """Turns are shorter than the distance between the beginnings that are hashed."""
+    provider, rules = Provider(), {"role": "system", "content": "Be kind to everybody who calls. " * 2_000}
+    for turn in range(1, 4):
+        for name in ("Ada", "Bob", "Cleo"):
+            messages = [rules, *({"role": "user", "content": f"{name} says {number}."} for number in range(turn))]
+            record = provider.call(messages)
+            assert record.drift is None
+            if turn > 1:
+                assert record.reusable_tokens == size_of(messages[:-1])
+
+
+def test_failed_call_leaves_nothing_in_the_cache() -> None:
+    provider = Provider()
+    failed = provider.answer(provider.sent(turns(2)), answered=False)
+    assert (failed.drift, failed.expected_tokens) == (None, None)
+
+    assert provider.call(turns(2)).reusable_tokens == 0
+    assert provider.history.report().calls == 1
+
+
+def test_call_in_flight_is_not_in_the_cache_yet() -> None:
+    provider = Provider()
+    first, second = provider.sent(turns(2)), provider.sent(turns(2))
+
+    assert provider.answer(second).reusable_tokens == 0
+    record = provider.answer(first)
+    assert record.reusable_tokens == 0
+    assert provider.answer(first, 999) is record
+    assert provider.call(turns(2)).reusable_tokens == size_of(turns(2))
+    assert len(provider.history.lines) == 1
+
+
+def test_concurrent_conversations_keep_to_their_lines() -> None:
+    provider = Provider()
+    topics = [f"topic {number}" for number in range(8)]
+    for turn in range(1, 5):
+        prompts = [provider.sent(turns(turn, topic)) for topic in topics]
+        for prompt in reversed(prompts):
+            record = provider.answer(prompt)
+            assert record.drift is None
+            if turn > 1:
+                assert record.reusable_tokens == size_of(turns(turn - 1, topics[0]))
+
+
+def test_nothing_is_expected_until_the_provider_keeps_prompts() -> None:
+    provider = Provider()
+    provider.call(turns(2), known=NOT_KNOWN, cached=0)
+    record = provider.call(turns(2), known=NOT_KNOWN, cached=0)
+    assert (record.expected_tokens, record.drift) == (None, None)
+
+    assert provider.call(turns(2), known=NOT_KNOWN, cached=100).expected_tokens is not None
+    assert provider.call(turns(2), known=NOT_KNOWN, cached=0).drift is not None
+    assert provider.call(turns(2), known=NOT_KNOWN, cached=0, origin="https://other:443").expected_tokens is None
+
+
+def test_cache_keys_keep_caches_apart() -> None:
+    provider = Provider()
+    provider.call(turns(2), known=NOT_KNOWN, key="a")
+    again = provider.call(turns(2), known=NOT_KNOWN, key="a", shards=2)
+    other = provider.call(turns(2), known=NOT_KNOWN, key="b")
+
+    assert again.expected_tokens == again.reusable_tokens == size_of(turns(2))
+    assert (again.key, again.shards) == ("a", 2)
+    assert other.reusable_tokens == 0
+    assert other.drift is not None
+    assert (other.drift.kind, other.drift.path) == ("changed_parameter", "prompt_cache_key")
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+def test_shards_share_a_cache_only_if_the_provider_reads_it(reads_all: bool) -> None:
+    provider, size = Provider(), size_of(turns(2))
+    provider.call(turns(2), key="a-1", base_key="a", shards=4)
+
+    record = provider.call(turns(2), key="a-2", base_key="a", shards=4, cached=size // 64 * 64 if reads_all else 0)
+
+    assert record.reusable_tokens == (size if reads_all else 0)
+    assert provider.call(turns(2), key="a-1", base_key="a", shards=4, cached=0).reusable_tokens == size
+
+
+def test_refused_key_keeps_nothing_apart() -> None:
+    provider = Provider()
+    refused = provider.sent(turns(2), key="a", known=NOT_KNOWN)
+    provider.history.forget_key(refused)
+    record = provider.answer(refused)
+
+    again = provider.call(turns(3), known=NOT_KNOWN)
+
+    assert (record.key, record.expected_tokens) == (None, None)
+    assert (again.drift, again.reusable_tokens) == (None, size_of(turns(2)))
+
+
+def test_key_that_is_added_later_is_no_drift() -> None:
+    """The facts of a provider behind a proxy are known from its first answer on."""
+    provider = Provider()
+    provider.call(turns(3))
+
+    assert provider.call(turns(4), key="fl-1").drift is None
+    assert provider.call(turns(4), cached=0, key="fl-2").drift is not None
+
+
+def test_unused_beginning_expires() -> None:
+    provider = Provider()
+    provider.call(turns(2), cached=0)
+    provider.now_ns += 301 * SECOND_NS
+
+    record = provider.call(turns(3), cached=0)
+
+    assert (record.reusable_tokens, record.expected_tokens) == (0, 0)
+    assert record.drift is not None
+    assert (record.drift.kind, record.drift.path) == ("expired", None)
+    assert record.drift.tokens_lost == size_of(turns(2)) // 64 * 64
+
+
+def test_beginning_that_others_use_does_not_expire() -> None:
+    provider, shared = Provider(), size_of([SYSTEM])
+    provider.call(turns(4), cached=0)
+    for _ in range(3):
+        provider.now_ns += 200 * SECOND_NS
+        provider.call(turns(1, "refunds"), cached=shared)
+
+    record = provider.call(turns(5), cached=shared)
+
+    assert shared <= record.reusable_tokens <= shared + FEW
+    assert record.drift is not None
+    assert record.drift.kind == "expired"
+    assert record.drift.tokens_lost == size_of(turns(4)) // 64 * 64 - shared
+
+
+def test_stored_conversation_is_not_judged() -> None:
+    provider = Provider()
+    provider.call(turns(2), previous_response_id="resp_1", endpoint="/responses")
+
+    record = provider.call(turns(2), cached=5_000, previous_response_id="resp_2", endpoint="/responses")
+
+    assert (record.reusable_tokens, record.expected_tokens, record.drift) == (0, None, None)
+    assert record.cached_tokens == 5_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"messages": []}, {"messages": None}, {"messages": 17}, {"messages": ["odd", 3]}, {"messages": "text"},
+        {"messages": [{"role": "user", "content": "\ud800"}]}, {"messages": [{"role": "user", "content": 1 << 70}]},
+        {"messages": [{"role": "user", "content": object()}], "tools": object(), "text": 3, "reasoning": []},
+    ],
+)  # fmt: skip
+def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
+    history = PromptHistory()
+    for now_ns in (1, 2, 3):
+        prompt = SentPrompt(call({**body, "temperature": now_ns}, facts=SMALL), history)
+        history.expect(prompt)
+        assert history.settle(prompt, Usage(), answered=True, now_ns=now_ns).drift is None
+    assert history.report().calls == 3
+
+
+def test_written_body_is_read_like_its_values() -> None:
+    """The request's bytes are used if they are at hand, wherever the messages stand in them."""
+    for names in (("model", "messages", "tools"), ("messages", "tools", "model"), ("tools", "messages")):
+        values = {"model": "large", "messages": turns(2), "tools": [{"type": "function", "function": {"name": "f"}}]}
+        body = {name: values[name] for name in names}
+        plain = SentPrompt(call(body), PromptHistory())
+        fast = SentPrompt(call(body, written=orjson.dumps(body)), PromptHistory())
+        changed = SentPrompt(call(body, written=orjson.dumps(values), changes=("changed",)), PromptHistory())
+        assert plain.text == fast.text == changed.text
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 100_000])
+def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
+    provider = Provider(kept_bytes=kept_bytes)
+    secret = [*turns(2), said("assistant", SECRET), said("user", "go")]
+    provider.call(secret)
+    record = provider.call(edited(secret, 0, "10:04:33", "10:09:59"))
+
+    held = [line.state.text for line in provider.history.lines]
+    assert [text is not None and SECRET.encode() in text for text in held] == [kept_bytes > 0] * 2
+    assert (record.drift is not None) == (kept_bytes > 0)
+    assert SECRET not in repr(record)
+    if record.drift is not None:
+        assert (record.drift.before, record.drift.after, record.drift.diff) == (None, None, None)
+
+
+def test_record_keeps_no_text_that_is_forgotten() -> None:
+    provider = Provider(kept_bytes=10_000)
+    provider.call(turns(2))
+    record = provider.call(edited(turns(3), 0, "10:04:33", "10:09:59"))
+    for number in range(20):
+        provider.call(turns(2, f"topic {number}"))
+
+    assert sum(len(line.state.text or b"") for line in provider.history.lines) <= 10_000
+    assert record.drift is None
+
+
+def test_memory_is_bounded() -> None:
+    provider = Provider(kept_bytes=50_000)
+    calls = 1_300
+    for number in range(calls):
+        rules = " ".join(ascii_uppercase[(number >> bit) % 26] * 30 for bit in range(9))
+        prompt = provider.sent([{"role": "system", "content": rules}, said("user", f"question {number}")])
+        prompt.family = f"family {number}"
+        provider.answer(prompt)
+
+    history = provider.history
+    assert len(history.lines) <= 1_000
+    assert len(history._beginnings) <= 1_000 * 4
+    assert sum(line.state.text is not None for line in history.lines) <= 50_000 // size_of([said("user", "question")])
+    report = history.report()
+    assert report.calls == calls
+    assert len(report.families) <= 257
+    assert sum(family.calls for family in report.families) == calls
+
+
+def test_clear_forgets_all() -> None:
+    provider = Provider()
+    provider.call(turns(2))
+    in_flight = provider.sent(turns(3))
+
+    provider.history.clear()
+
+    assert provider.history.report().families == ()
+    provider.answer(in_flight)
+    assert provider.history.report().calls == 1
+    assert provider.call(turns(4)).reusable_tokens == size_of(turns(3))
+
+
+def test_threads_may_share_a_history() -> None:
+    provider = Provider()
+    problems: list[str] = []
+    start = threading.Barrier(8)
+
+    def converse(number: int) -> None:
+        start.wait()
+        for turn in range(1, 12):
+            for _ in range(2):
+                messages = turns(turn, f"thread {number}")
+                record = provider.call(messages)
+                if record.drift is not None:
+                    problems.append(str(record))
+            if record.reusable_tokens != size_of(messages):
+                problems.append(str(record))
+
+    threads = [threading.Thread(target=converse, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert problems == []
+    assert provider.history.report().calls == 8 * 11 * 2
+
+
+WORDS = st.sampled_from(["alpha", "beta", "gamma"]).map(lambda word: said("user", word))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=4), min_size=1, max_size=8))
+def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any]]) -> None:
+    provider = Provider()
+    sent: list[bytes] = []
+    for messages in prompts:
+        prompt = provider.sent(messages)
+        record = provider.answer(prompt)
+        longest = 0
+        for earlier in sent:
+            count = 0
+            while count < min(len(earlier), len(prompt.text)) and earlier[count] == prompt.text[count]:
+                count += 1
+            longest = max(longest, count + len(prompt.head.text))
+        # The opening of another conversation is found if it is alike for 512 bytes.
+        assert longest - 512 <= record.reusable_tokens <= longest
+        sent.append(prompt.text)
+
+
+@given(st.integers(0, 10**6), st.none() | st.integers(1, 5_000), st.none() | st.integers(1, 500))
+def test_providers_keep_whole_blocks_above_their_minimum(tokens: int, minimum: int | None, block: int | None) -> None:
+    kept = CacheRules(minimum_tokens=minimum, block_tokens=block).kept(tokens)
+
+    assert 0 <= kept <= tokens
+    assert kept % (block or 1) == 0
+    assert kept == 0 or (kept >= (minimum or 0) and tokens - kept < (block or 1))
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_scale_rises_from_nothing_to_the_whole_prompt(size: int, tokens: int, known: int, known_tokens: int) -> None:
+    scale = TokenScale(size, tokens, min(known, size), min(known_tokens, tokens) if known else 0)
+    steps = [scale.at(round(size * step / 10)) for step in range(11)]
+
+    assert steps == sorted(steps)
+    assert steps[-1] == (scale.tokens if scale.known_size < size else scale.known_tokens)
+    assert scale.at(scale.known_size) == scale.known_tokens

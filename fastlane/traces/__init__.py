@@ -4,8 +4,8 @@ from ._compare import ExperimentComparison as ExperimentComparison, compare as c
 from ._entries import entries as entries
 from ._model import (
     CallPhase as CallPhase,
-    TracedAttempt as TracedAttempt,
-    TracedCall as TracedCall,
+    TraceAttempt as TraceAttempt,
+    TraceCall as TraceCall,
     TraceEntry as TraceEntry,
     WaterfallBar as WaterfallBar,
 )
@@ -18,10 +18,10 @@ __all__ = [
     "ExperimentComparison",
     "Span",
     "SpanFile",
+    "TraceAttempt",
+    "TraceCall",
     "TraceEntry",
     "TraceFileError",
-    "TracedAttempt",
-    "TracedCall",
     "WaterfallBar",
     "compare",
     "entries",

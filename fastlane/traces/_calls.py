@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ._model import PHASES, CallPhase, TracedAttempt, TracedCall
+from ._model import PHASES, CallPhase, TraceAttempt, TraceCall
 from ._spans import Span
 
 # By name: https://github.com/open-telemetry/semantic-conventions/blob/main/docs/dotnet/dotnet-network-traces.md
@@ -65,7 +65,7 @@ def phase_of(span: Span) -> str | None:
     return next((phase for name, phase in _BY_NAME if span.name == name or span.name.startswith(f"{name} ")), None)
 
 
-def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TracedCall:
+def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TraceCall:
     """The call whose span is `span`, with all spans below it."""
     told = _told(span, issued_ns)
     found = [
@@ -79,7 +79,7 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TracedCall:
         found += _drawn(span, answering, told, issued_ns)
     found.sort(key=lambda phase: (phase.start_ns, -phase.end_ns))
     error = span.error
-    return TracedCall(
+    return TraceCall(
         span=span,
         issued_ns=issued_ns,
         model=span.text("gen_ai.request.model", "llm.model_name"),
@@ -105,13 +105,13 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TracedCall:
     )
 
 
-def answering_of(attempts: Sequence[TracedAttempt]) -> TracedAttempt | None:
+def answering_of(attempts: Sequence[TraceAttempt]) -> TraceAttempt | None:
     """The attempt that gave the answer, or the last that failed."""
     good = [each for each in attempts if each.error is None and each.outcome not in _NOT_ANSWERED]
     return next(reversed(good or list(attempts)), None)
 
 
-def attempt_note(attempt: TracedAttempt) -> str:
+def attempt_note(attempt: TraceAttempt) -> str:
     """What tells an attempt from its neighbours, in a few words."""
     words = [attempt.kind] if attempt.kind not in (None, "first") else []
     if attempt.error is None and attempt.outcome in _NOT_ANSWERED:
@@ -127,7 +127,7 @@ def _named(spans: Iterable[Span]) -> list[tuple[Span, str]]:
     return [(span, name) for span in spans if (name := phase_of(span)) is not None]
 
 
-def _attempts(below: Sequence[Span]) -> tuple[TracedAttempt, ...]:
+def _attempts(below: Sequence[Span]) -> tuple[TraceAttempt, ...]:
     parents = {span.key: span for span in below}
     owned: dict[tuple[str, str], list[CallPhase]] = {span.key: [] for span in below if is_attempt(span)}
     for span, name in _named(below):
@@ -139,7 +139,7 @@ def _attempts(below: Sequence[Span]) -> tuple[TracedAttempt, ...]:
         if above is not None and above.key in owned:
             owned[above.key].append(CallPhase(name=name, start_ns=span.start_ns, end_ns=span.end_ns, span=span))
     made = [
-        TracedAttempt(
+        TraceAttempt(
             span=parents[key],
             number=parents[key].count("fastlane.attempt.number"),
             kind=parents[key].text("fastlane.attempt.kind") or _kind_by_link(parents[key]),
@@ -159,13 +159,13 @@ def _kind_by_link(span: Span) -> str | None:
     return next((reason for reason in reasons if isinstance(reason, str)), None)
 
 
-def _reused(span: Span, answering: TracedAttempt | None) -> bool | None:
+def _reused(span: Span, answering: TraceAttempt | None) -> bool | None:
     if answering is not None and answering.connection_reused is not None:
         return answering.connection_reused
     return span.flag("fastlane.connection.reused")
 
 
-def _drawn(span: Span, answering: TracedAttempt | None, told: Mapping[str, float], issued_ns: int) -> list[CallPhase]:
+def _drawn(span: Span, answering: TraceAttempt | None, told: Mapping[str, float], issued_ns: int) -> list[CallPhase]:
     """Phases from the durations on the call's span: their lengths are measured, their places follow from these."""
     lengths = {name: _ns(seconds) for name, seconds in told.items()}
     first_s = span.number("fastlane.time_to_first_token")
@@ -214,7 +214,7 @@ def _told(span: Span, issued_ns: int) -> dict[str, float]:
     return told
 
 
-def _waited_until_timeout_s(span: Span, answering: TracedAttempt | None, told: Mapping[str, float]) -> float | None:
+def _waited_until_timeout_s(span: Span, answering: TraceAttempt | None, told: Mapping[str, float]) -> float | None:
     """Return how long a call that timed out had waited for the server; None where the server had begun to answer.
 
     None too if no span says that the request was sent: what timed out may have been the connection.
@@ -241,8 +241,8 @@ def _ns(seconds: float | None) -> int:
 def _durations(
     span: Span,
     phases: Sequence[CallPhase],
-    attempts: Sequence[TracedAttempt],
-    answering: TracedAttempt | None,
+    attempts: Sequence[TraceAttempt],
+    answering: TraceAttempt | None,
     told: Mapping[str, float],
 ) -> Mapping[str, float]:
     """Seconds of each phase: by the call's own span, else by the spans below it."""

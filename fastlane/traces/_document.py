@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ._compare import ExperimentComparison
-from ._model import TracedCall, TraceEntry, WaterfallBar
+from ._model import TraceCall, TraceEntry, WaterfallBar
 from ._otlp import SpanFile
 from ._spans import Span
 
@@ -58,7 +58,7 @@ def _entry(entry: TraceEntry) -> dict[str, Any]:
     }
 
 
-def _call(call: TracedCall) -> dict[str, Any]:
+def _call(call: TraceCall) -> dict[str, Any]:
     return {
         "span_id": call.span.span_id,
         "model": call.model,
@@ -131,7 +131,7 @@ def overview(entry: TraceEntry) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value not in (None, [], {})}
 
 
-def _misses(calls: Sequence[TracedCall]) -> str | None:
+def _misses(calls: Sequence[TraceCall]) -> str | None:
     """Return what is shown of cache misses: "cache miss: timestamp, about 1,666 tokens"."""
     missed = [call for call in calls if call.cache_miss is not None]
     if not missed:
@@ -167,7 +167,7 @@ def details(entry: TraceEntry) -> dict[str, Any]:
     }
 
 
-def _told_of_call(call: TracedCall, entry: TraceEntry) -> dict[str, Any]:
+def _told_of_call(call: TraceCall, entry: TraceEntry) -> dict[str, Any]:
     span = call.span
     told: dict[str, Any] = {
         "model": call.model,

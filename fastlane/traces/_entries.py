@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ._calls import answering_of, attempt_note, call_of, is_action, is_attempt, is_call, phase_of
-from ._model import PHASES, ExperimentArm, Kind, TracedCall, TraceEntry, WaterfallBar
+from ._model import PHASES, Kind, TraceArm, TraceCall, TraceEntry, WaterfallBar
 from ._spans import Span
 
 Key = tuple[str, str]
@@ -108,7 +108,7 @@ def _entry(group: list[tuple[Span, tuple[str, ...]]], family: _Family) -> TraceE
     group.sort(key=lambda head: head[0].start_ns)
     head, within = group[0]
     rows: list[WaterfallBar] = []
-    calls: list[TracedCall] = []
+    calls: list[TraceCall] = []
     for span, _ in group:
         _rows(span, family, rows, calls)
     kind: Kind = "action" if is_action(head) else "call" if calls else "other"
@@ -136,15 +136,15 @@ def _name(head: Span, kind: Kind) -> str:
     return named if kind == "action" and named else head.name
 
 
-def _experiment(head: Span, calls: Sequence[TracedCall]) -> ExperimentArm | None:
+def _experiment(head: Span, calls: Sequence[TraceCall]) -> TraceArm | None:
     for span in (head, *(call.span for call in calls)):
         name, arm = span.text("fastlane.experiment.name"), span.text("fastlane.experiment.arm")
         if name and arm:
-            return ExperimentArm(experiment=name, arm=arm, unit=span.text("fastlane.experiment.unit_id_hash"))
+            return TraceArm(experiment=name, arm=arm, unit=span.text("fastlane.experiment.unit_id_hash"))
     return None
 
 
-def _durations(calls: Sequence[TracedCall], total_s: float) -> dict[str, float]:
+def _durations(calls: Sequence[TraceCall], total_s: float) -> dict[str, float]:
     """Seconds of each phase over all calls; what calls took that were left for other models is one of them."""
     sums = dict.fromkeys(PHASES, 0.0)
     # All that a call fell back to are linked to the first: the last of them is the one that was not left.
@@ -159,8 +159,8 @@ def _durations(calls: Sequence[TracedCall], total_s: float) -> dict[str, float]:
     return {name: seconds for name, seconds in sums.items() if seconds > 0}
 
 
-def _rows(head: Span, family: _Family, rows: list[WaterfallBar], calls: list[TracedCall]) -> None:
-    waiting: list[tuple[Span, int, TracedCall | None]] = [(head, 0, None)]
+def _rows(head: Span, family: _Family, rows: list[WaterfallBar], calls: list[TraceCall]) -> None:
+    waiting: list[tuple[Span, int, TraceCall | None]] = [(head, 0, None)]
     while waiting:
         span, depth, around = waiting.pop()
         call = None
@@ -175,7 +175,7 @@ def _rows(head: Span, family: _Family, rows: list[WaterfallBar], calls: list[Tra
         waiting += [(child, below, inside) for child in reversed(family.children.get(span.key, ()))]
 
 
-def _drawn(call: TracedCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
+def _drawn(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
     """Rows below `span` for phases that have no spans of their own."""
     answering = answering_of(call.attempts)
     for phase in call.phases:
@@ -191,7 +191,7 @@ def _drawn(call: TracedCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
             )
 
 
-def _row(span: Span, depth: int, around: TracedCall | None, call: TracedCall | None) -> WaterfallBar:
+def _row(span: Span, depth: int, around: TraceCall | None, call: TraceCall | None) -> WaterfallBar:
     note, phase = "", phase_of(span)
     first_ns = None
     if call is not None:

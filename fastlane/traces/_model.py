@@ -39,7 +39,7 @@ class CallPhase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracedAttempt:
+class TraceAttempt:
     """One HTTP request of a call."""
 
     span: Span
@@ -54,7 +54,7 @@ class TracedAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracedCall:
+class TraceCall:
     """One logical call to a model, retries included. Durations are seconds; None is unknown."""
 
     span: Span
@@ -78,7 +78,7 @@ class TracedCall:
     """What broke the prompt's prefix, such as "timestamp"; None where nothing did."""
     cache_lost_tokens: int | None = None
     """Tokens that the provider's cache did not have because of it, estimated."""
-    attempts: tuple[TracedAttempt, ...] = ()
+    attempts: tuple[TraceAttempt, ...] = ()
     phases: tuple[CallPhase, ...] = ()
     """All of them, those of attempts included, in the order in which they began."""
     durations_s: Mapping[str, float] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class WaterfallBar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentArm:
+class TraceArm:
     """The side of an experiment that something belongs to."""
 
     experiment: str
@@ -122,11 +122,11 @@ class TraceEntry:
     start_ns: int
     end_ns: int
     error: str | None
-    calls: tuple[TracedCall, ...]
+    calls: tuple[TraceCall, ...]
     rows: tuple[WaterfallBar, ...]
     within: tuple[str, ...] = ()
     """Names of the spans around it, the outermost first."""
-    experiment: ExperimentArm | None = None
+    experiment: TraceArm | None = None
     durations_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds for each of PHASES, over all calls; and what the calls do not account for."""
 

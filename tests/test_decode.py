@@ -21,7 +21,7 @@ from fastlane.decode import _decoders, answer_decoder, event_decoder, probes as 
 from fastlane.decode._proof import same
 from fastlane.decode._schema import validator_of
 from fastlane.decode._strict import certain
-from fastlane.decode._tiers import Tiers, tiers_of_model
+from fastlane.decode._tiers import DecoderTiers, tiers_of_model
 from fastlane.decode._types import doubts, holds_huge_integer, told_apart
 from tests.fuzz import corpus
 from tests.fuzz.differential import TYPES, Differential, difference, known_models, visible_difference
@@ -54,7 +54,7 @@ def test_a_tier_that_leaves_the_repair_out_is_caught_by_the_fuzz() -> None:
     differential = Differential("ChatCompletionChunk", seed=1)
     tiers = differential._tiers
     assert tiers is not None
-    differential._tiers = Tiers(tiers.validate, lambda _found, _data: True, tiers.loose)
+    differential._tiers = DecoderTiers(tiers.validate, lambda _found, _data: True, tiers.loose)
     found = [differential.check(data) for data in differential.payloads(100)]
     assert any(difference and difference.startswith("strict") for difference in found)
 
@@ -141,10 +141,10 @@ def test_a_stream_of_a_dialect_that_strict_validation_refuses_is_built_and_tried
         asked += 1
         raise ValueError(data, strict)
 
-    decode = _decoders._learning(Tiers(validate, lambda _found, _data: True, len))
+    decode = _decoders._learning(DecoderTiers(validate, lambda _found, _data: True, len))
     assert [decode(b"12") for _ in range(100)] == [2] * 100
     assert asked < 10
-    decode = _decoders._learning(Tiers(lambda *_, **__: "found", lambda _found, _data: True, lambda _: "built"))
+    decode = _decoders._learning(DecoderTiers(lambda *_, **__: "found", lambda _found, _data: True, lambda _: "built"))
     assert [decode(b"") for _ in range(3)] == ["found"] * 3
 
 

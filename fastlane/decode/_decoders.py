@@ -14,7 +14,7 @@ from .._fork import new_lock
 from . import probes as _seams
 
 if TYPE_CHECKING:
-    from ._tiers import EventUnion, Tiers
+    from ._tiers import DecoderTiers, EventUnion
 
 Decoder = Callable[[bytes], Any]
 """From the bytes of one JSON document to the typed object, or None where the stock client has to decide."""
@@ -108,7 +108,7 @@ def _holds(cast_to: Any, what: str) -> bool:
     return _seams.holds(f"openai's construct_type for {name}", check)
 
 
-def _learning(tiers: Tiers) -> Decoder:
+def _learning(tiers: DecoderTiers) -> Decoder:
     """Decode strictly while that works; after two documents in a row that it refused, leave it out for a while."""
     validate, repair, loose = tiers
     if validate is None:

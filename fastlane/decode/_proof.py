@@ -13,7 +13,7 @@ from openai._utils import PropertyInfo
 from openai.types import CompletionUsage, responses
 
 from . import _types as types
-from ._tiers import EventUnion, Tiers, parsed, tiers_of_model
+from ._tiers import DecoderTiers, EventUnion, parsed, tiers_of_model
 
 # Where parsers of JSON are known to differ.
 _TEXTS = (
@@ -87,7 +87,7 @@ def _last_counts() -> bool:
     return bool(usage.prompt_tokens == 1)
 
 
-def _decoded(tiers: Tiers, cast_to: Any, expected: bytes) -> bool:
+def _decoded(tiers: DecoderTiers, cast_to: Any, expected: bytes) -> bool:
     def alike(decode: Callable[[bytes], Any], document: bytes) -> bool:
         return same(decode(document), construct_type(type_=cast_to, value=json.loads(document)))
 

@@ -21,7 +21,7 @@ _TYPE = re.compile(rb'"type"\s*:\s*"([^"\\]*)"')
 _TYPE_FIRST = b'{"type":"'
 
 
-class Tiers(NamedTuple):
+class DecoderTiers(NamedTuple):
     """How to decode documents of one type."""
 
     validate: Callable[..., Any] | None
@@ -52,7 +52,7 @@ def parsed(data: bytes) -> Any:
 
 
 @cache
-def tiers_of_model(model: Any, *, event: bool) -> Tiers:
+def tiers_of_model(model: Any, *, event: bool) -> DecoderTiers:
     """The tiers of an answer, or of the events of a stream, that the stock client constructs."""
     build = builder_of(model)
 
@@ -68,10 +68,10 @@ def tiers_of_model(model: Any, *, event: bool) -> Tiers:
     return _tiers(validator_of(model), repair_of(model, validated=False, event=event), loose)
 
 
-def _tiers(validator: Any, repair: Repair | None, loose: Decoder) -> Tiers:
+def _tiers(validator: Any, repair: Repair | None, loose: Decoder) -> DecoderTiers:
     if repair is None:
-        return Tiers(None, lambda _found, _data: False, loose)
-    return Tiers(validator.validate_json, repair, loose)
+        return DecoderTiers(None, lambda _found, _data: False, loose)
+    return DecoderTiers(validator.validate_json, repair, loose)
 
 
 class EventUnion:
@@ -87,9 +87,9 @@ class EventUnion:
         self._models: Mapping[str, Any] = {
             word: model for model in found for word in get_args(types.bare(model.model_fields["type"].annotation))
         }
-        self._tiers: dict[str, Tiers] = {}
+        self._tiers: dict[str, DecoderTiers] = {}
 
-    def tiers(self, name: str) -> Tiers | None:
+    def tiers(self, name: str) -> DecoderTiers | None:
         """The tiers of the events with this "type"; None for an unknown one."""
         try:
             return self._tiers[name]

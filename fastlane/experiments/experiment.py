@@ -17,7 +17,7 @@ from ..records.record import CallRecord
 from .assignment import UnitOf, arm_at, draw, hash_key
 from .comparison import ArmSums, Comparison, compare_all
 from .guards import Guard
-from .ledger import Ledger
+from .ledger import ExperimentLedger
 from .metrics import METRICS, model_prices
 from .store import EndedArm, ExperimentState, MemoryStore, store_at
 
@@ -79,7 +79,7 @@ class Experiment:
         definition = hashlib.blake2b(repr((plays, self.shares)).encode(), key=self.key, digest_size=8)
         kept = store_at(store, f"{name}:{definition.hexdigest()}")
         kept = MemoryStore() if self._is_disabled else kept
-        self.ledger = Ledger(name, list(self.arms), kept, guards=guards, prices=prices)
+        self.ledger = ExperimentLedger(name, list(self.arms), kept, guards=guards, prices=prices)
         self.ledger.exchange()
 
     def __repr__(self) -> str:

@@ -38,7 +38,7 @@ class ArmAssignment:
     """The arm of one call."""
 
     record: ExperimentRecord
-    ledger: Ledger
+    ledger: ExperimentLedger
 
     def over(self, call: Observation) -> None:
         """Count a call that has ended. Neither waits nor raises: a finalizer may run this."""
@@ -46,7 +46,7 @@ class ArmAssignment:
             self.ledger.count(call, self.record)
 
 
-class Ledger:
+class ExperimentLedger:
     """The account of one experiment in this process."""
 
     def __init__(
@@ -210,8 +210,8 @@ class Ledger:
             self.exchange(timeout_s=_LAST_EXCHANGE_S)
 
 
-_all: weakref.WeakSet[Ledger] = weakref.WeakSet()
-_held: list[Ledger] = []
+_all: weakref.WeakSet[ExperimentLedger] = weakref.WeakSet()
+_held: list[ExperimentLedger] = []
 
 
 def _before_fork() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from .accumulation import add_text, merge, merge_field, plain, replace, text_of
 from .content import FUNCTION_CALL, REASONING_FIELDS, TOOL_INPUTS, Channel, Delta, error_of
-from .cut import Cut
+from .cut import AnswerCut
 from .endpoints import CHAT, COMPLETIONS, RESPONSES
 from .fields import fields_of, listed, position_of
 from .response_assembly import ResponseAssembly
@@ -26,7 +26,7 @@ class Assembly(Protocol):
     def take(self, event: Any) -> Sequence[Delta]:
         """Add an event, as parsed JSON or as one of openai's objects, and return the pieces of text that it adds."""
 
-    def body(self, cut: Cut | None = None) -> dict[str, Any]:
+    def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
         """Return a new copy of the answer as the API gives it without streaming.
 
         With `cut` the answer counts as one that the model has ended: "stop", "tool_calls" or "completed".
@@ -108,7 +108,7 @@ class ChoicesAssembly:
         choice = self.choices.get(channel[0]) if channel else None
         return "" if choice is None else choice.text(channel)
 
-    def body(self, cut: Cut | None = None) -> dict[str, Any]:
+    def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
         """Return the completion."""
         found: dict[str, Any] = plain(self.head)
         usage = found.pop("usage", None)
@@ -227,7 +227,7 @@ class Choice:
         content = self._message["content"]
         return "".join(map(_part_text, content)) if isinstance(content, list) else text_of(content)
 
-    def body(self, cut: Cut | None) -> dict[str, Any]:
+    def body(self, cut: AnswerCut | None) -> dict[str, Any]:
         """Return the choice as it is in an answer."""
         message, found = plain(self._message), plain(self._fields)
         found |= {"index": self._index, "finish_reason": self.reason_after(cut)}
@@ -242,7 +242,7 @@ class Choice:
             message["tool_calls"] = self._calls.body(cut)
         return {**found, "message": message}
 
-    def _shorten(self, message: dict[str, Any], logprobs: Any, cut: Cut) -> None:
+    def _shorten(self, message: dict[str, Any], logprobs: Any, cut: AnswerCut) -> None:
         channel, text = self._channel, self._content_text()
         span, at = cut.span(channel, len(text)), 0
         if isinstance(message["content"], str):
@@ -263,7 +263,7 @@ class Choice:
                     if isinstance(logprobs[name], list):
                         logprobs[name] = logprobs[name][kept]
 
-    def reason_after(self, cut: Cut | None) -> Any:
+    def reason_after(self, cut: AnswerCut | None) -> Any:
         """Return the finish reason; a normal one if the cut ended the stream, or ends the text before its limit."""
         reason = self.finish_reason
         ran_on = reason == "length" and cut is not None and any(end[:1] == self._channel for end in cut.ends)
@@ -395,7 +395,7 @@ class ToolCalls:
         texts = (call[kind].get(name) for kind, name in TOOL_INPUTS.items() if isinstance(call.get(kind), dict))
         return "".join(map(text_of, texts))
 
-    def body(self, cut: Cut | None) -> list[dict[str, Any]]:
+    def body(self, cut: AnswerCut | None) -> list[dict[str, Any]]:
         """Return the calls as they are in a message."""
         found = []
         for position in sorted(self._calls):

@@ -8,7 +8,7 @@ from typing import Any
 from .accumulation import ByIndex, plain
 from .assembly import Assembly, ChoicesAssembly
 from .content import ITEM_TEXTS, PART_TEXTS, response_channel
-from .cut import Cut
+from .cut import AnswerCut
 from .response_assembly import ResponseAssembly, item_key
 
 _HEAD = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
@@ -16,7 +16,7 @@ _HEAD = ("id", "object", "created", "model", "service_tier", "system_fingerprint
 Event = dict[str, Any]
 
 
-def closing_events(assembly: Assembly, cut: Cut, *, include_usage: bool = False) -> list[Event]:
+def closing_events(assembly: Assembly, cut: AnswerCut, *, include_usage: bool = False) -> list[Event]:
     """Return the JSON of the missing events; none for a stream that has not begun or has ended by itself.
 
     `include_usage`: whether the request asks for usage at the end of a stream of chat or completions.
@@ -27,7 +27,7 @@ def closing_events(assembly: Assembly, cut: Cut, *, include_usage: bool = False)
     return _chunks(assembly, cut, include_usage)
 
 
-def _chunks(assembly: ChoicesAssembly, cut: Cut, include_usage: bool) -> list[Event]:
+def _chunks(assembly: ChoicesAssembly, cut: AnswerCut, include_usage: bool) -> list[Event]:
     if not assembly.head:
         return []
     head = {name: value for name in _HEAD if (value := plain(assembly.head.get(name))) is not None}
@@ -47,7 +47,7 @@ def _chunks(assembly: ChoicesAssembly, cut: Cut, include_usage: bool) -> list[Ev
     return chunks
 
 
-def _response_events(assembly: ResponseAssembly, cut: Cut) -> list[Event]:
+def _response_events(assembly: ResponseAssembly, cut: AnswerCut) -> list[Event]:
     if assembly.finished or not assembly.base:
         return []
     response = assembly.body(cut)

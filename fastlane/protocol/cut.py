@@ -10,7 +10,7 @@ from .content import Channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class AnswerCut:
     """The parts of an answer's texts that count after we closed its stream."""
 
     ends: Mapping[Channel, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from .content import (
     error_of,
     response_channel,
 )  # fmt: skip
-from .cut import Cut
+from .cut import AnswerCut
 from .fields import fields_of, listed, position_of
 
 _PART_LISTS = ("content", "summary")
@@ -170,7 +170,7 @@ class ResponseAssembly:
         part = parts.get(index) if isinstance(parts, ByIndex) else None
         return text_of(part.get(part_field(part))) if isinstance(part, dict) else ""
 
-    def body(self, cut: Cut | None = None) -> dict[str, Any]:
+    def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
         """Return the response."""
         found: dict[str, Any] = plain(self.base if self._final is None else self._final)
         found.setdefault("object", "response")
@@ -186,7 +186,7 @@ class ResponseAssembly:
             self._cut(found, indexes, cut)
         return found
 
-    def _cut(self, response: dict[str, Any], indexes: Sequence[int], cut: Cut) -> None:
+    def _cut(self, response: dict[str, Any], indexes: Sequence[int], cut: AnswerCut) -> None:
         ended = self._final is not None and not (response.get("status") == "incomplete" and cut.ends)
         for item, index in zip(response["output"], indexes, strict=True):
             if isinstance(item, dict):
@@ -218,7 +218,7 @@ def _parts_in(item: dict[str, Any], name: str) -> ByIndex:
     return parts
 
 
-def _shorten(item: dict[str, Any], index: int, cut: Cut) -> None:
+def _shorten(item: dict[str, Any], index: int, cut: AnswerCut) -> None:
     """Drop the parts of an item's texts that the cut drops."""
     own_field = ITEM_TEXTS.get(str(item.get("type")), ("", ""))[0]
     if isinstance(item.get(own_field), str):

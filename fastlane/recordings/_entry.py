@@ -36,13 +36,13 @@ _REASONS = frozenset(
 _KEPT = (*PROMPT_FIELDS, *_NUMBERS, *_SWITCHES, *_CHOICES, "response_format", "text", "reasoning", "stop")
 
 
-class Issued(NamedTuple):
+class IssuedCall(NamedTuple):
     """A call as it was issued: what of its body is looked at later, in another thread."""
 
     body: Mapping[str, Any]
 
 
-def issued(call: Call) -> Issued | None:
+def issued(call: Call) -> IssuedCall | None:
     """Keep what is needed of a call that is about to be sent; None for an endpoint that is not recorded.
 
     Messages are copied one level deep: what the application adds to its conversation later is not this call's.
@@ -53,10 +53,10 @@ def issued(call: Call) -> Issued | None:
     for name in ("messages", "input"):
         if isinstance(body.get(name), list | tuple):
             body[name] = [dict(each) if type(each) is dict else each for each in body[name]]
-    return Issued(body)
+    return IssuedCall(body)
 
 
-def entry(asked: Issued, record: CallRecord, *, salt: bytes, at_s: float, with_text: bool) -> dict[str, Any]:
+def entry(asked: IssuedCall, record: CallRecord, *, salt: bytes, at_s: float, with_text: bool) -> dict[str, Any]:
     """Return what is written of a call."""
     messages, tools = messages_of(asked.body), tools_of(asked.body)
     shape = shape_of(messages, tools, salt)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
-from ._entry import Issued, issued
+from ._entry import IssuedCall, issued
 from ._writer import Writer
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class _Listener:
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
-        self.under_way: dict[str, Issued] = {}
+        self.under_way: dict[str, IssuedCall] = {}
 
     def began(self, call: Call) -> None:
         try:

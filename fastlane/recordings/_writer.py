@@ -17,7 +17,7 @@ import orjson
 from .._clock import wall_ns
 from .._fork import starts_over
 from ..records.record import CallRecord
-from ._entry import HEADER_KEY, VERSION, Issued, entry
+from ._entry import HEADER_KEY, VERSION, IssuedCall, entry
 from ._file import AppendedFile
 from ._shape import BLOCK_CHARACTERS
 
@@ -55,7 +55,7 @@ class Writer:
 
     def _start_over(self) -> None:
         """Begin as the only thread of this process: at first, and in a forked child."""
-        self._queue: queue.SimpleQueue[tuple[Issued, CallRecord] | threading.Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[IssuedCall, CallRecord] | threading.Event] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._writing = threading.Lock()
@@ -73,7 +73,7 @@ class Writer:
         self._closed = closed
         self._file.close()
 
-    def put(self, asked: Issued, record: CallRecord) -> None:
+    def put(self, asked: IssuedCall, record: CallRecord) -> None:
         """Take a call that is over, to be written soon."""
         if self._closed or self._queue.qsize() >= _MOST_WAITING:
             self.dropped += 1
@@ -125,7 +125,7 @@ class Writer:
                 self._never.wait(_PAUSE_S)
 
     def _drain(
-        self, first: tuple[Issued, CallRecord] | threading.Event | None = None, *, breath_s: float = 0.0
+        self, first: tuple[IssuedCall, CallRecord] | threading.Event | None = None, *, breath_s: float = 0.0
     ) -> None:
         with self._writing:
             waiting = first
@@ -152,7 +152,7 @@ class Writer:
                 if self._queue.empty():
                     return
 
-    def _line(self, asked: Issued, record: CallRecord) -> bytes | None:
+    def _line(self, asked: IssuedCall, record: CallRecord) -> bytes | None:
         try:
             at_s = max(0, record.timeline.started_wall_ns - self._began_ns) / 1e9
             shown = entry(asked, record, salt=self._salt, at_s=at_s, with_text=self._with_text)

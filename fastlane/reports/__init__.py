@@ -7,8 +7,8 @@ from ._levels import SectionGroup as SectionGroup
 from ._percentiles import Percentiles as Percentiles
 from ._phases import Phase as Phase
 from ._played import Played as Played
-from ._report import Ended as Ended, Report as Report
+from ._report import EndedCalls as EndedCalls, Report as Report
 
 load_all()  # each section has its rows
 
-__all__ = ["Ended", "Group", "Ledger", "Percentiles", "Phase", "Played", "Report", "SectionGroup", "Total"]
+__all__ = ["EndedCalls", "Group", "Ledger", "Percentiles", "Phase", "Played", "Report", "SectionGroup", "Total"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedCalls:
     """Calls that ended in one way other than with an answer."""
 
     outcome: Outcome
@@ -51,7 +51,7 @@ class Report:
     plays: tuple[Played, ...]
     outcomes: Mapping[Outcome, int]
     """Calls by how they ended, the most frequent first."""
-    unanswered: tuple[Ended, ...]
+    unanswered: tuple[EndedCalls, ...]
     """The most frequent first."""
     attempts: Mapping[str, int]
     """Attempts of all calls by kind, the most frequent first."""
@@ -157,13 +157,13 @@ def _names_of(record: CallRecord) -> tuple[str | None, ...]:
     return (record.model, record.response_model, *[name for one in record.sections for name in one.model_names])
 
 
-def _unanswered(records: Sequence[CallRecord]) -> tuple[Ended, ...]:
+def _unanswered(records: Sequence[CallRecord]) -> tuple[EndedCalls, ...]:
     found: dict[tuple[Outcome, str | None, int | None], list[float]] = {}
     for record in records:
         if not answered(record):
             found.setdefault((record.outcome, record.error, record.status_code), []).append(record.duration_s)
     ended = [
-        Ended(outcome=outcome, error=error, status_code=status, calls=len(took), total_s=sum(took))
+        EndedCalls(outcome=outcome, error=error, status_code=status, calls=len(took), total_s=sum(took))
         for (outcome, error, status), took in found.items()
     ]
     return tuple(sorted(ended, key=lambda one: (-one.calls, one.outcome, one.error or "")))

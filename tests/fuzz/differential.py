@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from fastlane.decode import _types as types, answer_decoder, event_decoder
-from fastlane.decode._tiers import EventUnion, Tiers, event_type, tiers_of_model
+from fastlane.decode._tiers import DecoderTiers, EventUnion, event_type, tiers_of_model
 from tests.fuzz import corpus, mutation
 
 TYPES: dict[str, tuple[Any, list[corpus.Document], bool]] = {
@@ -117,7 +117,7 @@ class Differential:
             document = mutation.sample(self.cast_to, self._draw) if made else self._draw.choice(self.documents)
             yield mutation.mutated(document, self._draw, STRANGERS)
 
-    def _tiers_of(self, data: bytes) -> Tiers | None:
+    def _tiers_of(self, data: bytes) -> DecoderTiers | None:
         if self._union is None:
             return self._tiers
         name = event_type(data)

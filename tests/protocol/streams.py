@@ -8,7 +8,7 @@ from typing import Any
 
 import fastlane
 from fastlane.protocol.assembly import Assembly, assembly_of
-from fastlane.protocol.cut import Cut
+from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 
 MESSAGES = [{"role": "user", "content": "Name a river."}]
@@ -74,5 +74,5 @@ def without_ids(value: Any) -> Any:
     return value
 
 
-def body(endpoint: str, events: Iterable[Any], cut: Cut | None = None) -> dict[str, Any]:
+def body(endpoint: str, events: Iterable[Any], cut: AnswerCut | None = None) -> dict[str, Any]:
     return assembled(endpoint, events).body(cut)

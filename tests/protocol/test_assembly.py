@@ -14,7 +14,7 @@ import fastlane
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.protocol.assembly import assembly_of
 from fastlane.protocol.content import Delta
-from fastlane.protocol.cut import Cut
+from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.protocol.streams import TOOL, assembled, body, request, streamed, whole, without_ids
 
@@ -116,7 +116,7 @@ def piece(index: int = 0, finish_reason: str | None = None, **delta: Any) -> dic
     return {"index": index, "delta": delta, "finish_reason": finish_reason}
 
 
-def message(*events: dict[str, Any], cut: Cut | None = None) -> dict[str, Any]:
+def message(*events: dict[str, Any], cut: AnswerCut | None = None) -> dict[str, Any]:
     found: dict[str, Any] = body(CHAT, events, cut)["choices"][0]["message"]
     return found
 
@@ -242,8 +242,8 @@ def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
         chunk(piece(function_call={"arguments": "}"})),
     ]
     assert message(*older)["function_call"] == {"name": "f", "arguments": "{}"}
-    assert message(*older, cut=Cut(ends={(0, -1): 1}))["function_call"]["arguments"] == "{"
-    assert body(CHAT, older, cut=Cut(ends={(0, -1): 1}))["choices"][0]["finish_reason"] == "function_call"
+    assert message(*older, cut=AnswerCut(ends={(0, -1): 1}))["function_call"]["arguments"] == "{"
+    assert body(CHAT, older, cut=AnswerCut(ends={(0, -1): 1}))["choices"][0]["finish_reason"] == "function_call"
     assembly = assembled(CHAT, ())
     assert [delta for event in older for delta in assembly.take(event)] == [
         Delta((0, -1), "tool_call", "{", "f"),
@@ -266,7 +266,7 @@ def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:
     text = {"type": "text", "text": '{"a":1}'}
     assert message(*events)["content"] == [thought("Hm, well."), text]
     assert assembled(CHAT, events).text((0,)) == '{"a":1}'
-    assert message(*events, cut=Cut(ends={(0,): 4}))["content"] == [thought("Hm, well."), text | {"text": '{"a"'}]
+    assert message(*events, cut=AnswerCut(ends={(0,): 4}))["content"] == [thought("Hm, well."), text | {"text": '{"a"'}]
     assembly = assembled(CHAT, ())
     assert [delta.kind for event in events for delta in assembly.take(event)] == [
         "reasoning",
@@ -403,7 +403,7 @@ def test_an_answer_can_be_cut_at_every_position(provider: Emulator, arguments: d
     for end in range(len(text) + 2):
         for start in (0, FENCE):
             wanted = with_text(endpoint, expected, text[start:end])
-            cut = Cut(ends={channel: end}, starts={channel: start}, usage={"estimated": True})
+            cut = AnswerCut(ends={channel: end}, starts={channel: start}, usage={"estimated": True})
             # From as many events as brought the text (four open a response), and from the whole stream.
             needed = next(n for n in range(len(events) + 1) if size(endpoint, events[:n]) >= min(end, len(text)))
             for kept in (events[: max(needed, 4)], events):
@@ -431,7 +431,7 @@ def test_several_texts_are_cut_each_for_itself() -> None:
         chunk(piece(content="abc"), piece(1, content="defg")),
         chunk(piece(1, tool_calls=[called(0, "{} and", "a", "f"), called(1, "{", "b", "g")])),
     ]
-    cut = Cut(ends={(0,): 2, (1, 0): 2}, starts={(1,): 1})
+    cut = AnswerCut(ends={(0,): 2, (1, 0): 2}, starts={(1,): 1})
     first, second = body(CHAT, events, cut)["choices"]
     assert first["message"]["content"] == "ab"
     assert first["finish_reason"] == "stop"
@@ -441,13 +441,13 @@ def test_several_texts_are_cut_each_for_itself() -> None:
 
 
 def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtered_was_filtered() -> None:
-    def reason(finish: str, cut: Cut | None) -> Any:
+    def reason(finish: str, cut: AnswerCut | None) -> Any:
         return body(CHAT, [chunk(piece(content="{}  ", finish_reason=finish))], cut)["choices"][0]["finish_reason"]
 
     assert reason("length", None) == "length"
-    assert reason("length", Cut(ends={(0,): 2})) == "stop"
-    assert reason("length", Cut()) == "length"
-    assert reason("content_filter", Cut(ends={(0,): 2})) == "content_filter"
+    assert reason("length", AnswerCut(ends={(0,): 2})) == "stop"
+    assert reason("length", AnswerCut()) == "length"
+    assert reason("content_filter", AnswerCut(ends={(0,): 2})) == "content_filter"
 
 
 def test_tokens_that_are_parts_of_a_character_are_cut_with_it() -> None:
@@ -457,7 +457,7 @@ def test_tokens_that_are_parts_of_a_character_are_cut_with_it() -> None:
     tokens = [token("{", 123), token("\\xc3", 0xC3), token("\\xa9", 0xA9), token("}", 125), token(" x", 32, 120)]
     event = chunk({**piece(content="{é} x"), "logprobs": {"content": tokens, "refusal": None}})
     for end, kept in ((1, tokens[:1]), (2, tokens[:3]), (3, tokens[:4]), (4, tokens)):
-        (choice,) = body(CHAT, [event], Cut(ends={(0,): end}))["choices"]
+        (choice,) = body(CHAT, [event], AnswerCut(ends={(0,): end}))["choices"]
         assert choice["logprobs"]["content"] == kept
 
 
@@ -472,7 +472,7 @@ def test_what_is_put_together_is_typed_as_the_answer_is() -> None:
 
 def test_usage_that_comes_with_every_chunk_is_worth_more_than_an_estimate() -> None:
     events = [chunk(piece(content=text), usage={"completion_tokens": n}) for n, text in enumerate("abc", 1)]
-    estimated = Cut(usage={"completion_tokens": 9, "estimated": True})
+    estimated = AnswerCut(usage={"completion_tokens": 9, "estimated": True})
     assert body(CHAT, events, estimated)["usage"] == {"completion_tokens": 3}
     assert body(CHAT, [chunk(piece(content="a"), usage=None)], estimated)["usage"] == estimated.usage
 

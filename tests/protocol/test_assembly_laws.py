@@ -19,7 +19,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from fastlane.protocol.closing import closing_events
 from fastlane.protocol.content import Channel, Delta
-from fastlane.protocol.cut import Cut
+from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.protocol.drawn import Drawn, chat_answers, completions, responses
 from tests.protocol.streams import assembled, body
@@ -46,7 +46,7 @@ def test_the_events_of_a_legacy_completion_come_to_the_completion(drawn: Drawn) 
     assembly = assembled(COMPLETIONS, drawn.events)
     assert assembly.finished
     assert assembly.body() == drawn.whole
-    shortened = assembly.body(Cut(ends={(0,): 3}, usage={}))["choices"]
+    shortened = assembly.body(AnswerCut(ends={(0,): 3}, usage={}))["choices"]
     assert shortened[0]["text"] == drawn.whole["choices"][0]["text"][:3]
     assert shortened[0]["finish_reason"] == "stop"
     assert shortened[1:] == drawn.whole["choices"][1:]
@@ -65,7 +65,7 @@ def test_the_events_of_a_response_come_to_the_response(drawn: Drawn) -> None:
 def test_a_response_without_its_last_event_has_all_of_its_output(drawn: Drawn) -> None:
     assembly = assembled(RESPONSES, drawn.events[:-1])
     assert not assembly.finished
-    found = assembly.body(Cut(usage=drawn.whole["usage"]))
+    found = assembly.body(AnswerCut(usage=drawn.whole["usage"]))
     assert found == {**drawn.whole, "status": "completed", "incomplete_details": None}
 
 
@@ -73,7 +73,7 @@ def test_a_response_without_its_last_event_has_all_of_its_output(drawn: Drawn) -
 @settings(max_examples=30)
 def test_the_deltas_alone_come_to_the_output_too(drawn: Drawn) -> None:
     begun = [event for event in drawn.events if not event["type"].endswith((".done", "completed", "incomplete"))]
-    found = assembled(RESPONSES, begun).body(Cut())["output"]
+    found = assembled(RESPONSES, begun).body(AnswerCut())["output"]
     for item, expected in zip(found, drawn.whole["output"], strict=True):
         if expected["type"] != "web_search_call":
             assert item == expected
@@ -147,7 +147,7 @@ def test_a_cut_keeps_what_lies_between_its_ends_and_changes_nothing_else(drawn: 
         ends[choice["index"],] = end
         for position, _ in enumerate(choice["message"].get("tool_calls") or ()):
             ends[choice["index"], position] = end
-    cut = Cut(ends=ends, starts=dict.fromkeys(ends, start), usage={"estimated": True})
+    cut = AnswerCut(ends=ends, starts=dict.fromkeys(ends, start), usage={"estimated": True})
     found = assembled(CHAT, drawn.events).body(cut)
     expected = copy.deepcopy(whole)
     for choice in expected["choices"]:
@@ -208,7 +208,7 @@ MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RE
 def test_odd_events_are_passed_over(pair: tuple[str, Drawn], values: list[Any], seed: int) -> None:
     endpoint, drawn = pair
     random = Random(seed)
-    cut = Cut(ends={(0,): 3, (0, 0): 2}, starts={(0,): 1, (0, 0): 1}, usage={})
+    cut = AnswerCut(ends={(0,): 3, (0, 0): 2}, starts={(0,): 1, (0, 0): 1}, usage={})
     assembly, of_typed = assembled(endpoint, ()), assembled(endpoint, ())
     for event in drawn.events:
         odd = mutated(event, random, values, random.choice((0.02, 0.1, 0.2)))

@@ -20,7 +20,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 import fastlane
 from fastlane.emulator import Emulator
 from fastlane.protocol.closing import closing_events
-from fastlane.protocol.cut import Cut
+from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.prepared_server import LIBRARY, Server
 from tests.protocol.drawn import Drawn, chat_answers, responses
@@ -39,7 +39,7 @@ class Ticket(pydantic.BaseModel):
 TICKET = '{"category":"billing","note":"twice"}'
 
 
-def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: Cut, **more: Any) -> list[dict[str, Any]]:
+def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: AnswerCut, **more: Any) -> list[dict[str, Any]]:
     """The events that a reader gets: some that came, and those that end them."""
     given = list(events)
     assembly = assembled(endpoint, [construct_type(type_=MODELS[endpoint], value=event) for event in given])
@@ -86,7 +86,7 @@ def test_a_chat_stream_that_was_stopped_is_a_parsed_completion_for_openai_s_help
     surplus = sum(len(delta.text) for event in kept for delta in deltas(event) if delta.kind == "content") - len(TICKET)
     content = kept[-1]["choices"][0]["delta"]["content"]
     kept[-1]["choices"][0]["delta"]["content"] = content[: len(content) - surplus]
-    cut = Cut(ends={(0,): len(TICKET)}, usage=USAGE)
+    cut = AnswerCut(ends={(0,): len(TICKET)}, usage=USAGE)
     with serving(closed(CHAT, kept, cut, include_usage=include_usage)) as client:
         ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
         with client.chat.completions.stream(response_format=Ticket, **ask) as stream:
@@ -114,7 +114,7 @@ def test_a_call_of_a_tool_that_was_stopped_is_a_parsed_call_for_openai_s_helper(
     whole = assembled(CHAT, events).body()
     calling = [event for event in events if event["choices"][0]["finish_reason"] is None]
     end = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].rindex("}") + 1
-    with serving(closed(CHAT, calling, Cut(ends={(0, 0): end}))) as client_of_events:
+    with serving(closed(CHAT, calling, AnswerCut(ends={(0, 0): end}))) as client_of_events:
         ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}], "tools": [tool]}
         with client_of_events.chat.completions.stream(**ask) as stream:
             kinds = [event.type for event in stream]
@@ -136,7 +136,7 @@ def test_a_response_that_was_stopped_is_a_parsed_response_for_openai_s_helper(
             events = streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers))
     kept = events[: when_complete(RESPONSES, events, "content", len(TICKET))]
     channel = (1 if reasons else 0, 0)
-    sent = closed(RESPONSES, kept, Cut(ends={channel: len(TICKET)}, usage=RESPONSE_USAGE))
+    sent = closed(RESPONSES, kept, AnswerCut(ends={channel: len(TICKET)}, usage=RESPONSE_USAGE))
     with serving(sent) as stock, stock.responses.stream(model="m", input="?", text_format=Ticket) as stream:
         kinds = [event.type for event in stream]
         found = stream.get_final_response()
@@ -160,7 +160,7 @@ def test_a_response_that_calls_a_tool_and_was_stopped_is_a_parsed_call_for_opena
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, RESPONSES, **request(RESPONSES, tools=[tool], tool_choice="required"))
     calling = [event for event in events if not event["type"].endswith((".done", ".completed"))]
-    sent = closed(RESPONSES, calling, Cut(ends={}, usage=RESPONSE_USAGE))
+    sent = closed(RESPONSES, calling, AnswerCut(ends={}, usage=RESPONSE_USAGE))
     with serving(sent) as stock, stock.responses.stream(model="m", input="?", tools=[tool]) as stream:
         found = stream.get_final_response()
     (call,) = found.output
@@ -180,7 +180,7 @@ def test_closing_events_of_a_response_are_those_of_the_provider(
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, RESPONSES, **request(RESPONSES, **way))
     last = max(number for number, event in enumerate(events) if event["type"] == "response.output_text.delta")
-    sent = closed(RESPONSES, events[: last + 1], Cut(usage=events[-1]["response"]["usage"]))
+    sent = closed(RESPONSES, events[: last + 1], AnswerCut(usage=events[-1]["response"]["usage"]))
     assert sent == events
 
 
@@ -192,14 +192,14 @@ def test_closing_chunks_of_a_completion_are_those_of_the_provider(
         options = {"stream_options": {"include_usage": True}}
         events = streamed(client, CHAT, **request(CHAT, **options, **asked))
     begun = [event for event in events if event["choices"] and not event["choices"][0]["finish_reason"]]
-    assert closed(CHAT, begun, Cut(usage=events[-1]["usage"]), include_usage=True) == events
+    assert closed(CHAT, begun, AnswerCut(usage=events[-1]["usage"]), include_usage=True) == events
 
 
 def test_a_legacy_completion_is_ended_too(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, COMPLETIONS, **request(COMPLETIONS, n=2, max_tokens=1_000))
     begun = [event for event in events if not event["choices"][0]["finish_reason"]]
-    assert closed(COMPLETIONS, begun, Cut()) == events
+    assert closed(COMPLETIONS, begun, AnswerCut()) == events
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
@@ -208,14 +208,14 @@ def test_a_stream_that_has_ended_by_itself_or_not_begun_is_ended_by_nothing(
 ) -> None:
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, endpoint, **request(endpoint))
-    assert closed(endpoint, events, Cut()) == events
-    assert closed(endpoint, [], Cut()) == []
+    assert closed(endpoint, events, AnswerCut()) == events
+    assert closed(endpoint, [], AnswerCut()) == []
 
 
 def test_an_answer_whose_usage_is_missing_alone_gets_its_usage(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, CHAT, **request(CHAT))
-    sent = closed(CHAT, events, Cut(usage=USAGE), include_usage=True)
+    sent = closed(CHAT, events, AnswerCut(usage=USAGE), include_usage=True)
     assert sent[:-1] == events
     assert sent[-1]["choices"] == []
     assert sent[-1]["usage"] == USAGE
@@ -250,7 +250,7 @@ def test_every_kind_of_unfinished_item_is_ended() -> None:
         {"type": "response.refusal.delta", "delta": "No.", "item_id": "i2", "output_index": 2, "content_index": 0},
     ]
     events = [{**event, "sequence_number": number} for number, event in enumerate(events)]
-    ours = closed(RESPONSES, events, Cut())[len(events) :]
+    ours = closed(RESPONSES, events, AnswerCut())[len(events) :]
     assert [event["type"].removeprefix("response.") for event in ours] == [
         "reasoning_summary_text.done",
         "reasoning_summary_part.done",
@@ -278,8 +278,8 @@ def test_a_stream_stopped_at_any_event_is_whole_for_openai_s_helper(
 ) -> None:
     events = (chat_events if endpoint == CHAT else response_events)(provider, arguments, TICKET)
     for kept in range(1, len(events)):
-        expected = assembled(endpoint, events[:kept]).body(Cut(usage=RESPONSE_USAGE))
-        with serving(closed(endpoint, events[:kept], Cut(usage=RESPONSE_USAGE))) as client:
+        expected = assembled(endpoint, events[:kept]).body(AnswerCut(usage=RESPONSE_USAGE))
+        with serving(closed(endpoint, events[:kept], AnswerCut(usage=RESPONSE_USAGE))) as client:
             if endpoint == CHAT:
                 ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
                 with client.chat.completions.stream(**ask) as chat:
@@ -298,7 +298,7 @@ def test_a_stream_stopped_at_any_event_is_whole_for_openai_s_helper(
 def test_any_response_stopped_anywhere_is_whole_for_openai_s_helper(drawn: Drawn, data: st.DataObject) -> None:
     kept = drawn.events[: data.draw(st.integers(1, len(drawn.events) - 1))]
     channel = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 1)) | st.tuples(st.integers(0, 3)))
-    cut = Cut(ends={channel: data.draw(st.integers(0, 9))}, usage=RESPONSE_USAGE)
+    cut = AnswerCut(ends={channel: data.draw(st.integers(0, 9))}, usage=RESPONSE_USAGE)
     sent = closed(RESPONSES, kept, cut)
     assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
@@ -316,8 +316,8 @@ def test_any_response_stopped_anywhere_is_whole_for_openai_s_helper(drawn: Drawn
 @settings(max_examples=60)
 def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObject) -> None:
     kept = drawn.events[: data.draw(st.integers(1, len(drawn.events)))]
-    sent = closed(CHAT, kept, Cut(usage=USAGE), include_usage=True)
-    before, after = assembled(CHAT, kept).body(Cut()), assembled(CHAT, sent).body()
+    sent = closed(CHAT, kept, AnswerCut(usage=USAGE), include_usage=True)
+    before, after = assembled(CHAT, kept).body(AnswerCut()), assembled(CHAT, sent).body()
     told = [event["usage"] for event in kept if event.get("usage")]
     assert after["usage"] == (told[-1] if told else USAGE)
     assert sent[-1]["usage"] == after["usage"]
@@ -328,7 +328,7 @@ def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObj
 def test_a_call_in_the_older_form_ends_with_the_older_reason() -> None:
     call = {"index": 0, "delta": {"function_call": {"name": "f", "arguments": "{}"}}}
 
-    *_, last = closed(CHAT, [{"id": "a", "choices": [call]}], Cut(ends={(0, -1): 2}))
+    *_, last = closed(CHAT, [{"id": "a", "choices": [call]}], AnswerCut(ends={(0, -1): 2}))
 
     assert last["choices"][0]["finish_reason"] == "function_call"
 
@@ -336,6 +336,6 @@ def test_a_call_in_the_older_form_ends_with_the_older_reason() -> None:
 def test_a_choice_without_a_delta_keeps_no_other_from_being_seen() -> None:
     event = {"id": "a", "choices": [{"index": 0, "finish_reason": "stop"}, {"index": 1, "delta": {"content": "x"}}]}
 
-    ends = closed(CHAT, [event], Cut())[1:]
+    ends = closed(CHAT, [event], AnswerCut())[1:]
 
     assert [choice["index"] for end in ends for choice in end["choices"]] == [1]

@@ -12,7 +12,7 @@ from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
 from fastlane.protocol.assembly import Assembly, assembly_of
 from fastlane.protocol.closing import closing_events
 from fastlane.protocol.content import Channel, Delta, is_cut_off
-from fastlane.protocol.cut import Cut
+from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.estimates import prompt_tokens
 from fastlane.protocol.request_fields import ANY_OBJECT
@@ -216,15 +216,15 @@ class WatchedAnswer:
         stop.usage = self.usage
         return events
 
-    def _cut(self) -> Cut:
+    def _cut(self) -> AnswerCut:
         """The stream is closed: return where the texts end, and the estimated usage."""
         self.is_cut = True
         self.usage = self._estimated_usage()
         return replace(self._spans(), usage=self.usage)
 
-    def _spans(self) -> Cut:
+    def _spans(self) -> AnswerCut:
         watched = [*self.contents.items(), *self._tool_calls.items()]
-        return Cut(
+        return AnswerCut(
             ends={channel: one.end for channel, one in watched if one.end is not None},
             starts={channel: one.start for channel, one in watched if one.start > 0},
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastlane.records.prompt import CutKind
 
-from .parts import Part, Piece, ToolCall, attachments_of, pieces_of, text_of, turns_of
+from .parts import MessageRole, Piece, ToolCall, attachments_of, pieces_of, text_of, turns_of
 
 Count = Callable[[Mapping[str, Any]], int]
 """Tokens of one message or input item."""
@@ -60,13 +60,13 @@ class Change(NamedTuple):
     """How many messages there were when it was cut."""
 
 
-class Batch:
+class CutPlan:
     """One cut of the messages that there are; `changes` and `total` are the outcome."""
 
     def __init__(
         self,
         messages: Sequence[Mapping[str, Any]],
-        parts: Sequence[Part],
+        parts: Sequence[MessageRole],
         sizes: Sequence[int],
         stable: frozenset[int],
         changes: Mapping[int, Change],
@@ -95,7 +95,7 @@ class Batch:
             if part.text_field is not None and index not in changes and index not in stable:
                 self._results[index] = calls.get(part.result_of or "")
 
-    def run(self) -> Batch:
+    def run(self) -> CutPlan:
         """Cut down to the low-water mark, or as far as that goes."""
         kept_from = self._turns[-1] - self._marks.keep_turns + 1 if self._turns else 0
         old = [piece for piece, turn in zip(self._pieces, self._turns, strict=True) if turn < kept_from]

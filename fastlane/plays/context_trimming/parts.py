@@ -32,7 +32,7 @@ class ToolCall(NamedTuple):
     arguments: str
 
 
-class Part(NamedTuple):
+class MessageRole(NamedTuple):
     """What one message is to the conversation."""
 
     kind: PartKind
@@ -51,33 +51,35 @@ class Piece(NamedTuple):
     kind: PartKind
 
 
-def read_part(message: Mapping[str, Any]) -> Part:
+def read_part(message: Mapping[str, Any]) -> MessageRole:
     """Say what one message or input item is. Raises nothing, whatever it is."""
     role, kind = message.get("role"), message.get("type")
     if isinstance(role, str) and kind in (None, "message"):
         return _of_role(_ROLES.get(role, "other"), message)
     if not isinstance(kind, str):
-        return Part("other")
+        return MessageRole("other")
     call_id = message.get("call_id")
     if isinstance(call_id, str) and kind.endswith("_call"):
         arguments = message.get("arguments", message.get("input"))
-        return Part("answer", (ToolCall(call_id, _name(message) or kind, _string(arguments)),))
+        return MessageRole("answer", (ToolCall(call_id, _name(message) or kind, _string(arguments)),))
     if isinstance(call_id, str) and kind.endswith("_output"):
-        return Part("result", (), call_id, "output" if kind in _TEXT_OUTPUTS else None)
+        return MessageRole("result", (), call_id, "output" if kind in _TEXT_OUTPUTS else None)
     if kind == "mcp_approval_request" and isinstance(message.get("id"), str):
-        return Part("answer", (ToolCall(message["id"], _name(message) or kind, _string(message.get("arguments"))),))
+        return MessageRole(
+            "answer", (ToolCall(message["id"], _name(message) or kind, _string(message.get("arguments"))),)
+        )
     if kind == "mcp_approval_response":
-        return Part("result", (), _string(message.get("approval_request_id")))
-    return Part("answer" if kind in _ANSWERS else "other")
+        return MessageRole("result", (), _string(message.get("approval_request_id")))
+    return MessageRole("answer" if kind in _ANSWERS else "other")
 
 
-def _of_role(kind: PartKind, message: Mapping[str, Any]) -> Part:
+def _of_role(kind: PartKind, message: Mapping[str, Any]) -> MessageRole:
     if kind == "result":
         # Results of the older `function_call` have a name where others have an id.
         named = message.get("tool_call_id") if message.get("role") == "tool" else message.get("name")
-        return Part("result", (), _string(named), "content")
+        return MessageRole("result", (), _string(named), "content")
     if kind != "answer":
-        return Part(kind)
+        return MessageRole(kind)
     calls = []
     given = message.get("tool_calls")
     for call in given if isinstance(given, list | tuple) else ():
@@ -88,7 +90,7 @@ def _of_role(kind: PartKind, message: Mapping[str, Any]) -> Part:
     older = message.get("function_call")
     if isinstance(older, Mapping) and _name(older):
         calls.append(ToolCall(_name(older), _name(older), _string(older.get("arguments"))))
-    return Part("answer", tuple(calls))
+    return MessageRole("answer", tuple(calls))
 
 
 def _name(value: Mapping[str, Any]) -> str:
@@ -99,7 +101,7 @@ def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def pieces_of(parts: Sequence[Part]) -> list[Piece]:
+def pieces_of(parts: Sequence[MessageRole]) -> list[Piece]:
     """Return the pieces of a conversation, in order; together they are all of it."""
     starts: list[int] = []
     kinds: list[PartKind] = []

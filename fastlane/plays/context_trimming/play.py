@@ -19,7 +19,7 @@ from .section import ContextTrimmingSection
 
 if TYPE_CHECKING:
     from .cut import Counting
-    from .replay import Memory, Settings
+    from .replay import Memory, ReplaySettings
 else:
     Memory = Any
 
@@ -127,11 +127,11 @@ class _Session(Session):
             learn(self._origin, self._model, estimated=section.tokens_after / section.ratio, input_tokens=counted)
         return section
 
-    def _settings(self, call: Call) -> Settings:
+    def _settings(self, call: Call) -> ReplaySettings:
         from fastlane.knowledge.tokens import counter
 
         from .cut import Marks
-        from .replay import Settings
+        from .replay import ReplaySettings
         from .trimming import counted_with
 
         play, body = self._play, call.body
@@ -142,7 +142,7 @@ class _Session(Session):
             return counted_with(counter(call.model, origin=call.origin, wait=False), beside, tools)
 
         marks = Marks(play.high_water_tokens, play.low_water, play.keep_turns, play.drop_repeated)
-        return Settings(marks, play.memory, start, (call.endpoint, len(tools) if isinstance(tools, list) else 0))
+        return ReplaySettings(marks, play.memory, start, (call.endpoint, len(tools) if isinstance(tools, list) else 0))
 
 
 def _placed(placements: Sequence[Any] | None, kind: str) -> list[int]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from fastlane.knowledge.table import Table
 from fastlane.records.prompt import Cut
 
-from .cut import Batch, Change, Counting, Marks
-from .parts import Part, read_part, text_of
+from .cut import Change, Counting, CutPlan, Marks
+from .parts import MessageRole, read_part, text_of
 from .section import ContextTrimmingSection
 
 # Instructions with a clock in them are a little longer in one call than in the next: their size is rounded to this, so
@@ -25,7 +25,7 @@ _MOST_STATES = 1_000
 _EXPIRES_S = 86_400.0
 
 
-class State(NamedTuple):
+class ReplayState(NamedTuple):
     """What a conversation has come to. Nothing in it is ever changed."""
 
     sizes: tuple[int, ...]
@@ -43,7 +43,7 @@ class State(NamedTuple):
     """The changes as records have them."""
 
 
-Memory = Table[int, State]
+Memory = Table[int, ReplayState]
 """What replays came to, by a hash of the conversation: numbers and lines, no text of a message."""
 
 
@@ -52,7 +52,7 @@ def new_memory() -> Memory:
     return Table("trimmed conversations", max_entries=_MOST_STATES, expires_s=_EXPIRES_S)
 
 
-class Settings(NamedTuple):
+class ReplaySettings(NamedTuple):
     """What a conversation is cut with."""
 
     marks: Marks
@@ -76,7 +76,7 @@ class Trimmed(NamedTuple):
 def trim(
     name: str,
     messages: Sequence[Mapping[str, Any]],
-    settings: Settings,
+    settings: ReplaySettings,
     *,
     stable: Collection[int] = (),
     volatile: Collection[int] = (),
@@ -99,7 +99,7 @@ def trim(
     state = known
     if state is None:
         counting = settings.start(messages[:lead])
-        state = State((), counting, counting.overhead)
+        state = ReplayState((), counting, counting.overhead)
     if len(state.sizes) < len(rest):
         state = _replayed(state, settings.marks, rest, kept, lambda at: f"{name}[{places[at]}]")
         settings.memory.put(chain[-1], state)
@@ -134,15 +134,15 @@ def _cuts(changes: Mapping[int, Change], path: Callable[[int], str]) -> tuple[Cu
 
 
 def _replayed(
-    state: State,
+    state: ReplayState,
     marks: Marks,
     messages: Sequence[Mapping[str, Any]],
     stable: frozenset[int],
     path: Callable[[int], str],
-) -> State:
+) -> ReplayState:
     sizes, total, changes, orphaned = list(state.sizes), state.total, state.changes, state.orphaned
     point, batches = state.point, state.batches
-    parts: list[Part] = []
+    parts: list[MessageRole] = []
     for message in messages[len(sizes) :]:
         size = state.counting.count(message)
         index = len(sizes)
@@ -161,12 +161,12 @@ def _replayed(
             continue
         there = len(sizes)
         parts = parts or [read_part(each) for each in messages]
-        batch = Batch(messages[:there], parts[:there], sizes, stable, changes, total, marks, state.counting).run()
+        batch = CutPlan(messages[:there], parts[:there], sizes, stable, changes, total, marks, state.counting).run()
         if batch.changes != changes:
             changes, total, orphaned = batch.changes, batch.total, orphaned | batch.unanswered
             point, batches = there, batches + 1
     cuts = state.cuts if changes is state.changes else _cuts(changes, path)
-    return State(tuple(sizes), state.counting, total, changes, orphaned, point, batches, cuts)
+    return ReplayState(tuple(sizes), state.counting, total, changes, orphaned, point, batches, cuts)
 
 
 def _chain(seed: Any, leading: Sequence[Mapping[str, Any]], rest: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -11,7 +11,7 @@ from fastlane.knowledge.tokens import Counter, counter
 from fastlane.records.prompt import ContextTrimmingRecord
 
 from .cut import Count, Counting, Marks
-from .replay import Settings, new_memory, trim
+from .replay import ReplaySettings, new_memory, trim
 
 # What is sent beside a conversation is rounded up to this, so that a clock in instructions moves no cut.
 _TOKENS = 64
@@ -87,7 +87,7 @@ def trim_context(
     marks = Marks(budget, max(1, budget // 2) if low is None else low, keep_turns, drop_repeated)
     given = [_plain(at, message) for at, message in enumerate(messages)]
     seed = (marks, model, origin, count, len(tools) if tools is not None else 0)
-    trimmed = trim("messages", given, Settings(marks, _memory, start, seed))
+    trimmed = trim("messages", given, ReplaySettings(marks, _memory, start, seed))
     if trimmed.messages is None:
         return TrimmedContext(messages, trimmed.record)
     # What was read as a plain message may have been one of openai's objects: that goes back.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastlane.protocol.assembly import assembly_of
-from fastlane.protocol.cut import Cut
+from fastlane.protocol.cut import AnswerCut
 from tests.fuzz import corpus, mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
 from tests.fuzz.targets._target import Target, holds
@@ -59,7 +59,7 @@ def check(data: bytes) -> None:
         if kinds[channel] == {"content"} and endpoint != "/responses":  # whose later events say texts again
             holds(found == text, "a text is not what its pieces come to", channel, found, text)
     ends = {channel: draw.randrange(len(text) + 1) for channel, text in texts.items()}
-    json.dumps(assembly.body(Cut(ends=ends, usage={})))
+    json.dumps(assembly.body(AnswerCut(ends=ends, usage={})))
 
 
 def seeds() -> list[bytes]:

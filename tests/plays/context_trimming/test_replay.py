@@ -9,7 +9,7 @@ import pytest
 
 from fastlane.plays.context_trimming.cut import Counting, Marks
 from fastlane.plays.context_trimming.parts import Piece, pieces_of, read_part, turns_of
-from fastlane.plays.context_trimming.replay import Memory, Settings, Trimmed, new_memory, trim
+from fastlane.plays.context_trimming.replay import Memory, ReplaySettings, Trimmed, new_memory, trim
 
 
 def count(message: Mapping[str, Any]) -> int:
@@ -23,8 +23,8 @@ def talk(name: str, turns: int) -> list[dict[str, Any]]:
     return [*made, {"role": "user", "content": "And now?"}]
 
 
-def settings(memory: Memory) -> Settings:
-    return Settings(Marks(600, 300, 2, False), memory, lambda leading: Counting(count, 0), "test")
+def settings(memory: Memory) -> ReplaySettings:
+    return ReplaySettings(Marks(600, 300, 2, False), memory, lambda leading: Counting(count, 0), "test")
 
 
 def grown(name: str, memory: Memory) -> list[Trimmed]:

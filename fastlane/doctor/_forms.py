@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import httpx2
 
 from ..plays.request_encoding.bodies import Writing, in_form
-from ..plays.request_encoding.probe import MOST_ANSWER_BYTES, Answer, probe
 from ..records.attempts import Form
 from ._answers import at_path, count_paths
 from ._findings import Group, MeasuredFact, ProviderFinding
+from ._form_probe import MOST_ANSWER_BYTES, Answer, probe
 from ._session import DoctorSession
 from ._words import of_status
 

@@ -29,16 +29,9 @@ _GZIP = zlib.MAX_WBITS | 16
 # Of the levels that both libraries have, isal's are meant for speed: its highest compresses about as well as zlib's 2.
 _ISAL_MOST_LEVEL = 3
 
-# CPU nanoseconds per byte and, for gzip, level: as measured with source code on one x86-64 core, until this process
-# has measured its own (`python -m benchmarks.encoding_cpu`).
-_FIRST_GUESS = {"zlib": 6.0, "isal": 1.2, "msgpack": 1.5}
-
-# The share of a new measurement in the running mean.
-_WEIGHT = 0.2
-
-# What a smaller body costs is mostly what any body costs, and says nothing of the bytes of a large one.
-_TELLING_BYTES = 8_192
-
+# CPU nanoseconds per byte and, for gzip, level: measured with source code on one x86-64 core
+# (`python -m benchmarks.encoding_cpu`).
+_CPU_NS_PER_BYTE = {"zlib": 6.0, "isal": 1.2, "msgpack": 1.5}
 
 # Headers that say how long a body is and how it is written.
 _OF_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
@@ -77,57 +70,21 @@ def _isal() -> Callable[..., bytes] | None:
     return igzip.compress
 
 
-class _Costs:
-    """What the steps have cost so far, for the next prediction. A lost update between threads does no harm."""
-
-    def __init__(self) -> None:
-        self._per_byte = dict(_FIRST_GUESS)
-
-    def expected_ns(self, form: Form, size: int, level: int) -> float:
-        """CPU nanoseconds to write a body of `size` bytes of JSON."""
-        per_byte = 0.0
-        if form.startswith("msgpack"):
-            per_byte += self._per_byte["msgpack"]
-        if form.endswith("gzip"):
-            per_byte += self._per_byte[_gzip_library(level)] * max(1, level)
-        return per_byte * size
-
-    def learn(self, step: str, cpu_ns: int, size: int, level: int = 1) -> None:
-        """A step has taken so much CPU for so many bytes."""
-        if size < _TELLING_BYTES:
-            return
-        known = self._per_byte[step]
-        # What took far longer was held up by something else, such as the first use of a library: what is found too dear
-        # is not done, and so could not be found cheaper again.
-        self._per_byte[step] += _WEIGHT * (min(cpu_ns / (size * level), 2 * known) - known)
-
-
-_costs = _Costs()
-
-
 def expected_cpu_s(form: Form, size: int, level: int) -> float:
-    """CPU seconds that writing a body of `size` bytes of JSON is expected to take."""
-    return _costs.expected_ns(form, size, level) / 1e9
+    """Return the CPU seconds that writing a body of `size` bytes of JSON is expected to take."""
+    per_byte = _CPU_NS_PER_BYTE["msgpack"] if form.startswith("msgpack") else 0.0
+    if form.endswith("gzip"):
+        per_byte += level * _CPU_NS_PER_BYTE["zlib" if level > _ISAL_MOST_LEVEL or _isal() is None else "isal"]
+    return per_byte * size / 1e9
 
 
 def write(plain: bytes, form: Form, writing: Writing) -> Written:
     """Write a JSON body in another form. Raises where it cannot be said in MessagePack (integers beyond 64 bits)."""
-    started_ns = now_ns = thread_cpu_ns()
-    body = plain
-    if form.startswith("msgpack"):
-        body = _messagepack(plain, writing.binary_parts)
-        now_ns = thread_cpu_ns()
-        _costs.learn("msgpack", now_ns - started_ns, len(plain))
+    started_ns = thread_cpu_ns()
+    body = _messagepack(plain, writing.binary_parts) if form.startswith("msgpack") else plain
     if form.endswith("gzip"):
-        before_ns = now_ns
         body = gzip(body, writing.gzip_level)
-        now_ns = thread_cpu_ns()
-        _costs.learn(_gzip_library(writing.gzip_level), now_ns - before_ns, len(plain), max(1, writing.gzip_level))
-    return Written(body, (now_ns - started_ns) / 1e9)
-
-
-def _gzip_library(level: int) -> str:
-    return "isal" if level <= _ISAL_MOST_LEVEL and _isal() is not None else "zlib"
+    return Written(body, (thread_cpu_ns() - started_ns) / 1e9)
 
 
 def gzip(data: bytes, level: int) -> bytes:
@@ -209,7 +166,7 @@ def is_signed(request: Any) -> bool:
     return _MADE_FROM_THE_BODY.search(b"\n".join([name for name, _ in headers.raw])) is not None
 
 
-def place_of(request: Any, endpoint: str) -> str:
+def path_key(request: Any, endpoint: str) -> str:
     """Return the endpoint of a request as verdicts name it.
 
     One origin may lead to several servers, by what stands before the endpoint in the path. That may be a secret.

@@ -54,7 +54,8 @@ class RequestEncoding(Play):
     gzip_level: Annotated[int, Field(ge=1, le=9)] = 1
     """1 (fast) to 9 (small). More than 1 pays on slow uplinks only, below some 20 Mbit/s."""
     probe: bool = False
-    """Whether to find out what a provider takes where that is not known, with requests that hold no prompt to bill."""
+    """Whether to find out what a provider takes where that is not known: one call is sent encoded, and at once as JSON
+    where that is refused."""
     uplink_bits_per_s: Annotated[
         float | None,
         Field(
@@ -86,11 +87,10 @@ class RequestEncoding(Play):
 
     def encoded_share(self, origin: str, endpoint: str) -> float | None:
         """Return the share of its bytes that gzip leaves of a body."""
-        from .shares import shares
-        from .verdicts import Key
+        from .learned import FormKey, expected_share
 
         # What is sent below another path than the usual one has shares of its own: the first guess does.
-        return shares.expected(Key(origin, f"/v1{endpoint}", "json+gzip"))
+        return expected_share(FormKey(origin, f"/v1{endpoint}", "json+gzip"))
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that send a prompt."""

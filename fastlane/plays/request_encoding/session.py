@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
 from fastlane.compat.clients import transport_for
-from fastlane.engine.effects import Close, Compute, Flow, Next, Send
+from fastlane.engine.effects import Close, Compute, Flow
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
 from fastlane.transport.protocols.upload import Path
 
-from .bodies import Writing, Written, expected_cpu_s, is_signed, json_of, place_of, with_body, write
-from .decision import Decision, decide
-from .probe import MOST_ANSWER_BYTES, TIMEOUT_S, Answer, probe
+from .bodies import Writing, Written, expected_cpu_s, is_signed, json_of, path_key, with_body, write
+from .decision import FormDecision, decide
+from .learned import (
+    FormKey,
+    FormVerdict,
+    begin_trial,
+    decide_on,
+    end_trial,
+    expected_share,
+    learn_share,
+    note_answer,
+    note_failure,
+    verdict_on,
+)
 from .section import RequestEncodingSection
-from .shares import shares
-from .verdicts import Key, Verdict, begin_probe, decide_on, end_probe, note_answer, note_failure, verdict_on
 
 if TYPE_CHECKING:
     from fastlane.compat.retry import Attempt
@@ -35,13 +44,12 @@ _REFUSALS = frozenset({400, 413, 415, 422})
 # What a firewall answers to what it cannot look into. A provider answers so too, for other reasons and for a fee, so
 # that nothing is sent again: two in a row count like two errors.
 _MAY_BE_REFUSALS = frozenset({403, 405, 406, 411, 417})
+# These say something of the caller, and nothing of the body.
+_OF_THE_CALLER = frozenset({401, 402, 407, 408, 425, 429})
 # Errors before anything was sent: they say nothing of the body.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
 # A call that is given up sooner than this was not waiting for a server that hangs.
 _WAITED_NS = 10**9
-# A probe is a few round trips. The call waits for it, and not for longer.
-_MOST_PROBING_NS = round(3 * TIMEOUT_S * 1e9)
-_TIMEOUTS = {"connect": TIMEOUT_S, "read": TIMEOUT_S, "write": TIMEOUT_S, "pool": TIMEOUT_S}
 # A body that is worth encoding is a longer prompt than this. A server that reports fewer tokens has lost the prompt.
 _FEWEST_TOKENS = 50
 _LONG_BYTES = 10_000
@@ -68,15 +76,16 @@ class RequestEncodingSession(Session):
         """Those that may be used, the best first; without "json", which is always allowed."""
         self._is_known = False
         self._writing = Writing()
-        self._key: Key | None = None
+        self._key: FormKey | None = None
         self._form: Form = "json"
         self._reason = "Nothing was sent."
         self._plain_bytes = self._sent_bytes = 0
         self._cpu_s = 0.0
         self._path: Path | None = None
-        self._decision: Decision | None = None
+        self._decision: FormDecision | None = None
         self._is_tried = False
-        self._probed = False
+        self._is_trial = False
+        """Whether this call tries a form of which nobody knows whether the provider takes it."""
         self._refused: str | None = None
         self._failed: str | None = None
 
@@ -132,9 +141,14 @@ class RequestEncodingSession(Session):
         if is_long and self._key is not None and tokens is not None and tokens < _FEWEST_TOKENS:
             reason = f"The server reported {tokens} tokens for an encoded body of {self._plain_bytes:,} bytes as JSON."
             for form in self._forms:  # a server that loses the one may lose the others
-                decide_on(self._key._replace(form=form), Verdict("refused", reason))
+                decide_on(self._key._replace(form=form), FormVerdict("refused", reason))
             log.warning("%s It is sent JSON from now on: its answer may not be one to the call.", reason)
+        elif self._is_trial and self._key is not None and is_encoded and outcome.ending in ("completed", "stopped"):
+            decide_on(self._key, FormVerdict("accepted", "The server has answered an encoded body."))
+        if self._is_trial and self._key is not None:
+            end_trial(self._key)
         decision, path = self._decision, self._path
+        rounds = None if decision is None else decision.encoded_rounds if is_encoded else decision.plain_rounds
         return RequestEncodingSection(
             form=self._form,
             reason=self._reason,
@@ -142,13 +156,11 @@ class RequestEncodingSession(Session):
             sent_bytes=self._sent_bytes,
             cpu_s=self._cpu_s,
             plain_rounds=None if decision is None else decision.plain_rounds,
-            sent_rounds=None
-            if decision is None
-            else (decision.encoded_rounds if is_encoded else decision.plain_rounds),
+            sent_rounds=rounds,
             round_trip_time_s=None if path is None else path.round_trip_time_s,
             congestion_window=None if path is None else path.congestion_window,
             predicted_saving_s=decision.saving_s if decision is not None and is_encoded else 0.0,
-            probed=self._probed,
+            probed=self._is_trial,
             refused=self._refused,
         )
 
@@ -167,10 +179,10 @@ class RequestEncodingSession(Session):
         except BaseException:
             # Most often the caller's own reasons. But where all of them end so, a time limit of the caller's ends them.
             if now_ns() - began_ns >= _WAITED_NS:
-                note_failure(key, "Encoded bodies got no answer until they were given up.", weight=0.5)
+                note_failure(key, "Encoded bodies got no answer until they were given up.")
             raise
         status = reply.response.status_code
-        if status in _REFUSALS:
+        if status in _REFUSALS or (self._is_trial and status >= 400 and status not in _OF_THE_CALLER):
             self._refused = str(status)
             self._go_plain(f"The encoded body met {status}: the attempts after it were JSON.")
             with suppress(Exception):  # the body is to be sent again in any case
@@ -179,7 +191,7 @@ class RequestEncodingSession(Session):
             reply = yield from send(replace(attempt, kind="plain"))
             if reply.response.status_code < 300:
                 reason = f"The server answered {status} to an encoded body, and took its JSON."
-                decide_on(key, Verdict("refused", reason))
+                decide_on(key, FormVerdict("refused", reason))
         elif status >= 500 or status in _MAY_BE_REFUSALS:
             self._refused = self._failed = str(status)
             note_failure(key, f"Encoded bodies met {status}.")
@@ -214,28 +226,28 @@ class RequestEncodingSession(Session):
         if is_signed(request):
             self._reason = "A header of the request was made from the bytes of its JSON body, such as a signature."
             return None
-        candidate = self._candidate(call.origin, place_of(request, call.endpoint))
-        if candidate is None:
+        key = self._choose_form(call.origin, path_key(request, call.endpoint))
+        if key is None:
             return None
-        key, is_known = candidate
-        form, self._key = key.form, key
+        self._key = key
         self._path = path_of(attempt.http, request)
         if play.uplink_bits_per_s is not None:
             self._path = replace(self._path, uplink_bytes_per_s=play.uplink_bits_per_s / 8)
-        expected_bytes = int(size * shares.expected(key))
-        if not self._decide(expected_bytes, expected_cpu_s(form, size, play.gzip_level)):
-            shares.passed(key)
+        if not self._decide(int(size * expected_share(key)), expected_cpu_s(key.form, size, play.gzip_level)):
             return None
-        if not is_known and not (yield from self._find_out(attempt, call, key)):
-            return None
-        writing = partial(write, plain, form, self._writing)
+        writing = partial(write, plain, key.form, self._writing)
         written: Written = (yield Compute(writing)) if size >= _LARGE_BYTES else writing()
         self._cpu_s += written.cpu_s
-        shares.learn(key, len(written.body) / size)
+        learn_share(key, len(written.body) / size)
         if not self._decide(len(written.body), written.cpu_s):
             return None
-        self._form, self._sent_bytes = form, len(written.body)
-        return with_body(request, written.body, form, self._writing)
+        if not self._is_known and verdict_on(key) is None:
+            self._is_trial = begin_trial(key)
+            if not self._is_trial:
+                self._reason = "Another call is finding out whether the provider takes such bodies."
+                return None
+        self._form, self._sent_bytes = key.form, len(written.body)
+        return with_body(request, written.body, key.form, self._writing)
 
     def _decide(self, encoded_bytes: int, cpu_s: float) -> bool:
         assert self._path is not None
@@ -249,86 +261,23 @@ class RequestEncodingSession(Session):
         self._reason = self._decision.reason
         return self._decision.encode
 
-    def _candidate(self, origin: str, place: str) -> tuple[Key, bool] | None:
-        """Return the best form that the provider takes, or may take; with whether that is known."""
+    def _choose_form(self, origin: str, endpoint: str) -> FormKey | None:
+        """Return the best form that the provider takes, or may take."""
         if self._is_known:
             self._reason = "The provider takes no form of body that may be used but JSON."
         else:
             self._reason = "It is not known whether the provider takes other bodies than JSON: probe=True finds out."
         for form in self._forms:
-            key = Key(origin, place, form)
+            key = FormKey(origin, endpoint, form)
             verdict = verdict_on(key)
             if verdict is not None and verdict.outcome != "accepted":
                 self._reason = verdict.reason
                 if verdict.outcome == "broken":
                     return None  # it may well break on the others too
-            elif verdict is not None or self._is_known:
-                return key, True
-            elif self._play.probe and form == self._forms[0]:
-                return key, False  # a server that does not take the best is not bothered with the others
+            # A server that does not take the best is not bothered with the others.
+            elif verdict is not None or self._is_known or (self._play.probe and form == self._forms[0]):
+                return key
         return None
-
-    def _find_out(self, attempt: Attempt, call: Call, key: Key) -> Flow:
-        """Return whether the provider takes this form: ask it, unless another call does so at this moment."""
-        if not begin_probe(key):
-            self._reason = "Another call is finding out whether the provider takes such bodies."
-            return False
-        try:
-            verdict = verdict_on(key)  # another call may have found out since this one looked
-            if verdict is None:
-                self._probed = True
-                verdict = decide_on(key, (yield from self._probe(attempt, call, key.form)))
-        finally:
-            end_probe(key)
-        self._reason = verdict.reason
-        return verdict.outcome == "accepted"
-
-    def _probe(self, attempt: Attempt, call: Call, form: Form) -> Flow:
-        """Send a probe's requests. Returns the Verdict."""
-        until_ns = now_ns() + _MOST_PROBING_NS
-        probing = probe(attempt.request, call.endpoint, call.model, form, self._writing)
-        answer: Answer | None = None
-        while now_ns() <= until_ns:
-            try:
-                request = next(probing) if answer is None else probing.send(answer)
-            except StopIteration as end:
-                return end.value
-            answer = yield from _ask(attempt, request, until_ns)
-        return Verdict("broken", "The server took too long to say what it takes.")
-
-
-def _ask(attempt: Attempt, request: Any, until_ns: int) -> Flow:
-    """Send a request of a probe. Returns the Answer."""
-    given = request.extensions.get("timeout") or {}
-    request.extensions["timeout"] = {
-        name: most if given.get(name) is None else min(most, given[name]) for name, most in _TIMEOUTS.items()
-    }
-    # A key that stands for one call of the caller's must not be used up by something else.
-    for name in [name for name in request.headers if "idempoten" in name.lower()]:
-        del request.headers[name]
-    arguments = {**attempt.arguments, "follow_redirects": False}
-    try:
-        response = yield Send(attempt.http, request, True, attempt.send_request, arguments, until_ns=until_ns)
-        if response.is_closed:  # an event hook has read it
-            return Answer(response.status_code, response.content)
-        body = b""
-        pieces = response.aiter_raw() if hasattr(response.stream, "__aiter__") else response.iter_raw()
-        try:
-            while len(body) <= MOST_ANSWER_BYTES and now_ns() <= until_ns:
-                piece = yield Next(pieces, until_ns)
-                if piece is None:
-                    break
-                body += piece
-        except GeneratorExit:
-            raise
-        except BaseException:
-            yield Close(response)
-            raise
-        yield Close(response)
-        # Decompressed. Raises what the library raises for a body that is cut off or broken.
-        return Answer(response.status_code, type(response)(200, headers=response.headers, content=body).content)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the server has not read the body for certain
-        return Answer(None, error=type(error).__name__)
 
 
 def path_of(http: Any, request: Any) -> Path:

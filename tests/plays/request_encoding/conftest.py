@@ -8,7 +8,6 @@ import pytest
 
 from fastlane.emulator import Emulator, preset
 from fastlane.knowledge.table import Table
-from fastlane.plays.request_encoding import session
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
@@ -22,9 +21,6 @@ def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
     """A provider that takes every form, until a fault says otherwise."""
     for name, value in running_negotiator.environment.items():
         monkeypatch.setenv(name, value)
-    # On a busy machine a server that takes its time is none that hangs.
-    monkeypatch.setattr(session, "_TIMEOUTS", dict.fromkeys(session._TIMEOUTS, 30.0))
-    monkeypatch.setattr(session, "_MOST_PROBING_NS", 60 * 10**9)
     running_negotiator.clear()
     Table.clear_all()
     yield running_negotiator

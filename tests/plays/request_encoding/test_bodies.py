@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.plays.request_encoding import bodies
-from fastlane.plays.request_encoding.bodies import Writing, expected_cpu_s, write
+from fastlane.plays.request_encoding.bodies import Writing, write
 from fastlane.records.attempts import Form
 
 FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
@@ -117,35 +117,3 @@ def test_a_path_that_leads_nowhere_changes_nothing(path: str) -> None:
     written = write(json.dumps(body).encode(), "msgpack", Writing(binary_parts=(path,)))
 
     assert read(written.body, "msgpack") == body
-
-
-def test_what_it_has_cost_is_what_is_expected_next(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_costs", bodies._Costs())
-    plain = json.dumps({"text": "the quick brown fox " * 5_000}).encode()
-    first = expected_cpu_s("json+gzip", len(plain), 1)
-
-    costs = [write(plain, "json+gzip", Writing()).cpu_s for _ in range(60)]
-
-    expected = expected_cpu_s("json+gzip", len(plain), 1)
-    assert min(costs) <= expected <= max([*costs, first])
-    assert expected != first
-    assert expected_cpu_s("msgpack+gzip", len(plain), 1) > expected
-
-
-def test_what_smallbodies_cost_says_nothing_of_large_ones(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "_costs", bodies._Costs())
-    first = expected_cpu_s("msgpack+gzip", 100_000, 1)
-
-    for _ in range(20):
-        write(b'{"text": "the quick brown fox"}', "msgpack+gzip", Writing())
-
-    assert expected_cpu_s("msgpack+gzip", 100_000, 1) == first
-
-
-def test_a_body_that_was_held_up_makes_none_after_it_too_dear() -> None:
-    costs = bodies._Costs()
-    first = costs.expected_ns("msgpack", 100_000, 1)
-
-    costs.learn("msgpack", 10**9, 100_000)
-
-    assert first < costs.expected_ns("msgpack", 100_000, 1) < 1.5 * first

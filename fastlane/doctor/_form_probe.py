@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .bodies import Writing, gzip, in_form, with_body, write
-from .verdicts import Verdict
+from ..plays.request_encoding.bodies import Writing, gzip, in_form, with_body, write
 
 if TYPE_CHECKING:
-    from fastlane.records.attempts import Form
-
-# A refusal takes one round trip and no model.
-TIMEOUT_S = 2.0
+    from ..records.attempts import Form
 
 # Of an answer to a probe: errors are short, and whatever is long is no refusal.
 MOST_ANSWER_BYTES = 65_536
@@ -38,6 +34,14 @@ class Answer(NamedTuple):
     body: bytes = b""
     error: str | None = None
     """Class name of what was raised instead."""
+
+
+class ProbeVerdict(NamedTuple):
+    """What the requests of a probe have shown of a form."""
+
+    outcome: Literal["accepted", "refused", "undecided", "broken"]
+    reason: str
+    """One sentence."""
 
 
 class _Marks(NamedTuple):
@@ -68,7 +72,7 @@ def impossible(endpoint: str, model: str, prompt: str, limit: str | int) -> dict
 
 def probe(
     request: Any, endpoint: str, model: str | None, form: Form, writing: Writing
-) -> Generator[Any, Answer, Verdict]:
+) -> Generator[Any, Answer, ProbeVerdict]:
     """The requests to send one after the other, each for its `Answer`; at the end what they have shown.
 
     `request` is the one that is to be sent in this form: the same address and headers. `model` is the one that its body
@@ -96,9 +100,9 @@ def probe(
         return judgement
     broken = yield _broken(request, form, writing)
     if broken.status is None or broken.status in _SAYS_NOTHING:
-        return Verdict("broken", "The server stopped answering while it was asked what it takes.")
+        return ProbeVerdict("broken", "The server stopped answering while it was asked what it takes.")
     if _same(encoded, broken, marks):
-        return Verdict("undecided", "The server says the same of bodies that it can and cannot read.")
+        return ProbeVerdict("undecided", "The server says the same of bodies that it can and cannot read.")
     for limit in (marks.limit, _FEWEST_TOKENS.get(endpoint, 1)) if model is not None else ():
         if _names(encoded, marks.prompt):
             break
@@ -109,7 +113,7 @@ def probe(
             judgement = _of_both(encoded, (yield plain_request), marks)
         if judgement is not None:
             return judgement
-    return Verdict("accepted", "The server said the same of an encoded body as of its JSON.")
+    return ProbeVerdict("accepted", "The server said the same of an encoded body as of its JSON.")
 
 
 def _broken(request: Any, form: Form, writing: Writing) -> Any:
@@ -120,33 +124,35 @@ def _broken(request: Any, form: Form, writing: Writing) -> Any:
     return with_body(request, gzip(body, writing.gzip_level) if form.endswith("gzip") else body, form, writing)
 
 
-def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Verdict | None:
+def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> ProbeVerdict | None:
     """What the answer to the encoded body says by itself."""
     if answer.status is None:
-        return Verdict("broken", f"An encoded body got no answer ({answer.error}).")
+        return ProbeVerdict("broken", f"An encoded body got no answer ({answer.error}).")
     if answer.status < 300:
-        return Verdict("refused", "The server answered an encoded body that nobody can answer: it had not read it.")
+        return ProbeVerdict(
+            "refused", "The server answered an encoded body that nobody can answer: it had not read it."
+        )
     if answer.status >= 500:
-        return Verdict("broken", f"The server answered {answer.status} to an encoded body.")
+        return ProbeVerdict("broken", f"The server answered {answer.status} to an encoded body.")
     if answer.status in _SAYS_NOTHING:
-        return Verdict("broken", f"The server answered {answer.status}, which says nothing of the body.")
+        return ProbeVerdict("broken", f"The server answered {answer.status}, which says nothing of the body.")
     # MessagePack that is not compressed shows its words to whoever quotes bytes that it has not understood.
     if form != "msgpack" and _names(answer, marks.prompt):
-        return Verdict("accepted", "The server said what was wrong with the prompt in an encoded body.")
+        return ProbeVerdict("accepted", "The server said what was wrong with the prompt in an encoded body.")
     return None
 
 
-def _of_both(encoded: Answer, plain: Answer, marks: _Marks) -> Verdict | None:
+def _of_both(encoded: Answer, plain: Answer, marks: _Marks) -> ProbeVerdict | None:
     """What the answers to the encoded body and to its JSON say beside each other; None where they are the same."""
     if plain.status is None or plain.status in _SAYS_NOTHING:
-        return Verdict("broken", "The server stopped answering while it was asked what it takes.")
+        return ProbeVerdict("broken", "The server stopped answering while it was asked what it takes.")
     if plain.status >= 500:
-        return Verdict("undecided", "The server does not say what is wrong with a body, encoded or not.")
+        return ProbeVerdict("undecided", "The server does not say what is wrong with a body, encoded or not.")
     if plain.status < 300:
-        return Verdict("undecided", "The server answers whatever it is asked.")
+        return ProbeVerdict("undecided", "The server answers whatever it is asked.")
     if not _same(encoded, plain, marks):
         reason = f"The server answered {encoded.status} to an encoded body, and something else to its JSON."
-        return Verdict("refused", reason)
+        return ProbeVerdict("refused", reason)
     return None
 
 

@@ -11,9 +11,8 @@ import httpx2
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
+from fastlane.doctor._form_probe import Answer, ProbeVerdict, probe
 from fastlane.plays.request_encoding.bodies import Writing
-from fastlane.plays.request_encoding.probe import Answer, probe
-from fastlane.plays.request_encoding.verdicts import Verdict
 from fastlane.records.attempts import Form
 
 ENDPOINTS = ("/chat/completions", "/completions", "/responses")
@@ -21,7 +20,7 @@ ENDPOINTS = ("/chat/completions", "/completions", "/responses")
 Server = Callable[[httpx2.Request], Answer]
 
 
-def asked(server: Server, form: Form = "json+gzip", endpoint: str = "/chat/completions") -> tuple[Verdict, int]:
+def asked(server: Server, form: Form = "json+gzip", endpoint: str = "/chat/completions") -> tuple[ProbeVerdict, int]:
     """What the probe concludes, and how many requests it took."""
     request = httpx2.Request(
         "POST",

@@ -8,20 +8,22 @@ import pytest
 
 from fastlane.knowledge import table
 from fastlane.knowledge.table import Table
-from fastlane.plays.request_encoding import verdicts
-from fastlane.plays.request_encoding.verdicts import (
-    Key,
+from fastlane.plays.request_encoding import learned
+from fastlane.plays.request_encoding.learned import (
+    FormKey,
+    FormVerdict,
     Outcome,
-    Verdict,
-    begin_probe,
+    begin_trial,
     decide_on,
-    end_probe,
+    end_trial,
+    expected_share,
+    learn_share,
     note_answer,
     note_failure,
     verdict_on,
 )
 
-KEY = Key("https://example.com:443", "/v1/chat/completions", "json+gzip")
+KEY = FormKey("https://example.com:443", "/v1/chat/completions", "json+gzip")
 
 
 class Clock:
@@ -34,18 +36,17 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made = Clock()
-    monkeypatch.setattr(verdicts, "now_ns", made)
+    monkeypatch.setattr(learned, "now_ns", made)
     monkeypatch.setattr(table, "now_ns", made)
     Table.clear_all()
     yield made
     Table.clear_all()
 
 
-@pytest.mark.parametrize(
-    ("outcome", "seconds"), [("accepted", 604_800), ("refused", 86_400), ("undecided", 86_400), ("broken", 600)]
-)
+@pytest.mark.parametrize(("outcome", "seconds"), [("accepted", 604_800), ("refused", 86_400), ("broken", 600)])
 def test_verdict_holds_for_its_time(clock: Clock, outcome: Outcome, seconds: float) -> None:
-    verdict = decide_on(KEY, Verdict(outcome, "because"))
+    verdict = FormVerdict(outcome, "because")
+    decide_on(KEY, verdict)
 
     clock.now_s += seconds - 1
     assert verdict_on(KEY) == verdict
@@ -60,15 +61,25 @@ def test_two_failures_in_a_row_are_the_forms_fault(clock: Clock) -> None:
     note_failure(KEY, "again")
     assert verdict_on(KEY) is None
 
-    note_failure(KEY, "a call was given up", weight=0.5)
-    note_failure(KEY, "and another", weight=0.5)
-    assert verdict_on(KEY) == Verdict("broken", "and another")
+    note_failure(KEY, "once more")
+    assert verdict_on(KEY) == FormVerdict("broken", "once more")
 
 
-def test_one_call_probes_at_a_time(clock: Clock) -> None:
-    assert begin_probe(KEY)
-    assert not begin_probe(KEY)
-    end_probe(KEY)
-    assert begin_probe(KEY)
-    clock.now_s += 61
-    assert begin_probe(KEY)
+def test_one_call_tries_a_form_at_a_time(clock: Clock) -> None:
+    assert begin_trial(KEY)
+    assert not begin_trial(KEY)
+    end_trial(KEY)
+    assert begin_trial(KEY)
+    clock.now_s += 901
+    assert begin_trial(KEY)
+
+
+def test_share_of_bodies_is_learned_and_forgotten(clock: Clock) -> None:
+    first = expected_share(KEY)
+
+    learn_share(KEY, 0.9)
+    learn_share(KEY, 1.2)
+
+    assert first < 0.9 < expected_share(KEY) < 1
+    clock.now_s += 601
+    assert expected_share(KEY) == first

@@ -41,7 +41,7 @@ def _ours(form: Form, *, level: int = 1) -> Callable[[], bytes]:
     def write() -> bytes:
         plain = stock_bytes(_BODY)
         assert plain is not None
-        return bodies.write(plain, form, writing).body
+        return bodies.write(plain, form, writing)[0]
 
     return write
 

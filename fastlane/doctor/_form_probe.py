@@ -120,7 +120,7 @@ def _broken(request: Any, form: Form, writing: Writing) -> Any:
     """A request with a body in this form that is cut off."""
     body = _BROKEN_JSON
     if form.startswith("msgpack"):
-        body = write(b'{"model": ""}', "msgpack", writing).body[:-1]
+        body = write(b'{"model": ""}', "msgpack", writing)[0][:-1]
     return with_body(request, gzip(body, writing.gzip_level) if form.endswith("gzip") else body, form, writing)
 
 

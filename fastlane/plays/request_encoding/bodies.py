@@ -9,7 +9,6 @@ import re
 import zlib
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -39,9 +38,6 @@ _OF_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding
 # Headers that were made from the bytes of the body, by a signature such as AWS's or by a digest.
 _MADE_FROM_THE_BODY = re.compile(rb"signature|digest|hmac|md5|sha-?256|sha-?512", re.IGNORECASE)
 
-# What stands before the endpoint in most addresses, and is no secret.
-_USUAL_PREFIXES = frozenset({"", "/v1", "/openai/v1", "/api/v1"})
-
 
 class Writing(NamedTuple):
     """How bodies are written."""
@@ -51,14 +47,6 @@ class Writing(NamedTuple):
     """The content type of MessagePack."""
     binary_parts: tuple[str, ...] = ()
     """Paths in the body whose base64 text MessagePack may carry as bytes: "messages[].content[].input_audio.data"."""
-
-
-class Written(NamedTuple):
-    """A body in another form."""
-
-    body: bytes
-    cpu_s: float
-    """CPU seconds of this thread that it took to write."""
 
 
 @cache
@@ -78,13 +66,16 @@ def expected_cpu_s(form: Form, size: int, level: int) -> float:
     return per_byte * size / 1e9
 
 
-def write(plain: bytes, form: Form, writing: Writing) -> Written:
-    """Write a JSON body in another form. Raises where it cannot be said in MessagePack (integers beyond 64 bits)."""
+def write(plain: bytes, form: Form, writing: Writing) -> tuple[bytes, float]:
+    """Write a JSON body in another form. Returns it and the CPU seconds of this thread that it took.
+
+    Raises where it cannot be said in MessagePack (integers beyond 64 bits).
+    """
     started_ns = thread_cpu_ns()
     body = _messagepack(plain, writing.binary_parts) if form.startswith("msgpack") else plain
     if form.endswith("gzip"):
         body = gzip(body, writing.gzip_level)
-    return Written(body, (thread_cpu_ns() - started_ns) / 1e9)
+    return body, (thread_cpu_ns() - started_ns) / 1e9
 
 
 def gzip(data: bytes, level: int) -> bytes:
@@ -128,7 +119,7 @@ def _to_bytes(value: Any, path: list[str]) -> None:
 
 def in_form(request: Any, plain: bytes, form: Form, writing: Writing) -> Any:
     """Return a request like this one, with the JSON `plain` as its body, written in `form`."""
-    body = plain if form == "json" else write(plain, form, writing).body
+    body = plain if form == "json" else write(plain, form, writing)[0]
     return with_body(request, body, form, writing)
 
 
@@ -164,14 +155,3 @@ def is_signed(request: Any) -> bool:
     if headers.get("authorization", "").startswith("AWS4-"):
         return True
     return _MADE_FROM_THE_BODY.search(b"\n".join([name for name, _ in headers.raw])) is not None
-
-
-def path_key(request: Any, endpoint: str) -> str:
-    """Return the endpoint of a request as verdicts name it.
-
-    One origin may lead to several servers, by what stands before the endpoint in the path. That may be a secret.
-    """
-    before = request.url.path.removesuffix(endpoint)
-    if before in _USUAL_PREFIXES:
-        return f"{before}{endpoint}"
-    return f"/#{sha256(before.encode()).hexdigest()[:16]}{endpoint}"

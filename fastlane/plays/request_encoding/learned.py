@@ -34,8 +34,8 @@ class FormKey(NamedTuple):
     """What a verdict is about."""
 
     origin: str
-    endpoint: str
-    """With what stands before it in the path: see `path_key()`."""
+    path: str
+    """Of the request's address: one origin may lead to several servers."""
     form: Form
 
 

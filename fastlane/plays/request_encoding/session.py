@@ -15,7 +15,7 @@ from fastlane.engine.effects import Close, Compute, Flow
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
 from fastlane.transport.protocols.upload import Path
 
-from .bodies import Writing, Written, expected_cpu_s, is_signed, json_of, path_key, with_body, write
+from .bodies import Writing, expected_cpu_s, is_signed, json_of, with_body, write
 from .decision import FormDecision, decide
 from .learned import (
     FormKey,
@@ -226,7 +226,7 @@ class RequestEncodingSession(Session):
         if is_signed(request):
             self._reason = "A header of the request was made from the bytes of its JSON body, such as a signature."
             return None
-        key = self._choose_form(call.origin, path_key(request, call.endpoint))
+        key = self._choose_form(call.origin, request.url.path)
         if key is None:
             return None
         self._key = key
@@ -236,18 +236,18 @@ class RequestEncodingSession(Session):
         if not self._decide(int(size * expected_share(key)), expected_cpu_s(key.form, size, play.gzip_level)):
             return None
         writing = partial(write, plain, key.form, self._writing)
-        written: Written = (yield Compute(writing)) if size >= _LARGE_BYTES else writing()
-        self._cpu_s += written.cpu_s
-        learn_share(key, len(written.body) / size)
-        if not self._decide(len(written.body), written.cpu_s):
+        body, cpu_s = (yield Compute(writing)) if size >= _LARGE_BYTES else writing()
+        self._cpu_s += cpu_s
+        learn_share(key, len(body) / size)
+        if not self._decide(len(body), cpu_s):
             return None
         if not self._is_known and verdict_on(key) is None:
             self._is_trial = begin_trial(key)
             if not self._is_trial:
                 self._reason = "Another call is finding out whether the provider takes such bodies."
                 return None
-        self._form, self._sent_bytes = key.form, len(written.body)
-        return with_body(request, written.body, key.form, self._writing)
+        self._form, self._sent_bytes = key.form, len(body)
+        return with_body(request, body, key.form, self._writing)
 
     def _decide(self, encoded_bytes: int, cpu_s: float) -> bool:
         assert self._path is not None

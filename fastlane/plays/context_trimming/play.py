@@ -39,7 +39,8 @@ class ContextTrimming(Play):
 
     In between, what it begins with stays as it is. First go the oldest results of tools (a line stands for each), then
     the oldest turns; never instructions, the last turns, or half of a tool call and its result. The caller sends its
-    whole history with every call, and it is never changed.
+    whole history with every call, and it is never changed. Raises ConfigurationError if the low-water mark is not below
+    the high-water mark.
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE

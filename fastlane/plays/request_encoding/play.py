@@ -35,7 +35,7 @@ class RequestEncoding(Play):
     """Send a prompt's body in fewer bytes where that saves round trips, and the provider is known to take it.
 
     Whether it pays is decided for each call, when its connection is known. A body that is refused is sent again as JSON
-    at once, and the provider is not sent such bodies for a day.
+    at once, and the provider is not sent such bodies for a day. Raises ConfigurationError for facts that are not valid.
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE

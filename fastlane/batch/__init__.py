@@ -1,27 +1,22 @@
 """The offline queue: durable calls, which a worker hands to the provider's batch mode."""
 
 from .errors import (
-    JobCancelledError as JobCancelledError,
-    JobConflictError as JobConflictError,
-    JobFailedError as JobFailedError,
-    JobNotFinishedError as JobNotFinishedError,
-    LeaseLostError as LeaseLostError,
-    QueueError as QueueError,
-    QueueNotFoundError as QueueNotFoundError,
-    QueueWaitTimeoutError as QueueWaitTimeoutError,
-    StorageError as StorageError,
-    UnknownJobError as UnknownJobError,
-    WorkerDeniedError as WorkerDeniedError,
+    JobCancelledError,
+    JobConflictError,
+    JobFailedError,
+    JobNotFinishedError,
+    LeaseLostError,
+    QueueError,
+    QueueNotFoundError,
+    QueueWaitTimeoutError,
+    StorageError,
+    UnknownJobError,
+    WorkerDeniedError,
 )
-from .jobs import (
-    BatchRow as BatchRow,
-    BatchState as BatchState,
-    Job as Job,
-    JobState as JobState,
-    Status as Status,
-)
-from .queue import Finished as Finished, Queue as Queue
-from .settings import WorkerSettings as WorkerSettings
+from .jobs import BatchRow, BatchState, Job, JobState, Status
+from .queue import Queue
+from .results import Finished
+from .settings import WorkerSettings
 
 __all__ = [
     "BatchRow",

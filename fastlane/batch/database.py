@@ -1,7 +1,7 @@
-"""Transactions on the database of a queue: a SQLite file or a schema of a PostgreSQL server.
+"""Transactions on the database of a queue: a SQLite file, or a schema of a PostgreSQL server.
 
-A transaction that did not happen because others were in the way, or whose connection broke, is repeated for up to a
-minute. No lock is held between two tries: a fork waits for the transaction under way, and for a second at most.
+A transaction that failed because of other writers or a broken connection is repeated for up to a minute. No lock is
+held between two tries. A fork waits for the transactions under way, for a second at most.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import uniform
 from secrets import token_hex
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
@@ -33,13 +32,9 @@ from .schema import VERSION, metadata, queue
 T = TypeVar("T")
 
 _PATIENCE_S = 60.0
-# For so long a fork waits for the transactions of other threads, of all databases together.
+# The longest time that a fork waits for the transactions of other threads.
 _FORK_S = 1.0
 _EXPECTED = "a path, such as 'jobs.sqlite', or the address of a PostgreSQL database: postgresql://user@host/database"
-
-
-class TryAgainError(Exception):
-    """Another transaction was in between: this one has to be repeated."""
 
 
 class Transaction:
@@ -48,14 +43,13 @@ class Transaction:
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
         self._is_sqlite = connection.dialect.name == "sqlite"
-        self.insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
 
     def now(self) -> float:
-        """Return seconds since the epoch, by the clock of the database."""
+        """Return the time by the clock of the database, in epoch seconds."""
         if self._is_sqlite:
             return wall_ns() / 1e9
-        # now() would be the time at which the transaction began: it may have waited for a lock since.
-        return float(self.connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
+        # now() would be when the transaction began: it may have waited for a lock since.
+        return float(self.one(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))))
 
     def all(self, statement: sa.Executable) -> Sequence[Any]:
         """Return the rows of a statement."""
@@ -66,7 +60,7 @@ class Transaction:
         return self.connection.execute(statement).scalar_one()
 
     def do(self, statement: sa.Executable) -> int:
-        """Execute a statement; return how many rows it changed."""
+        """Execute a statement. Return how many rows it changed."""
         return self.connection.execute(statement).rowcount
 
     def many(self, statement: sa.Executable, rows: Sequence[dict[str, Any]]) -> None:
@@ -83,13 +77,14 @@ class Transaction:
 
 
 class Database:
-    """One connection, used by one thread after the other, and made anew in the child of a fork."""
+    """One connection, which threads use in turns, and which a forked child makes anew."""
 
     name: str
     first_pause_s: ClassVar[float]
     longest_pause_s: ClassVar[float]
 
     def __init__(self, *, create: bool, patience_s: float) -> None:
+        self._create = create
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._closed = False
         self._engine = self._new_engine()
@@ -97,7 +92,7 @@ class Database:
         try:
             version = self.run(self._version, writes=False, patience_s=patience_s)
             if version is None and not create:
-                raise QueueNotFoundError.named(self.name)
+                raise _not_found(self.name)
             if version is None:
                 version = self.run(self._make, patience_s=patience_s)
             if version != VERSION:
@@ -110,19 +105,16 @@ class Database:
             raise
 
     def run(self, work: Callable[[Transaction], T], *, writes: bool = True, patience_s: float = _PATIENCE_S) -> T:
-        """Run `work` in one transaction: all of it, durable when this returns, or, if it raises, nothing."""
+        """Run `work` in one transaction. All of it is durable when this returns; if it raises, nothing was done."""
         until_ns = now_ns() + int(patience_s * 1e9)
         pause_s = self.first_pause_s
         while True:
             try:
                 with self._connected(writes=writes) as connection:
                     return work(Transaction(connection))
-            except TryAgainError:
-                failed: Exception = StorageError(
-                    f"the queue {self.name} did not do it: others were in between; try it again"
-                )
             except DBAPIError as error:
-                failed = self._explained(error)
+                said = " ".join(str(error.orig).split())
+                failed = self._explained(error, said)
                 if not self._may_pass(error):
                     until_ns = 0
             if now_ns() >= until_ns:
@@ -133,30 +125,39 @@ class Database:
 
     @contextmanager
     def _connected(self, *, writes: bool) -> Iterator[sa.Connection]:
+        # With two locks, a thread that writes in a loop does not starve the others.
         with self._turn:
             self._lock.acquire()
-        # Held by whoever was waiting: a thread that writes in a loop lets others in.
         try:
             if self._closed:
                 raise StorageError(f"the queue {self.name} is closed")
             with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
                 if writes:
-                    self._before_write()
+                    self._before_write(connection)
                 yield connection
         finally:
             self._lock.release()
 
+    def _version(self, t: Transaction) -> int | None:
+        """Return the version of the tables; None where there are none."""
+        tables = sa.inspect(t.connection).get_table_names(schema=self._schema)
+        if tables and "queue" not in tables and self._schema is None:
+            raise ConfigurationError(
+                f"a queue has its own file, got {self.name!r}, a database of something else: give another path"
+            )
+        return t.connection.execute(sa.select(queue.c.version)).scalar() if "queue" in tables else None
+
     def _make(self, t: Transaction) -> int:
-        self._lock_for_making(t)
         found = self._version(t)
         if found is None:
+            if self._schema is not None:
+                t.connection.execute(CreateSchema(self._schema, if_not_exists=True))
             metadata.create_all(t.connection, checkfirst=False)
             t.do(sa.insert(queue).values(version=VERSION, queue_id=token_hex(6), finished=0))
-            self._mark_made(t)
         return found or VERSION
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. Idempotent."""
         with self._lock:
             self._closed = True
             self._engine.dispose()
@@ -164,36 +165,26 @@ class Database:
 
     # What differs between the two databases.
 
+    _schema: str | None = None
+
     def _new_engine(self) -> sa.Engine:
         raise NotImplementedError
 
-    def _version(self, t: Transaction) -> int | None:
-        """Return the version of the tables; None where there are none."""
+    def _before_write(self, connection: sa.Connection) -> None:
         raise NotImplementedError
 
     def _may_pass(self, error: DBAPIError) -> bool:
         raise NotImplementedError
 
-    def _explained(self, error: DBAPIError) -> Exception:
-        """Return the error to raise: no value, no password."""
+    def _explained(self, error: DBAPIError, said: str) -> Exception:
+        """Return the error to raise, without values and passwords. `said`: the message of the database's library."""
         raise NotImplementedError
 
-    def _before_write(self) -> None:
-        pass
-
-    def _lock_for_making(self, t: Transaction) -> None:
-        pass
-
-    def _mark_made(self, t: Transaction) -> None:
-        pass
-
-    # Forks.
-
     def _before_fork(self) -> None:
-        """In the parent, with no transaction under way."""
+        """Prepare for a fork, with no transaction under way."""
 
     def _begin_in_child(self, *, in_use: bool) -> None:
-        """In the child of a fork. `in_use`: a thread of the parent was in a transaction."""
+        """Begin in the child of a fork. `in_use`: a thread of the parent was in a transaction."""
         # Never closed: that would tell the server, or SQLite, that the parent leaves.
         _LEFT_BEHIND.append(self._engine)
         self._turn, self._lock = threading.Lock(), threading.Lock()
@@ -208,7 +199,7 @@ def open_database(where: str | os.PathLike[str], *, schema: str, create: bool) -
     scheme, mark, _ = path.partition("://")
     if mark and scheme in ("postgresql", "postgres"):
         return PostgresDatabase(path, schema=schema, create=create)
-    # What came is not quoted: it may hold a password.
+    # An address is not quoted: it may hold a password.
     if mark:
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got an address of another kind")
     if "\0" in path:
@@ -218,14 +209,20 @@ def open_database(where: str | os.PathLike[str], *, schema: str, create: bool) -
     return SqliteDatabase(path, create=create)
 
 
+def _not_found(name: str) -> QueueNotFoundError:
+    return QueueNotFoundError(
+        f"there is no queue {name!r}: check the name, or submit a job, which makes one (`fastlane batch submit`, or "
+        f"`Queue.submit`)"
+    )
+
+
 class SqliteDatabase(Database):
     """A file: one writer at a time, readers beside it, and every commit on the disk before it returns."""
 
-    # Short: another process that writes in a loop leaves no more than moments in between.
+    # Another process that writes in a loop leaves only moments in between.
     first_pause_s, longest_pause_s = 0.0005, 0.005
 
     def __init__(self, path: str, *, create: bool) -> None:
-        self._create = create
         self._path = Path(path).absolute()
         self.name = path
         self._opened: tuple[int, int] | None = None
@@ -238,7 +235,7 @@ class SqliteDatabase(Database):
 
         @sa.event.listens_for(engine, "begin")
         def begin(connection: sa.Connection) -> None:
-            # A writer says so at once: what it has read must still hold when it writes.
+            # A writer takes its lock at once: what it reads must still hold when it writes.
             writes = connection.get_execution_options().get("writes", True)
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -246,15 +243,15 @@ class SqliteDatabase(Database):
 
     def _connect(self) -> sqlite3.Connection:
         if not self._create and not self._path.exists():
-            raise QueueNotFoundError.named(repr(self.name))
+            raise _not_found(self.name)
         try:
-            _make_file(self._path)
+            # Its owner's alone. An existing file is not opened here: closing it would end the locks of SQLite's own
+            # connections (https://sqlite.org/howtocorrupt.html, 2.2).
+            with suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError as error:
-            raise StorageError(
-                f"the queue {self.name} cannot be opened for writing: {error.strerror}; it takes a file in a folder, "
-                f"both of which may be written"
-            ) from error
-        self._opened = _identity(self._path)
+            raise StorageError(f"the queue {self.name} cannot be opened for writing: {error.strerror}") from error
+        self._opened = self._identity()
         if self._opened in _CARRIED:
             raise StorageError(
                 f"the queue {self.name} cannot be used in this process, which was forked while another thread used it: "
@@ -262,10 +259,8 @@ class SqliteDatabase(Database):
             )
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0.0)
         try:
-            self._refuse_others(connection)
             connection.execute("PRAGMA journal_mode = WAL")
-            # With NORMAL, which is often advised for WAL, a power cut takes back the latest commits:
-            # https://sqlite.org/pragma.html#pragma_synchronous and #pragma_fullfsync (2026-11-22).
+            # With NORMAL, a power cut takes back the latest commits (https://sqlite.org/pragma.html).
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -274,49 +269,30 @@ class SqliteDatabase(Database):
             raise
         return connection
 
-    def _refuse_others(self, connection: sqlite3.Connection) -> None:
-        # In one transaction: another process may be making the tables.
-        connection.execute("BEGIN")
-        try:
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-        finally:
-            connection.execute("ROLLBACK")
-        if not (self._create or tables):
-            raise QueueNotFoundError.named(repr(self.name))
-        if application != _APPLICATION and (tables or application):
-            raise ConfigurationError(
-                f"a queue is kept in a file of its own, got {self.name!r}, a database of something else: give another "
-                f"path"
-            )
+    def _identity(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            found = self._path.stat()
+            return found.st_dev, found.st_ino
+        return None
 
-    def _version(self, t: Transaction) -> int | None:
-        return t.connection.exec_driver_sql("PRAGMA user_version").scalar_one() or None
-
-    def _mark_made(self, t: Transaction) -> None:
-        t.connection.exec_driver_sql(f"PRAGMA application_id = {_APPLICATION}")
-        t.connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-
-    def _before_write(self) -> None:
-        if _identity(self._path) != self._opened:
+    def _before_write(self, connection: sa.Connection) -> None:
+        if self._identity() != self._opened:
             raise StorageError(
                 f"the queue {self.name} was deleted or replaced while it was open, and nothing was written: close it, "
-                f"and open what is there now"
+                f"and open it again"
             )
 
     def _may_pass(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-    def _explained(self, error: DBAPIError) -> Exception:
+    def _explained(self, error: DBAPIError, said: str) -> Exception:
         code = getattr(error.orig, "sqlite_errorname", "")
         if code == "SQLITE_NOTADB":
-            return ConfigurationError(f"a queue is a file of its own kind, got {self.name!r}: give another path")
-        reason = next((reason for begin, reason in _REASONS.items() if code.startswith(begin)), "SQLite refused")
-        return StorageError(f"the queue {self.name} did not do it: {reason} ({code}: {error.orig})")
+            return ConfigurationError(f"a queue is a SQLite file, got {self.name!r}, something else: give another path")
+        return StorageError(f"the queue {self.name} failed: {said} ({code}). What was not written has to be repeated")
 
     def _before_fork(self) -> None:
-        # An open file must not be carried into a child: https://sqlite.org/howtocorrupt.html, 2.6 (2026-11-22). Closed
-        # before, it is opened again by each of the two when it is used next.
+        # An open file must not be carried into a child (https://sqlite.org/howtocorrupt.html, 2.6).
         self._engine.dispose()
 
     def _begin_in_child(self, *, in_use: bool) -> None:
@@ -325,41 +301,8 @@ class SqliteDatabase(Database):
         super()._begin_in_child(in_use=in_use)
 
 
-# What marks a file of ours in its header: "flqu".
-_APPLICATION = 0x666C7175
-_REASONS = {
-    "SQLITE_FULL": "the disk is full: what was not written has to be given again once there is room",
-    "SQLITE_READONLY": "it may not be written",
-    "SQLITE_CANTOPEN": "it, or what SQLite keeps beside it (-wal, -shm), cannot be opened for writing",
-    "SQLITE_BUSY": f"others have been writing for {_PATIENCE_S:.0f} s",
-    "SQLITE_CORRUPT": "the file is damaged",
-    "SQLITE_IOERR": "it cannot be read or written: the disk may be full, broken or gone",
-}
-
-
-def _make_file(path: Path) -> None:
-    """Make an empty file, its owner's alone, unless it is there already."""
-    # Without opening it where possible: closing a file ends all locks that the process has on it, those of SQLite too:
-    # https://sqlite.org/howtocorrupt.html, 2.2 (2026-11-22).
-    try:
-        os.mknod(path, 0o600)
-    except FileExistsError:
-        pass
-    except (AttributeError, PermissionError):
-        if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 class PostgresDatabase(Database):
-    """A schema of a server: its clock is everybody's, and broken connections are made anew."""
+    """A schema of a server, by whose clock all leases go. Broken connections are made anew."""
 
     first_pause_s, longest_pause_s = 0.05, 2.0
 
@@ -373,22 +316,21 @@ class PostgresDatabase(Database):
             raise ConfigurationError(
                 f"schema expects a name of small letters, digits and underscores, at most 63, got {schema!r}"
             )
-        try:
+        given = None
+        with suppress(psycopg.Error):
             given = conninfo.conninfo_to_dict(url)
-        except psycopg.Error:
-            given = None
         if given is None:
-            # Neither the address nor what was said about it is shown: a password may be in both.
+            # Neither the address nor the library's message is shown: a password may be in both.
             raise ConfigurationError(
                 "a queue expects the address of a PostgreSQL database, such as postgresql://user@host:5432/database, "
-                "got one that cannot be read: signs in a password that mean something there are written as %XX"
+                "got one that cannot be read: special characters in a password are written as %XX"
             )
         self._psycopg: Any = psycopg
         self._given = {"connect_timeout": 10, "application_name": "fastlane batch", **given}
         self._schema = schema
         host, port, name = (given.get(part) for part in ("host", "port", "dbname"))
         self.name = f"postgresql://{host or ''}{f':{port}' if port else ''}/{name or ''} ({schema})"
-        # What cannot be reached at first is said at once.
+        # An unreachable server is reported at once.
         super().__init__(create=create, patience_s=0.0)
 
     def _new_engine(self) -> sa.Engine:
@@ -404,39 +346,28 @@ class PostgresDatabase(Database):
 
     def _connect(self) -> Any:
         connection = self._psycopg.connect(**self._given)
-        # Where the server's default is a commit that returns before it is on a disk, ours does not.
+        # A commit must not return before it is on a disk, whatever the server's default is.
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
         connection.commit()
         return connection
 
-    def _version(self, t: Transaction) -> int | None:
-        if not sa.inspect(t.connection).has_table("queue", schema=self._schema):
-            return None
-        return t.connection.execute(sa.select(queue.c.version)).scalar()
-
-    def _lock_for_making(self, t: Transaction) -> None:
-        t.all(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"fastlane.batch {self._schema}")), sa.true()))
-        t.connection.execute(CreateSchema(self._schema, if_not_exists=True))
+    def _before_write(self, connection: sa.Connection) -> None:
+        # Writers take turns, as in SQLite: rows need no locks, and sequences become visible in their order.
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"fastlane.batch {self._schema}"))))
 
     def _may_pass(self, error: DBAPIError) -> bool:
-        sqlstate = getattr(error.orig, "sqlstate", None)
-        lost = error.connection_invalidated or (isinstance(error.orig, self._psycopg.OperationalError) and not sqlstate)
-        return lost or sqlstate in _PASSES
+        return error.connection_invalidated or isinstance(error.orig, self._psycopg.OperationalError)
 
-    def _explained(self, error: DBAPIError) -> Exception:
+    def _explained(self, error: DBAPIError, said: str) -> Exception:
+        # A server's message about a statement may quote values; one about a connection does not.
         sqlstate = getattr(error.orig, "sqlstate", None)
-        # What a server says of a statement may quote values; what is said of a connection does not.
-        said = f"SQLSTATE {sqlstate}" if sqlstate else " ".join(str(error.orig).split())
+        said = f"SQLSTATE {sqlstate}" if sqlstate else said
         if self._given.get("password"):
             said = said.replace(str(self._given["password"]), "***")
-        return StorageError(f"the queue {self.name} did not do it: {type(error.orig).__name__}: {said}")
+        return StorageError(f"the queue {self.name} failed: {type(error.orig).__name__}: {said}")
 
-
-# Serialisation and deadlock; the server shuts down, has crashed or is starting; no connection is free.
-# https://www.postgresql.org/docs/current/errcodes-appendix.html (2026-11-22)
-_PASSES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "53300", "08000", "08003", "08006", "25P03", "57P05"})
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 # In the child of a fork: engines of the parent, and files that a thread of it used.
@@ -452,10 +383,8 @@ def _before_fork() -> None:
         is_held = database._lock.acquire(timeout=max(0.0, (until_ns - now_ns()) / 1e9))
         _forking.append((database, is_held))
         if is_held:
-            try:
+            with suppress(Exception):  # a broken connection is made anew
                 database._before_fork()
-            except Exception:  # noqa: BLE001 - a fork cannot be refused here, and what is broken is made anew
-                pass
 
 
 def _after_in_parent() -> None:

@@ -1,4 +1,4 @@
-"""What is in a queue: jobs, the batches that they are packed into, and what became of them."""
+"""What is in a queue: jobs, the batches that they are packed into, and their outcomes. Times are epoch seconds."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
-JobState: TypeAlias = Literal["waiting", "packed", "running", "done", "failed", "cancelled"]
+JobState: TypeAlias = Literal["waiting", "packed", "done", "failed", "cancelled"]
 """The state of a job.
 
-- waiting: to be packed into a batch, or to be sent by itself, not before its time
-- packed: in a batch that is under way
-- running: sent by itself, where the provider has no batch mode
-- done: its answer is kept
+- waiting: until it is packed, not before its time
+- packed: in a batch that is under way, or a live call
+- done: its answer is stored
 - failed: for good; `retry_failed()` lets it wait again
 - cancelled: it is not sent any more
 """
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 OVER: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
-"""States that a job does not leave by itself."""
+"""Final states."""
 
 BatchState: TypeAlias = Literal[
-    "planned", "uploading", "uploaded", "creating", "created", "ended", "collected", "abandoned"
+    "planned", "uploading", "uploaded", "creating", "created", "ended", "running", "collected", "abandoned"
 ]
-"""How far a batch is. Each is recorded before the step that it names is taken.
+"""How far a batch is. Each state is recorded before the step that it names.
 
 - planned: its jobs are chosen; nothing has been sent
 - uploading: its file may be on its way
 - uploaded: its file is at the provider, by a known id
 - creating: the request that creates the batch may be on its way
 - created: the batch is at the provider, by a known id
-- ended: the provider works on it no more; its answers are being read
+- ended: the provider has finished it; its answers are being read
+- running: its jobs are sent as live calls
 - collected: every job of it has its outcome, or waits again
 - abandoned: it was given up, and its jobs wait again
 """
 BATCH_STATES: tuple[BatchState, ...] = get_args(BatchState)
 SETTLED: frozenset[BatchState] = frozenset({"collected", "abandoned"})
-"""States that a batch never leaves."""
+"""Final states."""
 
 LINE_BYTES = 128
-"""The most bytes that a line of a batch's input has beside its job's body."""
+"""The most bytes of a line of a batch's input beside the job's body."""
 
 
 def number_of(custom_id: str) -> int | None:
-    """Return the number of the job that the provider knows by this id; None where no queue made it."""
+    """Return the number of the job with this id at the provider; None for an id of something else."""
     digits = custom_id.removeprefix("job-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
         return None
@@ -52,14 +52,14 @@ def number_of(custom_id: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One call of the queue, as it was when it was looked at. Times are seconds since the epoch."""
+    """One call of the queue, as it was when it was read."""
 
     key: str
     """The application's name for it."""
     number: int
     """The queue's own; later jobs have higher ones."""
     endpoint: str
-    """The path that it goes to: `/v1/chat/completions`."""
+    """Such as `/v1/chat/completions`."""
     model: str
     size: int
     """Bytes of its body."""
@@ -67,25 +67,24 @@ class Job:
     attempts: int
     """How often it was packed or sent."""
     not_before: float
-    """It waits until then, if it waits."""
+    """It waits until then."""
     submitted_at: float
     finished_at: float | None = None
     batch: str | None = None
-    """The name of its batch, or of the last one that it was in."""
+    """The name of its batch, or of its last one."""
     cancel_asked: bool = False
-    """Whether it was cancelled while under way: if it comes back without an answer it is not sent again."""
+    """Whether it was cancelled while under way: then it is not sent again."""
     status_code: int | None = None
-    """The answer's HTTP status; None without an answer."""
+    """The response's HTTP status; None without an answer."""
     error: str | None = None
-    """Why it failed, or waits again, where no answer says so: a word such as `batch_expired`."""
+    """Why it failed, or waits again, where no answer says so: a code such as `batch_expired`."""
     input_tokens: int | None = None
-    """By the provider's count, of the answer that is kept."""
     output_tokens: int | None = None
     cached_tokens: int | None = None
 
     @property
     def custom_id(self) -> str:
-        """The id by which the provider knows it: nothing that the application chose."""
+        """Its id at the provider, which reveals nothing of the key."""
         return f"job-{self.number}"
 
     @property
@@ -104,12 +103,12 @@ class NewJob:
     body: bytes = field(repr=False)
     """JSON, one line."""
     digest: bytes = field(repr=False)
-    """Of the endpoint and what the body says: by it a job that is submitted again is known."""
+    """Of endpoint and body: it identifies a job that is submitted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobBody:
-    """What a worker sends."""
+    """A job with its body."""
 
     job: Job
     body: bytes = field(repr=False)
@@ -121,15 +120,15 @@ class JobOutcome:
 
     number: int
     state: Literal["done", "failed", "waiting"]
-    """waiting: it has to be sent again (a job that was cancelled meanwhile is cancelled instead)."""
+    """waiting: it has to be sent again. A job that was cancelled meanwhile is cancelled instead."""
     status_code: int | None = None
     body: bytes = field(default=b"", repr=False)
-    """The answer's body, JSON: of a good one or of an error. Kept of what is done or failed."""
+    """The response's body, of a job that is done or failed."""
     request_id: str | None = None
     error: str | None = None
-    """Where no answer says why: a word such as `batch_expired`. Nothing of a prompt or an answer."""
+    """A code where no answer says why. Holds nothing of a prompt or an answer."""
     not_before_s: float = 0.0
-    """Of one that waits: not sent again for so many seconds from now."""
+    """Of a job that waits: the pause before it is sent again."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
@@ -137,63 +136,61 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JobAnswer:
-    """What is kept of a job that is over."""
+    """The answer of a job that is over."""
 
     job: Job
     sequence: int
-    """Jobs that were over later have higher ones, and none is seen before those that are lower."""
+    """The order in which jobs were over. No job is visible before those with lower sequences."""
     body: bytes = field(default=b"", repr=False)
     request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
-    """A batch, and which worker it belongs to. Every change of it is compared with `(state, owner, turn)`."""
+    """A batch and its lease. Every change of it is compared with `(state, owner, turn)`."""
 
     name: str
-    """Unique everywhere: the name of its file, and in the metadata of the batch at the provider."""
+    """Globally unique: the name of its file, and in the batch's metadata at the provider."""
     state: BatchState
     origin: str
-    """The base URL of the provider that it goes to."""
+    """The base URL of its provider."""
     endpoint: str
     model: str
     requests: int
-    """Jobs in it when it was packed, less those that were cancelled before its file was written."""
+    """Jobs in it, without those that were cancelled before its file was written."""
     bytes: int
     """Of its lines, each with LINE_BYTES beside its body."""
     owner: str
-    """The worker that leases it, or did."""
+    """The worker that holds the lease, or did."""
     turn: int
-    """How many leases it has been under: higher with every take-over."""
+    """Counts its leases: higher with every take-over."""
     lease_until: float
     planned_at: float
     changed_at: float
     """When its state changed last."""
     unwanted: int = 0
-    """How many of its jobs were cancelled since they were packed."""
+    """How many of its jobs were cancelled since."""
     file_id: str | None = None
-    """The provider's id of its input file."""
     batch_id: str | None = None
-    """The provider's id of the batch."""
     output_file_id: str | None = None
     error_file_id: str | None = None
     provider_state: str | None = None
-    """How the provider calls the state of the batch."""
+    """The provider's name for its state."""
     provider_done: int = 0
-    """Requests of it that are done, by the provider's word."""
+    """Completed requests, by the provider's count."""
     provider_failed: int = 0
     error: str | None = None
-    """Why it ended as it did: `batch_expired`. Nothing of a prompt or an answer."""
+    """Why it ended, such as `batch_expired`. Holds nothing of a prompt or an answer."""
 
     @property
     def wanted(self) -> int:
-        """How many of its jobs are not cancelled; without any the batch itself may be cancelled."""
+        """How many of its jobs are not cancelled."""
         return self.requests - self.unwanted
 
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """Waiting jobs that may be packed now, and can go into one batch."""
+    """Waiting jobs that may be packed now, into one batch."""
 
     endpoint: str
     model: str
@@ -201,7 +198,7 @@ class JobGroup:
     bytes: int
     """Of their bodies alone."""
     oldest_at: float
-    """When the first of them was submitted: seconds since the epoch."""
+    """When the first of them was submitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,25 +206,23 @@ class Status:
     """A queue at one moment."""
 
     jobs: Mapping[JobState, int]
-    """How many there are in each state, all states named."""
+    """How many there are in each state."""
     batches: tuple[BatchRow, ...]
-    """Those that are not settled yet, the oldest first."""
+    """Those that are not settled, the oldest first."""
     batches_settled: int
-    """How many are collected or abandoned."""
     workers: int
     """How many work on the queue now, in any process."""
     oldest_waiting_s: float | None
-    """How long ago the first of the waiting jobs was submitted; None without any."""
+    """How long the first waiting job has waited; None without any."""
     finished_per_s: float | None
-    """Jobs that were over in the last hour, by the seconds since the first of them came; None without any."""
+    """The rate of the last hour; None without any finished job."""
     expected_end_s: float | None
-    """Seconds until all is over, if it goes on like that; None where that is not known, 0 where all is over."""
+    """Seconds until all jobs are over at this rate; None where it is not known, 0 where all are over."""
     input_tokens: int
-    """Of the answers that are kept, by the provider's count."""
     output_tokens: int
     cached_tokens: int
     failures: Mapping[str, int]
-    """Why jobs have failed, and how many for each reason, the most frequent first: `batch_expired`, or `HTTP 400`."""
+    """How many jobs have failed for each reason, the most frequent first: `batch_expired`, or `HTTP 400`."""
 
     @property
     def total(self) -> int:

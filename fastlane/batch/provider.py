@@ -1,13 +1,9 @@
-"""Files and batches at a provider: uploaded, found again, created, retrieved, read and deleted.
-
-What may be repeated is repeated here after a failure that may pass: all but the creation of a batch, which must not be
-repeated before it is known what became of the first.
-"""
+"""Files and batches at a provider. Everything is retried after a transient failure, except the creation of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from threading import Event
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +11,7 @@ import openai
 
 from ..compat.clients import idempotency_header_of
 from ..engine.upstream_failures import rest_of
-from ..providers import Fact, ProviderFacts
+from ..providers import ProviderFacts
 
 if TYPE_CHECKING:
     from openai.types import Batch, FileObject
@@ -24,40 +20,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAME_KEY = "fastlane_batch"
-"""The key of a batch's metadata under which its name in our queue stands."""
+"""The key of a batch's name in its metadata."""
 DENIED = frozenset({401, 402, 403})
-"""Statuses that speak of the key, or of the account behind it."""
+"""Statuses that concern the key, or the account behind it."""
 
-# Uploads and downloads may have to move 200 MB; between two pieces of them no more than this may pass.
+# Uploads and downloads may have to move 200 MB. It is the longest pause between two pieces of them.
 _TRANSFER_TIMEOUT_S = 600.0
-# openai's own default of 600 s is made for answers of a model. A worker that waits for one batch serves no other.
+# openai's own default of 600 s is made for answers of a model.
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 4
-# A provider's clock and ours may differ: what it calls older than our record by less than this is looked at still.
+# The provider's clock may differ from ours by so much.
 _CLOCKS_DIFFER_S = 86_400.0
 
 
 class StoppedError(Exception):
-    """The worker was stopped while it waited for something."""
+    """The worker was stopped while it waited."""
 
 
 class InDoubtError(Exception):
-    """It is not known whether the provider has made the batch that it was asked for."""
+    """It is not known whether the provider has created the batch."""
 
 
 class RefusedError(Exception):
-    """The provider has said that it makes no such file or batch: nothing was made."""
+    """The provider has refused a request: nothing was created."""
 
     def __init__(self, error: openai.APIStatusError) -> None:
-        super().__init__(f"the provider answers {error.status_code}")
+        super().__init__(f"the provider returned status {error.status_code}")
         self.status = error.status_code
         self.code = error.code if isinstance(error.code, str) else None
         self.retry_after_s = rest_of(error)
-
-    @property
-    def passes(self) -> bool:
-        """Whether the same request may be taken later."""
-        return self.status in (408, 409, 429)
 
     @property
     def denied(self) -> bool:
@@ -67,7 +58,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMode:
-    """What a provider's batches bear. The defaults are the lowest bounds of all providers that were looked up."""
+    """The limits of a provider's batches. The defaults are the lowest of all providers that were looked up."""
 
     endpoints: tuple[str, ...] | None = None
     """None where they are not known: all are tried."""
@@ -77,25 +68,17 @@ class BatchMode:
     window_s: float = 86_400.0
 
     def takes(self, endpoint: str) -> bool:
-        """Return whether requests to an endpoint, such as "/v1/chat/completions", can be left in a batch."""
+        """Return whether an endpoint, such as "/v1/chat/completions", can be used in a batch."""
         return self.endpoints is None or endpoint in self.endpoints
 
 
 def mode_of(facts: ProviderFacts, *, forced: bool = False) -> BatchMode | None:
-    """Return what a provider's batches bear; None where it has none of the usual shape, unless that is `forced`."""
+    """Return the limits of a provider's batches; None where it has no batch mode of OpenAI's shape, unless `forced`."""
     batch = facts.batch
     if not forced and (batch.shape is None or batch.shape.value != "openai"):
         return None
-    known: dict[str, Fact[Any] | None] = {
-        "endpoints": batch.endpoints,
-        "metadata": batch.metadata,
-        "most_requests": batch.most_requests,
-        "most_bytes": batch.most_bytes,
-        "window_s": batch.window_s,
-    }
-    return BatchMode(
-        **{name: fact.value for name, fact in known.items() if fact is not None and fact.value is not None}
-    )
+    known = {one.name: getattr(batch, one.name) for one in fields(BatchMode)}
+    return BatchMode(**{name: fact.value for name, fact in known.items() if fact and fact.value is not None})
 
 
 class ProviderBatches:
@@ -103,20 +86,19 @@ class ProviderBatches:
 
     def __init__(self, client: openai.OpenAI, mode: BatchMode, stop: Event) -> None:
         self.mode = mode
-        # Its own retries would repeat a creation, and would not end when the worker is to stop.
-        self._client = client.with_options(
-            max_retries=0, timeout=_TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
-        )
+        # Its own retries would repeat a creation, and would not end when the worker is stopped.
+        timeout = _TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
+        self._client = client.with_options(max_retries=0, timeout=timeout)
         self._stop = stop
 
     def upload(self, name: str, content: IO[bytes]) -> FileObject:
-        """Upload a batch's file under its name, once. Raises RefusedError; any other error may have uploaded it."""
+        """Upload a batch's file under its name, once. Raises RefusedError; after other errors it may be there."""
         content.seek(0)
         file = (name, content, "application/jsonl")
         return _refusals(lambda: self._client.files.create(file=file, purpose="batch", timeout=_TRANSFER_TIMEOUT_S))
 
     def files_named(self, name: str, *, since_s: float) -> list[FileObject]:
-        """Return the files of that name which were uploaded after some time, in seconds since the epoch."""
+        """Return the files of that name that were uploaded after some time, in epoch seconds."""
 
         def find() -> list[FileObject]:
             found = []
@@ -127,24 +109,19 @@ class ProviderBatches:
                     found.append(file)
             return found
 
-        return self._repeated(find)
+        return self._retried(find)
 
     def create(self, name: str, endpoint: str, file_id: str) -> Batch:
-        """Have the provider make a batch. Raises RefusedError where it refuses, InDoubtError where that is unknown."""
+        """Create a batch, once. Raises RefusedError, and InDoubtError where the result is not known."""
         given: dict[str, Any] = {"metadata": {NAME_KEY: name}} if self.mode.metadata else {}
-        header = idempotency_header_of(self._client)
-        if header is not None:
+        if (header := idempotency_header_of(self._client)) is not None:
             given["extra_headers"] = {header: name}
         window: Any = f"{max(1, int(self.mode.window_s // 3_600))}h"
+        where: Any = endpoint
         try:
-            return self._client.batches.create(
-                completion_window=window,
-                endpoint=endpoint,  # type: ignore[arg-type]
-                input_file_id=file_id,
-                **given,
-            )
+            return self._client.batches.create(completion_window=window, endpoint=where, input_file_id=file_id, **given)
         except openai.APIStatusError as error:
-            # 4xx is a decision; a gateway's 5xx may come although what is behind it has made the batch.
+            # 4xx is a decision. A gateway's 5xx may come although the provider has created the batch.
             if not 400 <= error.status_code < 500 or error.status_code == 408:
                 raise InDoubtError from None
             refused = RefusedError(error)
@@ -153,7 +130,7 @@ class ProviderBatches:
         raise refused
 
     def batch_named(self, name: str, file_id: str | None, *, since_s: float) -> Batch | None:
-        """Return the batch that was made under a name, or of a file; None where the provider lists none."""
+        """Return the batch that was created under a name, or of a file; None where the provider lists none."""
 
         def find() -> Batch | None:
             for batch in self._client.batches.list(limit=100):
@@ -163,32 +140,24 @@ class ProviderBatches:
                     return batch
             return None
 
-        return self._repeated(find)
+        return self._retried(find)
 
     def batch(self, batch_id: str) -> Batch:
-        """Return how a batch stands. Raises RefusedError: 404 where the provider knows of none."""
-        return self._repeated(lambda: self._client.batches.retrieve(batch_id))
+        """Return a batch. Raises RefusedError: 404 where there is none."""
+        return self._retried(lambda: self._client.batches.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> None:
-        """Have a batch end early, unless it has ended."""
-        try:
-            self._repeated(lambda: self._client.batches.cancel(batch_id))
-        except RefusedError as error:
-            if error.denied:
-                raise
+        """Cancel a batch, unless it has ended."""
+        self._unless_refused(lambda: self._client.batches.cancel(batch_id), lambda error: not error.denied)
 
     def delete(self, file_id: str) -> None:
-        """Delete a file, unless it is gone already."""
-        try:
-            self._repeated(lambda: self._client.files.delete(file_id))
-        except RefusedError as error:
-            if error.status != 404:
-                raise
+        """Delete a file, unless it is gone already. Raises RefusedError."""
+        self._unless_refused(lambda: self._client.files.delete(file_id), lambda error: error.status == 404)
 
     def lines(self, file_id: str) -> Iterator[bytes]:
         """Yield a file's lines while it is downloaded. Raises RefusedError, and errors of openai and its HTTP library.
 
-        Lines end at line feeds alone: JSON may hold other characters that end a line elsewhere.
+        Only line feeds end lines: JSON may contain other characters that end a line elsewhere.
         """
         download = self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S)
         response = _refusals(download.__enter__)
@@ -208,14 +177,21 @@ class ProviderBatches:
         if (line := b"".join(rest)).strip():
             yield line
 
-    def _repeated(self, ask: Callable[[], T]) -> T:
-        """Ask, and ask again after what may pass. What fails again and again is raised as openai's own error."""
+    def _unless_refused(self, ask: Callable[[], object], is_done: Callable[[RefusedError], bool]) -> None:
+        try:
+            self._retried(ask)
+        except RefusedError as error:
+            if not is_done(error):
+                raise
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        """Ask, and ask again after a transient failure. Raises RefusedError, StoppedError and openai's errors."""
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_when_event_set
         from tenacity.nap import sleep_using_event
 
         try:
             return Retrying(
-                retry=retry_if_exception(_may_pass),
+                retry=retry_if_exception(_is_transient),
                 stop=stop_after_attempt(_ATTEMPTS) | stop_when_event_set(self._stop),
                 wait=_wait_s,
                 sleep=sleep_using_event(self._stop),
@@ -231,14 +207,14 @@ def _refusals(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except openai.APIStatusError as error:
-        if _may_pass(error) or error.status_code < 400:
+        if _is_transient(error) or error.status_code < 400:
             raise
         refused = RefusedError(error)
-    # Out here it has no context: openai's error keeps the request, and with it a file of prompts.
+    # Outside of the handler: openai's error keeps the request, and with it a file of prompts.
     raise refused
 
 
-def _may_pass(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     if isinstance(error, openai.APIStatusError):
         return error.status_code in (408, 409, 429) or error.status_code >= 500
     return isinstance(error, openai.APIConnectionError)
@@ -248,6 +224,5 @@ def _wait_s(state: RetryCallState) -> float:
     from tenacity import wait_random_exponential
 
     error = state.outcome.exception() if state.outcome is not None else None
-    own = wait_random_exponential(multiplier=0.5, max=8.0)(state)
-    # Jitter after what the provider asks for: those that it sent away together do not come back together.
-    return own + (0.0 if error is None else rest_of(error) or 0.0)
+    # The jitter is added to what the provider asks for, so that clients do not come back together.
+    return wait_random_exponential(multiplier=0.5, max=8.0)(state) + (rest_of(error) or 0.0 if error else 0.0)

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import isnan
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -25,7 +24,7 @@ from .errors import (
 )
 from .jobs import OVER, Job, JobAnswer, JobState, Status
 from .requests import CHAT, check_key, listed_keys, new_job
-from .results import result_of
+from .results import Finished
 from .settings import Lane, WorkerSettings
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fastlane.batch")
 
-# Of a queue without a client, for errors.
+# Of a queue without a client, in errors.
 _NO_BASE_URL = "https://api.openai.com/v1/"
 _PAGE = 200
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
@@ -51,34 +50,14 @@ def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch
     return Storage(where, schema=schema, create=create)
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A job that is over."""
-
-    job: Job
-    sequence: int
-    """Its place in the order in which jobs were over: what `results(after=...)` goes on behind."""
-    _answer: JobAnswer = field(repr=False)
-    _base_url: str = field(repr=False)
-
-    @property
-    def key(self) -> str:
-        """The application's name for it."""
-        return self.job.key
-
-    def result(self, *, response_format: type | None = None) -> Any:
-        """The same as `queue.result(key)`, without asking the storage again."""
-        return result_of(self._answer, base_url=self._base_url, response_format=response_format)
-
-
 class Queue:
-    """A durable queue of calls. Of use to several threads, processes and machines at once, and across a fork.
+    """A durable queue of calls. Several threads, processes and machines may use it at once, also across a fork.
 
-    `where` is a path (`jobs.sqlite`, a file of its own) or the address of a PostgreSQL database (`postgresql://...`),
-    in which `schema` names the queue. It needs the extra `batch`. `client` is the client by which a worker here sends
-    the jobs, ours or openai's own, sync or async; a queue that only submits and reads needs none. `lane` and `worker`
-    are a worker's settings. Only `submit`, `submit_many` and `start` make a queue that is not there yet; everything
-    else raises QueueNotFoundError. Raises ConfigurationError, MissingExtraError and StorageError.
+    `where` is a path (`jobs.sqlite`, its own file) or the address of a PostgreSQL database (`postgresql://...`), in
+    which `schema` names the queue. It needs the extra `batch`. `client` is the synchronous client by which a worker
+    here sends the jobs; a queue that only submits and reads needs none. `lane` and `worker` are a worker's settings.
+    Only `submit`, `submit_many` and `start` make a queue that is not there yet; everything else raises
+    QueueNotFoundError. Raises ConfigurationError, MissingExtraError and StorageError.
     """
 
     def __init__(
@@ -109,7 +88,7 @@ class Queue:
 
     @property
     def storage(self) -> Storage:
-        """Where it is kept: for workers. Raises QueueNotFoundError."""
+        """Its storage, for workers. Raises QueueNotFoundError."""
         return self._open(create=False)
 
     def _open(self, *, create: bool) -> Storage:
@@ -129,12 +108,11 @@ class Queue:
         """Put a call into the queue. It is durable when this returns, and nothing was sent yet.
 
         `body` is what `client.chat.completions.create(**body)` takes, or the method of another `endpoint`. Submitted
-        again with the same `key` it is the same job, whatever became of that; another body under that key is refused
-        (JobConflictError). Without a key it is a job of its own each time, under a random key. Raises
-        ConfigurationError for a body that cannot be sent, and StorageError.
+        again with the same `key` it is the same job; another body under that key raises JobConflictError. Without a
+        key it is a new job each time, under a random key. Raises ConfigurationError for a body that cannot be sent, and
+        StorageError.
         """
-        job = new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint)
-        return self._open(create=True).add([job])[0]
+        return self.submit_many([(key, body)], endpoint=endpoint)[0]
 
     def submit_many(
         self,
@@ -160,12 +138,11 @@ class Queue:
     # Out.
 
     def job(self, key: str) -> Job:
-        """How a job is at the moment. Raises UnknownJobError."""
-        check_key(key)
+        """Return a job as it is now. Raises UnknownJobError."""
         return self._known([key])[0]
 
     def result(self, key: str, *, response_format: type | None = None) -> Any:
-        """What the live call would have returned: ChatCompletion, Response, Completion or CreateEmbeddingResponse.
+        """Return what the live call would have: ChatCompletion, Response, Completion or CreateEmbeddingResponse.
 
         With `response_format`, a class, what openai's `parse()` would have. Raises what the live call would have raised
         (openai.APIStatusError and its kinds) for a job that failed; JobFailedError where there was no answer at all,
@@ -179,14 +156,14 @@ class Queue:
         return self._finished(answer).result(response_format=response_format)
 
     def results(self, *, after: int = 0, wait: bool = False, timeout_s: float | None = None) -> Iterator[Finished]:
-        """The jobs that are over, in the order in which they were; with `wait`, until all are, as they are.
+        """Yield the jobs that are over, in that order; with `wait`, until all are.
 
-        `after` is the `sequence` of the last one that was seen. A job that failed, was retried and is over again comes
-        again. Raises QueueWaitTimeoutError where `timeout_s` passes without a job.
+        `after` is the `sequence` of the last one that was read. A job that failed and was retried comes again. Raises
+        QueueWaitTimeoutError where `timeout_s` passes without a job.
         """
         pauses = self._pauses(timeout_s)
         while True:
-            # Asked before: a job that is over after this is in the next page.
+            # Read before: a job that is over after this is in the next page.
             left = self.storage.unfinished() if wait else 0
             while page := self.storage.answers_after(after, _PAGE):
                 for answer in page:
@@ -198,7 +175,7 @@ class Queue:
             self._pause(next(pauses))
 
     async def async_results(self, *, after: int = 0, timeout_s: float | None = None) -> AsyncIterator[Finished]:
-        """The same with `wait`, for an event loop."""
+        """Yield the same with `wait`, for an event loop."""
         pauses = self._pauses(timeout_s)
         while True:
             left = await asyncio.to_thread(self.storage.unfinished)
@@ -214,56 +191,44 @@ class Queue:
     def wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
         """Return when these jobs, or all, are over. Raises QueueWaitTimeoutError, and UnknownJobError.
 
-        Works none of them off: a worker does, here (`start`, `run`) or elsewhere.
+        A worker has to process them, here (`start`, `run`) or elsewhere.
         """
-        asked = None if keys is None else [job.key for job in self._known(listed_keys(keys))]
+        asked = self._known_keys(keys)
         pauses = self._pauses(timeout_s)
         while self.storage.unfinished(asked):
             self._pause(next(pauses))
 
     async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
-        """The same, for an event loop. Other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
-        asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, listed_keys(keys))]
+        """Wait in an event loop. For other methods: `await asyncio.to_thread(queue.submit, ...)`."""
+        asked = await asyncio.to_thread(self._known_keys, keys)
         pauses = self._pauses(timeout_s)
         while await asyncio.to_thread(self.storage.unfinished, asked):
             await self._async_pause(next(pauses))
 
     def status(self) -> Status:
-        """The whole at this moment: jobs and batches by state, how fast it goes, and when it will be through."""
+        """Return the state of the whole queue: jobs and batches by state, the pace, and when all will be over."""
         return self.storage.status()
-
-    # Otherwise.
 
     def cancel(self, keys: Iterable[str] | str | None) -> list[Job]:
         """Cancel jobs (None: all that are not over), and return them as they are now, in order. Raises UnknownJobError.
 
-        What has not been sent is `cancelled` at once. What has been sent is marked (`cancel_asked`): if its answer
-        comes it is kept, for it is paid for, and if none comes it is not sent again. A batch of which no job is wanted
-        any more is cancelled at the provider.
+        A job that has not been sent is `cancelled` at once. One that has been sent is marked (`cancel_asked`): its
+        answer is kept if it comes, and it is not sent again. A batch without any wanted job is cancelled at the
+        provider.
         """
-        if keys is None:
-            return self.storage.cancel(None)
-        asked = listed_keys(keys)
-        self._known(asked)
-        found = {job.key: job for job in self.storage.cancel(asked)}
-        return [found[key] for key in asked if key in found]
+        return self.storage.cancel(self._known_keys(keys))
 
     def retry_failed(self, keys: Iterable[str] | str | None = None) -> int:
-        """Let failed jobs, or those with these keys, wait again; returns how many. Their errors are forgotten.
+        """Let failed jobs, or those with these keys, wait again as if they were new. Return how many.
 
         Raises UnknownJobError.
         """
-        if keys is None:
-            return self.storage.retry_failed(None)
-        asked = listed_keys(keys)
-        self._known(asked)
-        return self.storage.retry_failed(asked)
+        return self.storage.retry_failed(self._known_keys(keys))
 
     def abandon(self, base_url: str) -> int:
-        """Give up the batches at an address that is gone, and let their jobs wait again; return how many.
+        """Give up the batches at an address that is gone, and let their jobs wait again. Return how many.
 
-        A batch that goes on there all the same is answered a second time. Batches that a worker has under its lease
-        are left alone.
+        A batch that goes on there is answered twice. Batches that a worker leases are left alone.
         """
         return self.storage.abandon(base_url)
 
@@ -274,27 +239,25 @@ class Queue:
         states: Sequence[JobState] = ("done", "failed", "cancelled"),
         older_than_s: float = 0.0,
     ) -> int:
-        """Delete jobs that are over, with their bodies and answers; returns how many.
+        """Delete jobs that have been over for so long, in these states, with their bodies and answers. Return how many.
 
-        All of them, or those with these keys, in these states, and over for at least so many seconds. Nothing else ever
-        deletes any. A key that is forgotten is free for another job. Raises ConfigurationError for a state in
-        which a job is not over.
+        All of them, or those with these keys. Nothing else deletes jobs. Their keys are free again. Raises
+        ConfigurationError.
         """
         if unknown := [state for state in states if state not in OVER]:
             raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")
         _check_seconds("older_than_s", older_than_s)
-        return self.storage.forget(
-            keys=None if keys is None else listed_keys(keys), states=states, older_than_s=older_than_s
-        )
+        listed = None if keys is None else listed_keys(keys)
+        return self.storage.forget(keys=listed, states=states, older_than_s=older_than_s)
 
     # A worker in this process.
 
     def run(self, *, until_empty: bool = True) -> None:
-        """Work the queue off in this thread: until every job is over, or for ever. Raises what ends a worker."""
+        """Process the queue in this thread, until every job is over, or for ever. Raises what ends a worker."""
         self._worker().run(until_empty=until_empty)
 
     def start(self) -> None:
-        """Work the queue off in a thread of its own, until `stop()` or `close()`; make it where there is none yet."""
+        """Process the queue in a background thread until `stop()` or `close()`. Make it where there is none yet."""
         self._open(create=True)
         from .worker import BackgroundWorker
 
@@ -302,11 +265,11 @@ class Queue:
         self._background.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """End that thread; returns whether it has ended in time. What is at the provider goes on there."""
+        """End that thread. Return whether it has ended in time. Batches go on at the provider."""
         return self._background is None or self._background.stop(timeout_s)
 
     def close(self) -> None:
-        """End the worker of `start()` and let go of the storage. Jobs and batches stay as they are. Idempotent."""
+        """End the worker of `start()` and close the storage. Idempotent."""
         self.stop()
         self._closed.set()
         if self._opened is not None:
@@ -326,18 +289,22 @@ class Queue:
         return QueueWorker(self.storage, self._client, self._settings)
 
     def _finished(self, answer: JobAnswer) -> Finished:
-        return Finished(answer.job, answer.sequence, answer, str(getattr(self._client, "base_url", _NO_BASE_URL)))
+        return Finished(answer, str(getattr(self._client, "base_url", _NO_BASE_URL)))
 
-    def _known(self, keys: Sequence[str]) -> list[Job]:
-        found = self.storage.find(keys)
-        missing = [key for key in keys if key not in found]
+    def _known(self, keys: Iterable[str] | str) -> list[Job]:
+        listed = listed_keys(keys)
+        found = self.storage.find(listed)
+        missing = [key for key in listed if key not in found]
         if missing:
             more = f", nor of {len(missing) - 1} others" if len(missing) > 1 else ""
             raise UnknownJobError(f"no job of the key {missing[0]!r} is in the queue {self.storage.name}{more}")
-        return [found[key] for key in keys]
+        return [found[key] for key in listed]
+
+    def _known_keys(self, keys: Iterable[str] | str | None) -> list[str] | None:
+        return None if keys is None else [job.key for job in self._known(keys)]
 
     def _pauses(self, timeout_s: float | None) -> Iterator[float]:
-        """Yield how long to wait before the next look. Raises QueueWaitTimeoutError when the time is over."""
+        """Yield the pause before the next look. Raises QueueWaitTimeoutError when the time is over."""
         if timeout_s is not None:
             _check_seconds("timeout_s", timeout_s)
         began_ns, pause_s = now_ns(), _FIRST_PAUSE_S
@@ -346,28 +313,24 @@ class Queue:
             if left_s <= 0.0:
                 raise QueueWaitTimeoutError(f"not all jobs were over within {timeout_s:g} s: they go on")
             yield min(pause_s, left_s)
-            if pause_s == _LONGEST_PAUSE_S:
-                self._warn_without_worker()
+            if pause_s == _LONGEST_PAUSE_S and not self._warned and not self.status().workers:
+                self._warned = True
+                _log.warning(
+                    "no worker runs on the queue %s, so its jobs wait: call queue.start() or run `fastlane batch run`",
+                    self.storage.name,
+                )
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
-
-    def _warn_without_worker(self) -> None:
-        if not self._warned and not self.status().workers:
-            self._warned = True
-            _log.warning(
-                "no worker runs on the queue %s, and its jobs wait: call queue.start(), or run `fastlane batch run`",
-                self.storage.name,
-            )
 
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
             raise QueueError(f"the queue {self.storage.name} was closed while something waited for its jobs")
-        self._raise_error_of_worker()
+        self._raise_worker_error()
 
     async def _async_pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        self._raise_error_of_worker()
+        self._raise_worker_error()
 
-    def _raise_error_of_worker(self) -> None:
+    def _raise_worker_error(self) -> None:
         error = None if self._background is None else self._background.error
         if error is not None:
             raise error

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
-from math import isfinite
 from typing import Any
 
 import openai
@@ -19,54 +18,52 @@ from ..errors import ConfigurationError
 from .jobs import NewJob
 
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 ENDPOINTS: dict[str, tuple[str, tuple[str, ...]]] = {
     CHAT: ("chat.completions", ("messages", "model")),
-    "/v1/responses": ("responses", ("model",)),
+    RESPONSES: ("responses", ("model",)),
     "/v1/completions": ("completions", ("model", "prompt")),
     "/v1/embeddings": ("embeddings", ("input", "model")),
 }
 """The client's resource for each, and the arguments that its `create()` needs."""
 
-_MOST_KEY_LETTERS = 512
-# Arguments that are of the call and not of its body. A line of a batch has no place for them.
+_LONGEST_KEY = 512
+# Arguments of the call and not of its body. A line of a batch has no place for them.
 _OF_THE_CALL = ("extra_headers", "extra_query", "timeout")
 
 
 class InputLineError(Exception):
-    """A line that is no job: which one, and why. Quotes nothing of it but its key."""
+    """A line that is no job. Quotes nothing of it but its key."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
 
 
 def new_job(body: Mapping[str, Any], *, key: str, endpoint: str) -> NewJob:
-    """Return a job that sends what `create(**body)` would.
-
-    Raises ConfigurationError, which quotes nothing of the body.
-    """
+    """Return a job that sends what `create(**body)` would. Raises ConfigurationError, which quotes nothing of it."""
     check_key(key)
     if not isinstance(endpoint, str) or endpoint not in ENDPOINTS:
         raise ConfigurationError(f"endpoint expects one of {', '.join(ENDPOINTS)}, got {endpoint!r:.80}")
-    create = f"{ENDPOINTS[endpoint][0]}.create()"
+    resource, needed = ENDPOINTS[endpoint]
+    create = f"{resource}.create()"
     if not isinstance(body, Mapping) or not all(isinstance(name, str) for name in body):
         raise ConfigurationError(
             f"the body of a job is a mapping of the arguments of {create}, got {type(body).__name__}"
         )
     given = _without_omitted(body)
     if given.get("stream"):
-        raise ConfigurationError(f"a job's answer comes as a whole: leave `stream` out of the arguments of {create}")
+        raise ConfigurationError(f"a job is not streamed: leave `stream` out of the arguments of {create}")
     for name in _OF_THE_CALL:
         if given.pop(name, None) is not None:
             raise ConfigurationError(
-                f"a job is sent as a line of a batch, which has no place for `{name}`: leave it out, or set it on the "
-                f"client of the queue"
+                f"a line of a batch has no place for `{name}`: leave it out, or set it on the client of the queue"
             )
-    for name in ENDPOINTS[endpoint][1]:
+    for name in needed:
         if given.get(name) is None:
             raise ConfigurationError(f"a job for {endpoint} needs `{name}`, as {create} does")
     if not isinstance(given["model"], str) or not given["model"] or "\0" in given["model"]:
         raise ConfigurationError(f"`model` expects the name of a model, got {type(given['model']).__name__}")
-    line = _line_of(given, endpoint)
+    line = _line_of(given, endpoint, create)
     return NewJob(key=key, endpoint=endpoint, model=given["model"], body=line, digest=_digest(endpoint, line))
 
 
@@ -102,17 +99,15 @@ def jobs_in(lines: Iterable[bytes], *, prefix: str, endpoint: str) -> Iterator[N
 
 def check_key(key: object) -> None:
     """Raise ConfigurationError for what can be no job's key."""
-    expected = f"the key of a job is a text of 1 to {_MOST_KEY_LETTERS} letters"
+    expected = f"the key of a job is a text of 1 to {_LONGEST_KEY} letters, without NUL and surrogates"
     if not isinstance(key, str):
         raise ConfigurationError(f"{expected}, got {type(key).__name__}")
-    if not 0 < len(key) <= _MOST_KEY_LETTERS:
-        raise ConfigurationError(f"{expected}, got one of {len(key)}")
-    if "\0" in key or any("\ud800" <= letter <= "\udfff" for letter in key):
-        raise ConfigurationError(f"{expected}, got one with a letter that no database keeps (NUL, or half a letter)")
+    if not 0 < len(key) <= _LONGEST_KEY or "\0" in key or any("\ud800" <= letter <= "\udfff" for letter in key):
+        raise ConfigurationError(f"{expected}, got another one of {len(key)} letters")
 
 
 def listed_keys(keys: Iterable[str] | str) -> list[str]:
-    """Return keys that were given alone or as several, each once. Raises ConfigurationError."""
+    """Return one key or several as a list, each once. Raises ConfigurationError."""
     try:
         listed = [keys] if isinstance(keys, str) else list(dict.fromkeys(keys))
     except TypeError:
@@ -126,32 +121,28 @@ def _without_omitted(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not isinstance(value, (openai.NotGiven, openai.Omit))}
 
 
-def _line_of(given: dict[str, Any], endpoint: str) -> bytes:
-    names, create = dict(given), f"{ENDPOINTS[endpoint][0]}.create()"
+def _line_of(given: dict[str, Any], endpoint: str, create: str) -> bytes:
+    names = dict(given)
     extra = names.pop("extra_body", None) or {}
     if not isinstance(extra, Mapping):
         raise ConfigurationError(f"`extra_body` expects a mapping, got {type(extra).__name__}")
     if "stream" in extra or "model" in extra:
         raise ConfigurationError("`stream` and `model` are arguments of their own, and nothing for `extra_body`")
     if endpoint == "/v1/embeddings":
-        # openai's method asks for another format than its caller, and undoes that in the answer.
+        # openai's method asks for another format than its caller, and decodes that in the answer.
         names.setdefault("encoding_format", "float")
-    schema = {CHAT: ("response_format", with_response_format), "/v1/responses": ("text_format", with_text_format)}
-    if endpoint in schema:
-        argument, with_schema = schema[endpoint]
-        try:
-            names = with_schema(names)
-        except TypeError:
-            raise ConfigurationError(
-                f"`{argument}` expects a pydantic model or a schema as a mapping, got another class"
-            ) from None
-    method = _create(endpoint)
-    if unknown := sorted(names.keys() - inspect.signature(method).parameters.keys()):
-        named = "`, `".join(f"{name:.60}" for name in unknown[:8])
-        more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+    try:
+        names = with_response_format(names) if endpoint == CHAT else names
+        names = with_text_format(names) if endpoint == RESPONSES else names
+    except TypeError:
         raise ConfigurationError(
-            f"{create} has no argument `{named}`{more}: what a provider takes besides openai's own goes into "
-            f"`extra_body`"
+            "`response_format` and `text_format` expect a pydantic model or a schema as a mapping, got another class"
+        ) from None
+    method, parameters = _create(endpoint)
+    if unknown := sorted(names.keys() - parameters):
+        raise ConfigurationError(
+            f"{create} has no argument `{'`, `'.join(name[:60] for name in unknown[:8])}`: what only a provider takes "
+            f"goes into `extra_body`"
         )
     # Plain JSON is sent as it is.
     line = stock_bytes({**names, **extra})
@@ -160,49 +151,36 @@ def _line_of(given: dict[str, Any], endpoint: str) -> bytes:
     try:
         return json_bytes({**method(**names), **_without_omitted(extra)})
     except (TypeError, ValueError, RecursionError):
-        # What the error says quotes values.
-        place = _not_json(given) or f"what {create} makes of these arguments"
-    raise ConfigurationError(f"the body of a job is written as JSON, and this cannot be: {place}")
+        wrong = next((name for name, value in given.items() if not _is_json(value)), "the body")
+    # Outside of the handler: the error quotes values.
+    raise ConfigurationError(f"the body of a job is written as JSON, and `{wrong[:60]}` cannot be")
 
 
-def _not_json(value: object, place: str = "", depth: int = 0) -> str | None:
-    """Return where something is that is no JSON, and of which type: nothing of what it says."""
-    if depth > 200:
-        return f"{place[:80]}… is nested too deeply, or contains itself"
-    if isinstance(value, (Mapping, list, tuple)):
-        for name, member in value.items() if isinstance(value, Mapping) else enumerate(value):
-            if isinstance(value, Mapping) and not isinstance(name, str):
-                return f"{place or 'the body'} has a key of type {type(name).__name__}"
-            inside = f"{place}.{name}" if isinstance(name, str) else f"{place}[{name}]"
-            if found := _not_json(member, inside.removeprefix("."), depth + 1):
-                return found
-        return None
-    if isinstance(value, float) and not isfinite(value):
-        return f"{place} is no finite number"
+def _is_json(value: object) -> bool:
     try:
         json_bytes(value)
     except Exception:  # noqa: BLE001 - whatever it is, it cannot be written
-        return f"{place} is {'a text with half a letter in it' if isinstance(value, str) else type(value).__name__}"
-    return None
+        return False
+    return True
 
 
 @cache
-def _create(endpoint: str) -> Callable[..., Any]:
-    """Return openai's own method, on a client that hands back what it would send."""
+def _create(endpoint: str) -> tuple[Callable[..., Any], frozenset[str]]:
+    """Return openai's own method, on a client that returns what it would send, and its parameters."""
 
-    class Sent(openai.OpenAI):
+    class BodyClient(openai.OpenAI):
         def post(self, path: str, *, body: Any = None, **_: Any) -> Any:
             return body
 
-    resource: Any = Sent(api_key="none", base_url="https://nowhere.invalid/v1", max_retries=0)
+    resource: Any = BodyClient(api_key="none", base_url="https://nowhere.invalid/v1", max_retries=0)
     for name in ENDPOINTS[endpoint][0].split("."):
         resource = getattr(resource, name)
-    return resource.create  # type: ignore[no-any-return]
+    return resource.create, frozenset(inspect.signature(resource.create).parameters)
 
 
 def _digest(endpoint: str, line: bytes) -> bytes:
-    """Return a hash of what a body says, in whatever order its members are."""
-    # Read by the standard library, which keeps whole numbers of any size.
+    """Return a hash of a body that does not depend on the order of its members."""
+    # The standard library keeps whole numbers of any size.
     body = json.loads(line)
     try:
         ordered = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import openai
@@ -11,7 +12,8 @@ from ..compat.clients import status_error_of
 from ..compat.parsing import parsed_chat_completion, parsed_response, typed_answer
 from ..errors import ConfigurationError
 from .errors import JobCancelledError, JobFailedError
-from .jobs import JobAnswer
+from .jobs import Job, JobAnswer
+from .requests import CHAT, RESPONSES
 
 
 def answer_type(endpoint: str) -> Any:
@@ -20,35 +22,54 @@ def answer_type(endpoint: str) -> Any:
     from openai.types.chat import ChatCompletion
     from openai.types.responses import Response
 
-    return {
-        "/v1/chat/completions": ChatCompletion,
-        "/v1/responses": Response,
-        "/v1/completions": Completion,
-        "/v1/embeddings": CreateEmbeddingResponse,
-    }[endpoint]
+    others = {"/v1/completions": Completion, "/v1/embeddings": CreateEmbeddingResponse}
+    return {CHAT: ChatCompletion, RESPONSES: Response, **others}[endpoint]
 
 
-def result_of(answer: JobAnswer, *, base_url: str, response_format: type | None = None) -> Any:
-    """Return what openai makes of such an answer. Raises what openai raises for such an error, and our own errors."""
-    job = answer.job
-    if job.state == "cancelled":
-        raise JobCancelledError(f"the job {job.key!r} was cancelled")
-    if job.state == "failed" and job.status_code is not None and job.status_code >= 400:
-        raise _error_of(answer, base_url)
-    if job.state == "failed":
-        raise JobFailedError(
-            f"the job {job.key!r} failed after {job.attempts} attempts without an answer"
-            f"{f': {job.error}' if job.error else ''}; queue.retry_failed() lets it be sent again",
-            code=job.error,
-        )
-    built = typed_answer(answer_type(job.endpoint), answer.body, answer.request_id)
-    if response_format is None:
-        return built
-    if job.endpoint == "/v1/chat/completions":
-        return parsed_chat_completion(built, response_format)
-    if job.endpoint == "/v1/responses":
-        return parsed_response(built, response_format)
-    raise ConfigurationError(f"response_format is for chat completions and responses, and not for {job.endpoint}")
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job that is over."""
+
+    answer: JobAnswer
+    base_url: str = field(repr=False)
+
+    @property
+    def job(self) -> Job:
+        """The job."""
+        return self.answer.job
+
+    @property
+    def key(self) -> str:
+        """The application's name for it."""
+        return self.answer.job.key
+
+    @property
+    def sequence(self) -> int:
+        """The order in which jobs were over: `results(after=...)` goes on behind it."""
+        return self.answer.sequence
+
+    def result(self, *, response_format: type | None = None) -> Any:
+        """Return openai's object for the answer. Raises openai's error for an error, and the queue's own errors."""
+        answer, job = self.answer, self.answer.job
+        if job.state == "cancelled":
+            raise JobCancelledError(f"the job {job.key!r} was cancelled")
+        if job.state == "failed" and job.status_code is not None and job.status_code >= 400:
+            raise _error_of(answer, self.base_url)
+        if job.state == "failed":
+            raise JobFailedError(
+                f"the job {job.key!r} failed after {job.attempts} attempts without an answer"
+                f"{f': {job.error}' if job.error else ''}; queue.retry_failed() lets it be sent again",
+                job.error,
+            )
+        built = typed_answer(answer_type(job.endpoint), answer.body, answer.request_id)
+        if response_format is None:
+            return built
+        parse = {CHAT: parsed_chat_completion, RESPONSES: parsed_response}.get(job.endpoint)
+        if parse is None:
+            raise ConfigurationError(
+                f"response_format is for chat completions and responses, and not for {job.endpoint}"
+            )
+        return parse(built, response_format)
 
 
 def _error_of(answer: JobAnswer, base_url: str) -> openai.APIStatusError:
@@ -63,7 +84,7 @@ def _error_of(answer: JobAnswer, base_url: str) -> openai.APIStatusError:
 
 
 def line_of(answer: JobAnswer) -> bytes:
-    """Return the line of a job that is over, as OpenAI's output files have it; its `custom_id` is the job's key."""
+    """Return the line of a job that is over, as OpenAI's output files have it. Its `custom_id` is the job's key."""
     job, response, error = answer.job, b"null", None
     if job.status_code is not None:
         request_id = json.dumps(answer.request_id).encode()
@@ -72,16 +93,13 @@ def line_of(answer: JobAnswer) -> bytes:
         error = {"code": job.error or "no_answer", "message": "The job failed without an answer."}
     if job.state == "cancelled":
         error = {"code": "cancelled", "message": "The job was cancelled."}
-    return b'{"id":%b,"custom_id":%b,"response":%b,"error":%b}\n' % (
-        json.dumps(job.custom_id).encode(),
-        json.dumps(job.key, ensure_ascii=False).encode(),
-        response,
-        json.dumps(error).encode(),
-    )
+    key = json.dumps(job.key, ensure_ascii=False).encode()
+    ends = json.dumps(job.custom_id).encode(), key, response, json.dumps(error).encode()
+    return b'{"id":%b,"custom_id":%b,"response":%b,"error":%b}\n' % ends
 
 
 def _one_line(answer: JobAnswer) -> bytes:
-    """Return the body as JSON without a line feed. What is no JSON, such as a proxy's page, becomes a text."""
+    """Return the body as JSON without a line feed. Other content, such as a proxy's page, becomes a text."""
     body = answer.body
     if not body:
         return b"null"

@@ -1,19 +1,38 @@
-"""The tables of a queue. Long values (bodies, answers) have tables of their own; times are seconds since the epoch."""
+"""The tables of a queue. Bodies and answers are long, and have their own tables. Times are epoch seconds."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
 import sqlalchemy as sa
 
-VERSION = 2
+from .jobs import BatchRow, Job
+
+VERSION = 3
 """Of the tables. A queue of another version is refused."""
 
 metadata = sa.MetaData()
-# The only type that SQLite counts up by itself.
+# SQLite generates keys for INTEGER alone.
 _WHOLE = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_TYPES: dict[Any, Any] = {int: _WHOLE, float: sa.Double, bool: sa.Boolean}
 
 
-def _whole(name: str, default: int | None = None) -> sa.Column[int]:
-    return sa.Column(name, _WHOLE, nullable=default is None, server_default=None if default is None else str(default))
+def _columns(of: type[Any], primary_key: str) -> list[sa.Column[Any]]:
+    """Return a column for each field of a dataclass. Literals are texts."""
+    hints = get_type_hints(of)
+    columns = []
+    for name in (one.name for one in fields(of)):
+        kinds = [kind for kind in get_args(hints[name]) or (hints[name],) if kind is not NoneType]
+        kind = _TYPES.get(kinds[0], sa.Text)
+        is_optional = NoneType in get_args(hints[name])
+        columns.append(sa.Column(name, kind, primary_key=name == primary_key, nullable=is_optional))
+    return columns
+
+
+def _number() -> sa.Column[int]:
+    return sa.Column("number", _WHOLE, primary_key=True, autoincrement=False)
 
 
 queue = sa.Table(
@@ -21,73 +40,27 @@ queue = sa.Table(
     metadata,
     sa.Column("version", _WHOLE, nullable=False),
     sa.Column("queue_id", sa.Text, nullable=False),
-    # Jobs that were over so far: the sequence of the last one.
+    # The sequence of the last job that was over.
     sa.Column("finished", _WHOLE, nullable=False),
 )
 jobs = sa.Table(
     "jobs",
     metadata,
-    sa.Column("number", _WHOLE, primary_key=True, autoincrement=True),
-    sa.Column("key", sa.Text, nullable=False, unique=True),
-    sa.Column("endpoint", sa.Text, nullable=False),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("size", _WHOLE, nullable=False),
+    *_columns(Job, "number"),
     sa.Column("digest", sa.LargeBinary, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    _whole("attempts", 0),
-    sa.Column("not_before", sa.Double, nullable=False, server_default="0"),
-    sa.Column("submitted_at", sa.Double, nullable=False),
-    sa.Column("finished_at", sa.Double),
     sa.Column("sequence", _WHOLE, unique=True),
-    sa.Column("batch", sa.Text),
-    sa.Column("owner", sa.Text),
-    sa.Column("lease_until", sa.Double),
-    sa.Column("cancel_asked", sa.Boolean, nullable=False, server_default=sa.text("false")),
-    _whole("status_code"),
-    sa.Column("error", sa.Text),
-    _whole("input_tokens"),
-    _whole("output_tokens"),
-    _whole("cached_tokens"),
+    sa.UniqueConstraint("key"),
     sqlite_autoincrement=True,
 )
-bodies = sa.Table(
-    "bodies",
-    metadata,
-    sa.Column("number", _WHOLE, primary_key=True, autoincrement=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
+bodies = sa.Table("bodies", metadata, _number(), sa.Column("body", sa.LargeBinary, nullable=False))
 answers = sa.Table(
     "answers",
     metadata,
-    sa.Column("number", _WHOLE, primary_key=True, autoincrement=False),
+    _number(),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("request_id", sa.Text),
 )
-batches = sa.Table(
-    "batches",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("origin", sa.Text, nullable=False),
-    sa.Column("endpoint", sa.Text, nullable=False),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("requests", _WHOLE, nullable=False),
-    sa.Column("bytes", _WHOLE, nullable=False),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("turn", _WHOLE, nullable=False),
-    sa.Column("lease_until", sa.Double, nullable=False),
-    sa.Column("planned_at", sa.Double, nullable=False),
-    sa.Column("changed_at", sa.Double, nullable=False),
-    _whole("unwanted", 0),
-    sa.Column("file_id", sa.Text),
-    sa.Column("batch_id", sa.Text),
-    sa.Column("output_file_id", sa.Text),
-    sa.Column("error_file_id", sa.Text),
-    sa.Column("provider_state", sa.Text),
-    _whole("provider_done", 0),
-    _whole("provider_failed", 0),
-    sa.Column("error", sa.Text),
-)
+batches = sa.Table("batches", metadata, *_columns(BatchRow, "name"))
 workers = sa.Table(
     "workers",
     metadata,
@@ -96,12 +69,11 @@ workers = sa.Table(
 )
 
 
-def _index(name: str, *columns: sa.Column[object], where: str) -> None:
+def _index(name: str, *columns: sa.Column[Any], where: str) -> None:
     sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
 _index("jobs_waiting", jobs.c.endpoint, jobs.c.model, jobs.c.number, where="state = 'waiting'")
-_index("jobs_running", jobs.c.owner, jobs.c.lease_until, where="state = 'running'")
 _index("jobs_batch", jobs.c.batch, jobs.c.number, where="batch IS NOT NULL")
 _index("batches_live", batches.c.lease_until, where="state NOT IN ('collected', 'abandoned')")
 sa.Index("jobs_states", jobs.c.state, jobs.c.finished_at)

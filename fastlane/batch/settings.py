@@ -1,4 +1,4 @@
-"""How a worker works a queue off."""
+"""Settings of a worker."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _Seconds: TypeAlias = Annotated[float, Field(ge=0)]
 
 @settings
 class WorkerSettings:
-    """How a worker works a queue off. Raises ConfigurationError."""
+    """How a worker processes a queue. Raises ConfigurationError."""
 
     lane: Lane = "auto"
     """"auto": batches where the provider's facts name a batch mode for the endpoint, live calls elsewhere. "batch":
     batches, whatever the facts say. "live": live calls alone."""
     linger_s: _Seconds = 10.0
-    """Seconds that jobs wait for others, from when the first of them was submitted, where they do not fill a batch."""
+    """How long jobs wait for others, from the first submission, where they do not fill a batch."""
     most_requests: _Count | None = None
     """In one batch; None: what the provider's facts say."""
     most_bytes: _Count | None = None
     """Of one batch's file; None: what the provider's facts say."""
     most_batches: _Count | None = None
-    """That this worker has under way at once; None: no bound."""
+    """Under way at once, of this worker; None: no limit."""
     max_attempts: _Count = 5
-    """How often a job is sent before a failure that may pass is taken for one that does not."""
+    """How often a job is sent before a transient failure becomes final."""
     retry_s: _Seconds = 30.0
-    """Seconds before a job is sent again; twice as long each time, an hour at most."""
+    """The pause before a job is sent again; doubled each time, an hour at most."""
     poll_s: Annotated[float, Field(ge=0.01)] = 5.0
-    """Seconds until a batch is looked at for the first time; longer from one to the next."""
+    """The first interval between two polls of a batch. It grows."""
     longest_poll_s: Annotated[float, Field(ge=0.01)] = 300.0
-    """The longest time between two looks at a batch, or two tries of a step that fails."""
+    """The longest interval between two polls, or two tries of a step that fails."""
     listing_lag_s: _Seconds = 10.0
-    """Seconds after which the provider's lists of files and batches show what is there: after a creation of which
-    nobody knows whether it was done, this long is waited, its file deleted, before its jobs are packed anew."""
+    """How long the provider's lists may lag behind. After a creation whose result is unknown, its file is deleted and
+    the worker waits so long before it packs the jobs anew."""
     delete_files: bool = True
-    """Whether a batch's files are deleted at the provider once its answers are kept."""
+    """Whether a batch's files are deleted at the provider once its answers are stored."""
     lease_s: Annotated[float, Field(ge=0.1)] = 60.0
-    """Seconds after which another worker goes on with what a worker that is gone had begun."""
+    """After so many seconds, another worker continues what a dead worker had begun."""
     max_concurrency: _Count = 8
     """Live calls at once."""
     patience_s: _Seconds = 600.0
-    """Seconds for which the storage may fail (a full disk, a server that is away) before the worker gives up."""
+    """How long the storage may fail (a full disk, an unreachable server) before the worker ends."""
 
     def __post_init__(self) -> None:
         if self.longest_poll_s < self.poll_s:
@@ -57,5 +57,5 @@ class WorkerSettings:
             )
 
     def retry_after_s(self, attempts: int) -> float:
-        """Return the seconds before a job that was sent so often is sent again."""
+        """Return the pause before a job that was sent so often is sent again, in seconds."""
         return min(3_600.0, self.retry_s * 2.0 ** min(30, max(0, attempts - 1)))

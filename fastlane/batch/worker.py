@@ -1,4 +1,4 @@
-"""Work a queue off: pack what waits, take every batch its next step, and sleep until something is due."""
+"""Process a queue: pack what waits, take the next step of every batch, and sleep until something is due."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import atexit
 import logging
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -15,12 +17,11 @@ import openai
 
 from .._clock import now_ns
 from .._fork import new_lock, starts_over
-from ..compat.clients import azure_options_of, given_headers, given_query, http_client_of, key_provider_of
 from ..engine.urgency import urgency
 from ..errors import ConfigurationError, FastlaneError
 from ..providers import facts_of
 from .errors import LeaseLostError, StorageError, WorkerDeniedError
-from .jobs import SETTLED, BatchRow, JobGroup
+from .jobs import BatchRow, JobGroup
 from .live import LiveCalls
 from .provider import BatchMode, ProviderBatches, StoppedError, mode_of
 from .settings import WorkerSettings
@@ -29,25 +30,28 @@ from .storage import Storage
 
 _log = logging.getLogger("fastlane.batch")
 
-# How often a worker looks for new jobs, which come from other processes too, while it waits for something else.
+# How often a worker looks for new jobs, which come from other processes too.
 _LOOK_S = 1.0
-# How long the end of a process waits for what its worker has under way; what is not over then is gone on with later.
+_ANY_BYTES = 1 << 62
+# How long the end of a process waits for what its worker has under way. The rest is continued later.
 _AT_EXIT_S = 10.0
 
 
 class QueueWorker:
-    """Works one queue off with one client. `run` belongs to one thread; `stop` may come from any."""
+    """Processes one queue with one client. `run` belongs to one thread; `stop` may come from any."""
 
     def __init__(
         self, storage: Storage, client: Any, settings: WorkerSettings | None = None, *, owner: str | None = None
     ) -> None:
+        if not isinstance(client, openai.OpenAI):
+            raise ConfigurationError(
+                f"a worker runs in a thread and needs a synchronous client such as fastlane.OpenAI(), got a "
+                f"{type(client).__name__}"
+            )
         self.settings = settings or WorkerSettings()
         self.owner = owner or f"worker-{uuid4().hex}"
         self._storage = storage
-        own = synchronous(client)
-        # Made for an asynchronous client, it is this worker's alone.
-        self._twin = own if own is not client else None
-        client = with_urgency(own)
+        client = _with_urgency(client)
         self.origin = str(client.base_url)
         lane = self.settings.lane
         self._mode = None if lane == "live" else mode_of(facts_of(self.origin), forced=lane == "batch")
@@ -58,11 +62,13 @@ class QueueWorker:
         # Requests and bytes of the next batch, where one of an endpoint and a model was too much.
         self._limits: dict[tuple[str, str], tuple[int, int]] = {}
         self._looked_ns: int | None = None
-        self._told: set[str] = set()
-        self._live = LiveCalls(storage, client, self.owner, self.settings, self._woken.set)
+        self._warned: set[str] = set()
+        self._live = LiveCalls(storage, client, self.settings, self._woken.set)
+        self._served = Counter[tuple[str, str]]()
+        # How many live batches of each endpoint and model there were: they take turns.
 
     def stop(self) -> None:
-        """End `run` soon: after what is under way. Batches go on at the provider, and any worker goes on with them."""
+        """End `run` after what is under way. Batches go on at the provider, and any worker continues them."""
         self._stop.set()
         self._woken.set()
 
@@ -70,10 +76,10 @@ class QueueWorker:
         """Work until `stop()`, or until every job is over.
 
         Raises WorkerDeniedError where the provider refuses the key, and StorageError where the storage has failed for
-        longer than `patience_s`. Whatever ends it: what it has begun is recorded, and the next worker goes on with it.
+        longer than `patience_s`. Everything that it has begun is recorded, and the next worker continues it.
         """
-        beat = threading.Thread(target=self._beat, name="fastlane-batch-lease", daemon=True)
-        beat.start()
+        heartbeat = threading.Thread(target=self._keep_leases, name="fastlane-batch-lease", daemon=True)
+        heartbeat.start()
         failing_since: int | None = None
         failures = 0
         try:
@@ -98,95 +104,91 @@ class QueueWorker:
         except StoppedError:
             pass
         except DeniedError as denied:
-            raise WorkerDeniedError(denied.status) from None
+            raise WorkerDeniedError(
+                f"the provider refuses this key, or has no batches for it: it returned status {denied.status}. Nothing "
+                'is lost: correct the key, or, if it is batches that are refused, use live calls (lane="live"; on the '
+                "command line --lane live), and run the worker again",
+                denied.status,
+            ) from None
         finally:
             self._stop.set()
             try:
-                # Under its leases still: calls that are under way may take longer than one lasts.
+                # Still under its leases: calls that are under way may take longer than one lasts.
                 self._live.close()
             finally:
                 self._ended.set()
-            beat.join()
+            heartbeat.join()
             self._held.clear()
-            try:
+            with suppress(StorageError):  # the leases run out by themselves
                 self._storage.let_go(self.owner)
-            except StorageError:
-                _log.info("the leases could not be ended, and run out in %g s", self.settings.lease_s)
-            if self._twin is not None:
-                self._twin.close()
 
     def _round(self) -> float:
-        """Do all that is due. Returns the seconds until something will be."""
+        """Do everything that is due. Return the seconds until something will be."""
         if self._live.denied is not None:
             raise DeniedError(self._live.denied)
         if self._looked_ns is None or now_ns() - self._looked_ns >= self.settings.lease_s / 4 * 1e9:
             self._looked_ns = now_ns()
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
-                _log.info("batch %s: gone on with, at %r", row.name, row.state)
+                _log.info("batch %s: continued, at %r", row.name, row.state)
                 self._hold(row)
             for row in self._extend():
                 if row.name not in self._held:
                     self._hold(row)
-            if not self._held and self._live.idle:
-                self._warn_of_others()
+            if not self._held:
+                self._warn_of_other_origins()
         wait_s = self._pack()
         under_way = list(self._held.values())
         for held in under_way:
             self._go_on(held)
         if len(self._held) < len(under_way):
-            return 0.0  # Jobs of what has ended may wait again, and there is room for another batch.
+            return 0.0  # Jobs of a batch that has ended may wait again, and there is room for another one.
         now = _now()
         return min([wait_s, *(held.due - now for held in self._held.values())])
 
     def _hold(self, row: BatchRow) -> None:
-        """Go on with a batch that was taken over; where it was meant for another provider, let its jobs wait again."""
-        if row.origin == self.origin:
+        """Continue a batch that was taken over. The jobs of live calls, and of another provider, wait again."""
+        if row.state != "running" and row.origin == self.origin:
             self._held[row.name] = LeasedBatch(row)
             return
-        # None was created there: its first worker, should it wake, finds another turn before it records a creation.
+        # It is at no provider: its first worker would find another turn before it records a creation.
         self._held.pop(row.name, None)
-        try:
-            self._storage.settle(row, "abandoned", error="another_provider", sent=False)
-        except LeaseLostError:
-            return
-        _log.info("batch %s: never created at the provider that it was meant for, and packed anew", row.name)
+        with suppress(LeaseLostError):
+            self._storage.settle(row, "abandoned", error="worker_lost", sent=row.state == "running")
+            _log.info("batch %s: given up, and packed anew", row.name)
 
-    def _warn_of_others(self) -> None:
-        """Say of batches that no worker with this client can go on with."""
+    def _warn_of_other_origins(self) -> None:
         for batch in self._storage.status().batches if self._storage.unfinished() else ():
-            if batch.origin != self.origin and batch.origin not in self._told:
-                self._told.add(batch.origin)
-                host = urlsplit(batch.origin).netloc.rpartition("@")[2]
+            if batch.origin != self.origin and batch.origin not in self._warned:
+                self._warned.add(batch.origin)
                 _log.warning(
-                    "batch %s is at another provider (%s): a worker whose client has that base URL goes on with it; "
-                    "if the address is gone, `fastlane batch retry QUEUE --abandon URL` lets its jobs wait again",
+                    "batch %s is at another provider (%s): a worker whose client has that base URL continues it; if "
+                    "the address is gone, `fastlane batch retry QUEUE --abandon URL` lets its jobs wait again",
                     batch.name,
-                    host,
+                    urlsplit(batch.origin).netloc.rpartition("@")[2],
                 )
 
     def _pack(self) -> float:
-        """Pack and send what is to go now. Returns the seconds until more may have to."""
-        waits = [_LOOK_S]
+        """Pack and send what is due. Return the seconds until more may be."""
+        waits, live = [_LOOK_S], []
         for group in self._storage.groups():
             if self._mode is None or not self._mode.takes(group.endpoint):
-                self._live.work(group)
+                live.append(group)
             else:
                 waits.append(self._pack_group(group, self._mode))
+        while live and (free := self._live.free) > 0:
+            group = min(live, key=lambda one: self._served[one.endpoint, one.model])
+            row = self._claim(group, max(1, free // len(live)), _ANY_BYTES, "running")
+            if row is None:
+                live.remove(group)
+            else:
+                self._served[group.endpoint, group.model] += 1
+                self._live.start(row)
         return min(waits)
 
-    def _limits_of(self, mode: BatchMode) -> tuple[int, int]:
-        given = self.settings.most_requests or mode.most_requests, self.settings.most_bytes or mode.most_bytes
-        return min(mode.most_requests, given[0]), min(mode.most_bytes, given[1])
-
-    def _pack_group(self, group: JobGroup, mode: BatchMode) -> float:
-        requests, size = self._limits.get((group.endpoint, group.model)) or self._limits_of(mode)
-        if group.requests < requests and group.bytes < size:
-            wait_s = group.oldest_at + self.settings.linger_s - self._storage.now()
-            if wait_s > 0:
-                return wait_s
-        if self.settings.most_batches is not None and len(self._held) >= self.settings.most_batches:
-            return _LOOK_S
-        row = self._storage.claim(
+    def _claim(
+        self, group: JobGroup, requests: int, size: int, state: Literal["planned", "running"]
+    ) -> BatchRow | None:
+        return self._storage.claim(
             self.owner,
             origin=self.origin,
             endpoint=group.endpoint,
@@ -194,26 +196,41 @@ class QueueWorker:
             most_requests=requests,
             most_bytes=size,
             lease_s=self.settings.lease_s,
+            state=state,
         )
+
+    def _most(self, mode: BatchMode) -> tuple[int, int]:
+        requests, size = self.settings.most_requests, self.settings.most_bytes
+        return min(mode.most_requests, requests or mode.most_requests), min(mode.most_bytes, size or mode.most_bytes)
+
+    def _pack_group(self, group: JobGroup, mode: BatchMode) -> float:
+        requests, size = self._limits.get((group.endpoint, group.model)) or self._most(mode)
+        if group.requests < requests and group.bytes < size:
+            wait_s = group.oldest_at + self.settings.linger_s - self._storage.now()
+            if wait_s > 0:
+                return wait_s
+        if self.settings.most_batches is not None and len(self._held) >= self.settings.most_batches:
+            return _LOOK_S
+        row = self._claim(group, requests, size, "planned")
         if row is None:
             return _LOOK_S
         held = self._held[row.name] = LeasedBatch(row)
-        # To the provider before the next one is packed: jobs that come meanwhile fill it.
+        # It is sent before the next one is packed: jobs that come meanwhile fill that.
         self._go_on(held)
         return 0.0
 
     def _go_on(self, held: LeasedBatch) -> None:
-        """Take a batch's steps until it has to wait for something."""
+        """Take a batch's steps until it has to wait."""
         while not self._stop.is_set() and held.due <= _now():
             try:
                 wait_s = self._steps.take(held, _now())
             except LeaseLostError:
-                _log.warning("batch %s: another worker has gone on with it", held.row.name)
+                _log.warning("batch %s: another worker has taken it over", held.row.name)
                 self._held.pop(held.row.name, None)
                 return
             except (StorageError, StoppedError, DeniedError):
                 raise
-            except Exception as error:  # noqa: BLE001 - a provider that is away, or an answer that is none
+            except Exception as error:  # noqa: BLE001 - an unreachable provider, or a response that is none
                 held.failures += 1
                 _log.warning("batch %s: the step %r failed: %s", held.row.name, held.row.state, _kind_of(error))
                 wait_s = pause_s(self.settings, held.failures)
@@ -224,40 +241,40 @@ class QueueWorker:
             held.due = _now() + wait_s if wait_s > 0 else held.due
 
     def _learn(self, held: LeasedBatch) -> None:
-        """Halve batches of a group where one was too much for the provider, and double them again where not."""
-        row = held.row
-        kind, most = (row.endpoint, row.model), self._limits_of(self._mode or BatchMode())
+        """Halve the batches of a group where one was too much for the provider, and double them again later."""
+        row, kind = held.row, (held.row.endpoint, held.row.model)
         if held.too_much:
             self._limits[kind] = max(1, row.requests // 2), max(1, row.bytes // 2)
         elif row.state == "ended" and kind in self._limits:
-            requests, size = self._limits[kind]
+            most, (requests, size) = self._most(self._mode or BatchMode()), self._limits[kind]
             self._limits[kind] = min(most[0], requests * 2), min(most[1], size * 2)
 
     def _synchronise(self) -> None:
-        """Find out, after the storage failed, which of the last changes were recorded."""
+        """Read, after the storage failed, which of the last changes were recorded."""
         known = {row.name: row for row in self._extend()}
         self._held = {name: held for name, held in self._held.items() if name in known}
         for name, row in known.items():
             held = self._held.get(name)
             if held is None or (held.row.state, held.row.turn) != (row.state, row.turn):
-                # As after a crash: what this worker believed of the step is no more than what a dead one did.
-                self._hold(row)
+                self._hold(row)  # as after a crash
 
     def _extend(self) -> list[BatchRow]:
-        rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s, running=self._live.running)
-        return [row for row in rows if row.state not in SETTLED]
+        # Read first: a batch that ends meanwhile is in neither.
+        live = self._live.batches
+        rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s)
+        return [row for row in rows if row.name not in live]
 
-    def _beat(self) -> None:
-        """Keep the leases while the other thread is busy with something that takes its time."""
+    def _keep_leases(self) -> None:
+        """Extend the leases while the other thread is busy."""
         while not self._ended.wait(self.settings.lease_s / 4):
             try:
                 self._extend()
-            except Exception as error:  # noqa: BLE001 - it may pass, and without this thread all leases run out
-                _log.info("the leases could not be renewed: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - without this thread all leases would run out
+                _log.info("the leases could not be extended: %s", type(error).__name__)
 
 
 class BackgroundWorker:
-    """Runs a worker in a daemon thread, which ends with `stop()` or the process. A fork's child has none."""
+    """Runs a worker in a daemon thread, which ends with `stop()` or the process. A forked child has none."""
 
     def __init__(self, make: Callable[[], QueueWorker]) -> None:
         self._make = make
@@ -271,12 +288,12 @@ class BackgroundWorker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the worker is at work."""
+        """Whether the worker runs."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
     def start(self) -> None:
-        """Begin, unless it is at work already. Raises what making a worker raises."""
+        """Begin, unless it runs already. Raises what making a worker raises."""
         with self._lock:
             if self.is_running:
                 return
@@ -286,7 +303,7 @@ class BackgroundWorker:
             self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """End it, and wait for that; return whether it has. What is at the provider goes on there."""
+        """End it, and wait for that; return whether it has ended. Batches go on at the provider."""
         with self._lock:
             worker, thread = self._worker, self._thread
         if worker is None or thread is None:
@@ -302,7 +319,7 @@ class BackgroundWorker:
     def _run(self, worker: QueueWorker) -> None:
         try:
             worker.run()
-        except BaseException as error:  # noqa: BLE001 - it would be lost with this thread: it is logged and kept
+        except BaseException as error:  # noqa: BLE001 - it would be lost with this thread
             self.error = error.with_traceback(None)
             # Other errors may quote what they were given.
             _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
@@ -318,13 +335,12 @@ _all: weakref.WeakSet[BackgroundWorker] = weakref.WeakSet()
 @atexit.register
 def _end_all() -> None:
     running = [one for one in _all if one.is_running]
-    for one in running:
-        one.stop(0.0)
-    for one in running:
-        one.stop(_AT_EXIT_S)
+    for timeout_s in (0.0, _AT_EXIT_S):
+        for one in running:
+            one.stop(timeout_s)
 
 
-def with_urgency(client: openai.OpenAI) -> openai.OpenAI:
+def _with_urgency(client: openai.OpenAI) -> openai.OpenAI:
     """Return the client with the play Urgency, where it is one of ours and has none."""
     from ..plays.urgency.play import Urgency
 
@@ -335,48 +351,12 @@ def with_urgency(client: openai.OpenAI) -> openai.OpenAI:
     return with_plays(Urgency())
 
 
-def synchronous(client: Any) -> openai.OpenAI:
-    """Return a synchronous client with the settings of `client`: itself, where it is one.
-
-    A worker runs in a thread of its own. Raises ConfigurationError for what is no client, and for an asynchronous one
-    whose key or HTTP client only an event loop can use.
-    """
-    if isinstance(client, openai.OpenAI):
-        return client
-    if not isinstance(client, openai.AsyncOpenAI):
-        raise ConfigurationError(
-            f"expected a client such as fastlane.OpenAI() or openai.AsyncOpenAI(), got a {type(client).__name__}"
-        )
-    shell = getattr(client, "_fastlane", None)
-    is_own = http_client_of(client) if shell is None else None
-    has_own = shell.transport == "caller" if shell else type(is_own).__module__.partition(".")[0] != "openai"
-    if has_own or key_provider_of(client) is not None:
-        raise ConfigurationError(
-            "the client has an asynchronous HTTP client of its own, or asks for its key on an event loop: give the "
-            "queue a synchronous client, such as fastlane.OpenAI(api_key=...)"
-        )
-    given: dict[str, Any] = {
-        name: getattr(client, name)
-        for name in ("api_key", "base_url", "timeout", "max_retries", "organization", "project")
-    }
-    given |= {"default_headers": given_headers(client), "default_query": given_query(client)}
-    is_azure = isinstance(client, openai.AsyncAzureOpenAI)
-    given |= azure_options_of(client) if is_azure else {}
-    if shell is None:
-        return (openai.AzureOpenAI if is_azure else openai.OpenAI)(**given)
-    from ..client import clients
-
-    pipeline = shell.pipeline
-    given |= {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": pipeline.strict}
-    return (clients.AzureOpenAI if is_azure else clients.OpenAI)(**given)
-
-
 def _now() -> float:
     return now_ns() / 1e9
 
 
 def _kind_of(error: Exception) -> str:
-    """Return what an error is without any text of a provider: a status, or a class and the system's cause."""
+    """Return a status, or a class and the system's cause: no text of a provider."""
     if isinstance(error, openai.APIStatusError):
         return str(error.status_code)
     cause: BaseException = error

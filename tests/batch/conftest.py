@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 from uuid import uuid4
 
 import pytest
@@ -87,6 +88,7 @@ def claim(
     most_requests: int = 1_000,
     most_bytes: int = 1_000_000,
     lease_s: float = 600.0,
+    state: Literal["planned", "running"] = "planned",
 ) -> BatchRow:
     batch = storage.claim(
         owner,
@@ -96,6 +98,7 @@ def claim(
         most_requests=most_requests,
         most_bytes=most_bytes,
         lease_s=lease_s,
+        state=state,
     )
     assert batch is not None
     return batch

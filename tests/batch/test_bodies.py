@@ -122,17 +122,17 @@ def test_the_same_content_has_the_same_digest_however_it_came() -> None:
         ({"model": "m\0"}, "`model` expects"),
         ({"messages": openai.omit}, "needs `messages`"),
         ({"top_k": 3}, "has no argument `top_k`: .*`extra_body`"),
-        ({f"a{number}": 1 for number in range(30)}, "has no argument `a0`.*`a15` and 22 more: .*`extra_body`"),
+        ({f"a{number}": 1 for number in range(30)}, "has no argument `a0`.*`a15`: .*`extra_body`"),
         ({"extra_body": ["a secret"]}, "`extra_body` expects a mapping, got list"),
         ({"extra_body": {"stream": True}}, "nothing for `extra_body`"),
-        ({"metadata": {"a": math.nan}}, r"metadata\.a is no finite number"),
-        ({"messages": [{"role": "user", "content": object()}]}, r"messages\[0\]\.content is object"),
+        ({"metadata": {"a": math.nan}}, "`metadata` cannot be"),
+        ({"messages": [{"role": "user", "content": object()}]}, "`messages` cannot be"),
         (
             {"messages": [{"role": "user", "content": "a secret \ud800"}]},
-            r"\[0\]\.content is a text with half a letter",
+            "`messages` cannot be",
         ),
-        ({"metadata": {("a secret",): "x"}}, "metadata has a key of type tuple"),
-        ({"extra_body": {"a": b"a secret"}}, r"extra_body\.a is bytes"),
+        ({"metadata": {("a secret",): "x"}}, "`metadata` cannot be"),
+        ({"extra_body": {"a": b"a secret"}}, "`extra_body` cannot be"),
     ],
 )
 def test_what_cannot_be_sent_is_said_at_once_and_no_prompt_is(changes: dict[str, Any], said: str) -> None:
@@ -148,7 +148,7 @@ def test_what_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
 
-    with pytest.raises(ConfigurationError, match="contains itself"):
+    with pytest.raises(ConfigurationError, match="`messages` cannot be"):
         new_job({**BODY, "messages": loop}, key="k", endpoint=CHAT)
 
 

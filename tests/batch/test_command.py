@@ -105,7 +105,7 @@ def test_command_without_a_schema_is_an_error(
     schema = f"test_{uuid4().hex}"
     ran = batch(command[0], postgres_server.url, *command[1:], "--schema", schema)
     assert ran.exit_code == 2
-    assert f"there is no queue postgresql://127.0.0.1:{postgres_server.port}/" in ran.stderr
+    assert f"there is no queue 'postgresql://127.0.0.1:{postgres_server.port}/" in ran.stderr
     assert schema in ran.stderr
     assert postgres_server.password not in ran.stderr
     with closing(open_storage(postgres_server.url, schema=schema)) as storage:

@@ -77,7 +77,7 @@ def test_a_worker_that_is_stopped_keeps_the_answers_that_are_under_way(provider:
         wait_until(lambda: calls(provider) >= 2)
         assert queue.stop(timeout_s=60)
 
-        assert states(queue).get("running", 0) == 0
+        assert states(queue).get("packed", 0) == 0
         assert states(queue)["done"] == calls(provider)
 
 

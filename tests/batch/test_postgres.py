@@ -70,7 +70,7 @@ def test_a_server_that_stays_away_is_said_and_no_password_is(
         storage.add([new("a")])
         server.kill()
 
-        with pytest.raises(StorageError, match="did not do it") as raised:
+        with pytest.raises(StorageError, match="failed") as raised:
             storage._database.run(lambda t: t.now(), patience_s=0.2)
         with pytest.raises(StorageError) as at_first:
             open_storage(server.url)

@@ -89,8 +89,15 @@ def work_off(queue: Queue, **answer: Any) -> None:
         "request_id": "req_1",
         **answer,
     }
-    taken = queue.storage.claim_jobs("worker", most=1_000, lease_s=60.0)
-    queue.storage.record_running("worker", [JobOutcome(number=one.job.number, **outcome) for one in taken])
+    storage = queue.storage
+    for group in storage.groups():
+        batch = storage.claim(
+            "worker", origin="live", endpoint=group.endpoint, model=group.model, most_requests=1_000,
+            most_bytes=1 << 30, lease_s=60.0, state="running",
+        )  # fmt: skip
+        assert batch is not None
+        storage.record(batch, [JobOutcome(number=job.number, **outcome) for job in storage.heads(batch)])
+        storage.settle(batch, "collected")
 
 
 def test_it_is_reached_from_the_package() -> None:

@@ -127,7 +127,7 @@ def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
     assert ended(child) == 0
 
     assert len(numbers) > 3
-    assert "did not do it" in error
+    assert "failed" in error
     assert "disk" in error
     assert later == "later"
     with closing(open_storage(path)) as storage:
@@ -143,7 +143,7 @@ def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(stor
     pages = storage._database.run(lambda t: t.one(sa.text("PRAGMA page_count")))
     storage._database.run(lambda t: t.one(sa.text(f"PRAGMA max_page_count = {pages + 20}")))
 
-    with pytest.raises(StorageError, match="the disk is full"):
+    with pytest.raises(StorageError, match="disk is full"):
         storage.record(batch, outcomes)
 
     assert storage.status().jobs["packed"] == 50
@@ -169,7 +169,7 @@ def test_prompts_are_their_owners_alone(storage: Storage, path: Path) -> None:
 def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> None:
     path.write_text("a shopping list: " + "bread " * 300)
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="a file of its own kind"):
+    with pytest.raises(ConfigurationError, match="something else"):
         open_storage(path)
     assert path.read_bytes() == before
 
@@ -186,7 +186,8 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> No
 def test_a_queue_of_another_version_is_refused(path: Path, version: int) -> None:
     open_storage(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("UPDATE queue SET version = ?", [version])
+        connection.commit()
 
     with pytest.raises(ConfigurationError, match=f"of version {version}, this one knows {VERSION}"):
         open_storage(path)
@@ -202,7 +203,7 @@ def test_an_empty_file_becomes_a_queue(path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file or directory"):
         open_storage(tmp_path / "nowhere" / "jobs.sqlite")
-    with pytest.raises(StorageError, match="cannot be opened for writing"):
+    with pytest.raises(StorageError, match="unable to open database file"):
         open_storage(tmp_path)
 
 

@@ -341,37 +341,18 @@ def test_what_is_over_is_forgotten_when_that_is_asked_for(storage: Storage) -> N
     assert storage.add([new("0", body=b"another")])[0].number > numbers[-1]
 
 
-def test_a_job_that_is_sent_by_itself_is_its_workers_until_its_lease_runs_out(storage: Storage) -> None:
-    storage.add([new("a", body=b"1"), new("b", model="large"), new("c")])
-
-    (taken,) = storage.claim_jobs("one", most=1, lease_s=600.0)
-    assert (taken.body, taken.job.key, taken.job.state, taken.job.attempts) == (b"1", "a", "running", 1)
-    (other,) = storage.claim_jobs("two", most=5, lease_s=-1.0, endpoint=CHAT, model="large")
-    assert other.job.key == "b"
-
-    storage.take_over("three", origin=ORIGIN, lease_s=600.0)
-    assert states(storage, "a", "b", "c") == ["running", "waiting", "waiting"]
-    late = JobOutcome(number=other.job.number, state="done", status_code=200)
-    assert storage.record_running("two", [late]) == 0
-    assert storage.record_running("two", [JobOutcome(number=taken.job.number, state="done")]) == 0
-    assert storage.record_running("one", [JobOutcome(number=taken.job.number, state="done", output_tokens=2)]) == 1
-    assert states(storage, "a", "b") == ["done", "waiting"]
-    assert storage.find(["b"])["b"].attempts == 1
-
-
-def test_a_job_that_was_taken_and_not_sent_costs_no_attempt(storage: Storage) -> None:
-    storage.add([new("a"), new("b")])
-    numbers = [one.job.number for one in storage.claim_jobs("one", most=2, lease_s=-1.0)]
-    storage.extend("one", lease_s=600.0, running=numbers)
+def test_running_batch_of_a_dead_worker_is_taken_over(storage: Storage) -> None:
+    storage.add([new("a"), new("b"), new("c")])
+    live = claim(storage, "gone", most_requests=2, lease_s=-1.0, state="running")
+    first, second = storage.heads(live)
+    storage.record(live, [JobOutcome(number=first.number, state="done", output_tokens=2)])
     storage.cancel(["b"])
 
-    storage.take_over("two", origin=ORIGIN, lease_s=600.0)
-    assert states(storage, "a", "b") == ["running", "running"]
-    assert storage.release_running("two", numbers) == 0
-    assert storage.release_running("one", numbers) == 2
-
-    assert states(storage, "a", "b") == ["waiting", "cancelled"]
-    assert storage.find(["a"])["a"].attempts == 0
+    (taken,) = storage.take_over("other", origin="https://elsewhere.test/", lease_s=600.0)
+    with pytest.raises(LeaseLostError):
+        storage.record(live, [JobOutcome(number=second.number, state="done")])
+    assert storage.settle(taken, "abandoned") == 1
+    assert states(storage, "a", "b", "c") == ["done", "cancelled", "waiting"]
 
 
 def test_a_status_counts_everything(storage: Storage) -> None:
@@ -386,7 +367,7 @@ def test_a_status_counts_everything(storage: Storage) -> None:
 
     status = storage.status()
 
-    assert status.jobs == {"waiting": 2, "packed": 1, "running": 0, "done": 1, "failed": 1, "cancelled": 1}
+    assert status.jobs == {"waiting": 2, "packed": 1, "done": 1, "failed": 1, "cancelled": 1}
     assert (status.total, status.over) == (6, 3)
     assert (status.input_tokens, status.output_tokens, status.cached_tokens) == (5, 7, 2)
     assert [one.name for one in status.batches] == [batch.name]
@@ -432,13 +413,12 @@ def test_two_that_take_at_the_same_time_take_different_jobs(open_again: Open) ->
     def take(storage: Storage) -> list[str]:
         start.wait()
         taken: list[str] = []
-        for _ in range(10):
+        for _ in range(14):
             batch = storage.claim(
                 "w", origin=ORIGIN, endpoint=CHAT, model="small", most_requests=3, most_bytes=9_999, lease_s=600.0
             )
             if batch is not None:
                 taken += [job.key for job in storage.heads(batch)]
-            taken += [one.job.key for one in storage.claim_jobs("w", most=1, lease_s=600.0)]
         return taken
 
     with ThreadPoolExecutor(3) as pool:
@@ -458,8 +438,10 @@ def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again
     def work() -> None:
         done = 0
         while done < total:
-            taken = working.claim_jobs("w", most=7, lease_s=600.0)
-            done += working.record_running("w", [JobOutcome(number=one.job.number, state="done") for one in taken])
+            if working.groups():
+                batch = claim(working, most_requests=7, state="running")
+                outcomes = [JobOutcome(number=job.number, state="done") for job in working.heads(batch)]
+                done += working.record(batch, outcomes)
 
     seen: list[str] = []
     with ThreadPoolExecutor(3) as pool:

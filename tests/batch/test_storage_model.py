@@ -94,11 +94,17 @@ class QueueMachine(RuleBasedStateMachine):
             self.jobs.setdefault(key, Known())
 
     @precondition(lambda self: self.some("waiting"))
-    @rule(owner=owners, most=st.integers(1, 4), lease_s=st.sampled_from([-1.0, 600.0]))
-    def pack(self, owner: str, most: int, lease_s: float) -> None:
+    @rule(
+        owner=owners,
+        most=st.integers(1, 4),
+        lease_s=st.sampled_from([-1.0, 600.0]),
+        state=st.sampled_from(["planned", "running"]),
+    )
+    def pack(self, owner: str, most: int, lease_s: float, state: Any) -> None:
         batch = self.storage.claim(
-            owner, origin=ORIGIN, endpoint=CHAT, model="small", most_requests=most, most_bytes=9_999, lease_s=lease_s
-        )
+            owner, origin=ORIGIN, endpoint=CHAT, model="small", most_requests=most, most_bytes=9_999, lease_s=lease_s,
+            state=state,
+        )  # fmt: skip
         waiting = [key for key, job in self.jobs.items() if job.state == "waiting"]
         assert (batch is None) == (not waiting)
         if batch is not None:
@@ -115,14 +121,14 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def go_on(self, data: Any) -> None:
         batch = data.draw(st.sampled_from(self.live()))
-        order: list[BatchState] = ["planned", "uploading", "created", "ended"]
+        order: list[BatchState] = ["planned", "uploading", "created", "ended", "running"]
         step = data.draw(st.sampled_from(order[max(1, order.index(batch.row.state)) :]))
         before = batch.row
         batch.row = self.storage.advance(batch.row, step)
         if step != before.state:
             batch.stale.append(before)
 
-    @precondition(lambda self: self.some("packed", "running"))
+    @precondition(lambda self: self.some("packed"))
     @rule(owner=owners)
     def take_over(self, owner: str) -> None:
         for taken in self.storage.take_over(owner, origin=ORIGIN, lease_s=600.0):
@@ -130,9 +136,6 @@ class QueueMachine(RuleBasedStateMachine):
             assert taken.turn == batch.row.turn + 1
             batch.stale.append(batch.row)
             batch.row = taken
-        for job in self.jobs.values():
-            if job.state == "running":  # all of them are under a lease that has run out
-                job.state = "cancelled" if job.cancel_asked else "waiting"
 
     @precondition(lambda self: any(batch.stale for batch in self.batches.values()))
     @rule(data=st.data())
@@ -171,21 +174,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert found is not None
         batch.row = found
 
-    @precondition(lambda self: self.some("waiting"))
-    @rule(owner=owners, most=st.integers(1, 3), end=st.none() | ENDS)
-    def send_by_themselves(self, owner: str, most: int, end: Any) -> None:
-        taken = self.storage.claim_jobs(owner, most=most, lease_s=-1.0)
-        for one in taken:
-            job = self.jobs[one.job.key]
-            assert job.state == "waiting"
-            job.state, job.attempts, job.batch = "running", job.attempts + 1, None
-        if end is not None:
-            outcomes = [JobOutcome(number=one.job.number, state=end) for one in taken]
-            assert self.storage.record_running(owner, outcomes) == len(taken)
-            for one in taken:
-                self.comes_back(one.job.key, end)
-
-    @precondition(lambda self: self.some("waiting", "packed", "running"))
+    @precondition(lambda self: self.some("waiting", "packed"))
     @rule(keys=keys)
     def cancel(self, keys: list[str]) -> None:
         self.storage.cancel(keys)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-PartKind = Literal["system", "user", "answer", "result", "other"]
-"""Whose a message is: the application's instructions, the user's, the model's, a tool's, or what nobody here knows."""
+PartKind = Literal["system", "user", "answer", "waiting", "result", "other"]
+"""Whose a message is: the application's instructions, the user's, the model's, a tool's, or what is not known here. A
+step of the model is "waiting" as long as one of its calls has no result."""
 
 _ROLES: Mapping[str, PartKind] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "answer", "tool": "result",
-    "function": "result",
 }  # fmt: skip
 # Items of the model's that have no call of a tool of the application's in them.
 _ANSWERS = frozenset(
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
     kind: PartKind
 
 
-def read_part(message: Mapping[str, Any]) -> MessageRole:
+def read_role(message: Mapping[str, Any]) -> MessageRole:
     """Say what one message or input item is. Raises nothing, whatever it is."""
     role, kind = message.get("role"), message.get("type")
     if isinstance(role, str) and kind in (None, "message"):
@@ -61,40 +61,27 @@ def read_part(message: Mapping[str, Any]) -> MessageRole:
     call_id = message.get("call_id")
     if isinstance(call_id, str) and kind.endswith("_call"):
         arguments = message.get("arguments", message.get("input"))
-        return MessageRole("answer", (ToolCall(call_id, _name(message) or kind, _string(arguments)),))
+        return MessageRole("answer", (ToolCall(call_id, _string(message.get("name")) or kind, _string(arguments)),))
     if isinstance(call_id, str) and kind.endswith("_output"):
         return MessageRole("result", (), call_id, "output" if kind in _TEXT_OUTPUTS else None)
-    if kind == "mcp_approval_request" and isinstance(message.get("id"), str):
-        return MessageRole(
-            "answer", (ToolCall(message["id"], _name(message) or kind, _string(message.get("arguments"))),)
-        )
-    if kind == "mcp_approval_response":
-        return MessageRole("result", (), _string(message.get("approval_request_id")))
     return MessageRole("answer" if kind in _ANSWERS else "other")
 
 
 def _of_role(kind: PartKind, message: Mapping[str, Any]) -> MessageRole:
     if kind == "result":
-        # Results of the older `function_call` have a name where others have an id.
-        named = message.get("tool_call_id") if message.get("role") == "tool" else message.get("name")
-        return MessageRole("result", (), _string(named), "content")
+        return MessageRole("result", (), _string(message.get("tool_call_id")), "content")
     if kind != "answer":
         return MessageRole(kind)
+    if message.get("function_call") is not None:  # older than `tool_calls`: its result has no id
+        return MessageRole("other")
     calls = []
     given = message.get("tool_calls")
     for call in given if isinstance(given, list | tuple) else ():
         inner = call.get("function", call.get("custom")) if isinstance(call, Mapping) else None
         if isinstance(inner, Mapping) and isinstance(call.get("id"), str):
             arguments = inner.get("arguments", inner.get("input"))
-            calls.append(ToolCall(call["id"], _name(inner) or "tool", _string(arguments)))
-    older = message.get("function_call")
-    if isinstance(older, Mapping) and _name(older):
-        calls.append(ToolCall(_name(older), _name(older), _string(older.get("arguments"))))
+            calls.append(ToolCall(call["id"], _string(inner.get("name")) or "tool", _string(arguments)))
     return MessageRole("answer", tuple(calls))
-
-
-def _name(value: Mapping[str, Any]) -> str:
-    return _string(value.get("name"))
 
 
 def _string(value: object) -> str:
@@ -102,28 +89,34 @@ def _string(value: object) -> str:
 
 
 def pieces_of(parts: Sequence[MessageRole]) -> list[Piece]:
-    """Return the pieces of a conversation, in order; together they are all of it."""
+    """Return the pieces of a conversation, in order; together they are all of it.
+
+    A result without its call is "other": what belongs to it may be elsewhere.
+    """
     starts: list[int] = []
     kinds: list[PartKind] = []
     piece_of_call: dict[str, int] = {}
+    waiting: set[str] = set()
     for index, part in enumerate(parts):
-        before: PartKind | None = kinds[-1] if kinds else None
         inside = False
         if part.kind == "answer":
-            inside = before == "answer" and parts[index - 1].kind == "answer"
+            inside = bool(kinds) and kinds[-1] == "answer" and parts[index - 1].kind == "answer"
         elif part.kind == "result":
             owner = piece_of_call.get(part.result_of or "")
             inside = owner is not None
+            waiting.discard(part.result_of or "")
             if owner is not None and owner < len(starts) - 1:
                 # A result that comes late holds all together that lies between.
                 del starts[owner + 1 :], kinds[owner + 1 :]
                 piece_of_call = {call: min(piece, owner) for call, piece in piece_of_call.items()}
         if not inside:
             starts.append(index)
-            # The result of a call that is not here: its call may be kept elsewhere, so that it has to stay.
             kinds.append("other" if part.kind == "result" else part.kind)
         for call in part.calls:
             piece_of_call[call.call_id] = len(starts) - 1
+            waiting.add(call.call_id)
+    for call_id in waiting:
+        kinds[piece_of_call[call_id]] = "waiting"
     ends = [*starts[1:], len(parts)]
     return [Piece(start, end, kind) for start, end, kind in zip(starts, ends, kinds, strict=True)]
 
@@ -152,10 +145,3 @@ def text_of(value: Any) -> str:
         ]
         return "\n".join(text for text in texts if isinstance(text, str))
     return ""
-
-
-def attachments_of(value: Any) -> int:
-    """Return how many pictures, files and the like a message's content or an output has beside its text."""
-    if not isinstance(value, list | tuple):
-        return 0
-    return sum(isinstance(part, Mapping) and not isinstance(part.get("text"), str) for part in value)

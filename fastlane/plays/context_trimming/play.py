@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -13,15 +13,13 @@ from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import CallOutcome, Session
 from fastlane.engine.settings import settings
 from fastlane.errors import ConfigurationError
+from fastlane.knowledge.tokens import counter, learn
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 
+from .cut import Counting, Marks
+from .replay import Memory, ReplaySettings, new_memory, trim
 from .section import ContextTrimmingSection
-
-if TYPE_CHECKING:
-    from .cut import Counting
-    from .replay import Memory, ReplaySettings
-else:
-    Memory = Any
+from .trimming import counted_with
 
 # By endpoint, where its conversation is.
 _LISTS = {CHAT: "messages", RESPONSES: "input"}
@@ -51,16 +49,14 @@ class ContextTrimming(Play):
     low_water_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens to which it is cut; None for half of the high-water mark."""
     keep_turns: Annotated[int, Field(ge=1)] = 2
-    """The last turns, which are not touched; where so many turns did not fit by themselves, so many last steps."""
+    """The last turns, which are not touched. Where they come to more than the middle between the marks, so many last
+    steps and the questions."""
     drop_repeated: bool = False
     """Whether results go first for which the same tool was called again later, with the same arguments."""
     memory: Memory = field(init=False, repr=False, compare=False)
     """What conversations have come to: it is shared by all clients that this object is given to."""
 
     def __post_init__(self) -> None:
-        # With the client and not with `import fastlane`.
-        from .replay import new_memory
-
         if self.low_water >= self.high_water_tokens:
             raise ConfigurationError(
                 "ContextTrimming(low_water_tokens=...) must be below the high-water mark, or every turn is a cut: half "
@@ -93,19 +89,16 @@ class _Session(Session):
 
     def plan(self, call: Call) -> Call:
         """Send the conversation as it was cut."""
-        from .replay import trim
-
         name, placements = _LISTS[call.endpoint], call.placements
         messages = call.body[name]
-        if placements is not None and len(placements) != len(messages):
-            placements = None
-        trimmed = trim(
-            name,
-            messages,
-            self._settings(call),
-            stable=_placed(placements, "stable"),
-            volatile=_placed(placements, "volatile"),
-        )
+        if placements is None or len(placements) != len(messages):
+            placements = ("session",) * len(messages)
+        # What is volatile stands behind the conversation, and is no part of it: the next call has others.
+        end = len(messages)
+        while end and placements[end - 1] == "volatile":
+            end -= 1
+        stable = [index for index, placement in enumerate(placements) if placement == "stable"]
+        trimmed = trim(name, messages[:end], self._settings(call), stable=stable)
         record = self._section = trimmed.record
         self._origin, self._model = call.origin, call.model
         if trimmed.messages is None:
@@ -114,27 +107,19 @@ class _Session(Session):
             f"ContextTrimming cut {name} from {record.tokens_before:,} to {record.tokens_after:,} tokens: "
             f"{len(record.cuts)} messages shortened or left out, {record.new_cuts} of them now"
         )
-        changed = call.with_body(said, **{name: trimmed.messages})
-        if placements is None:
+        changed = call.with_body(said, **{name: [*trimmed.messages, *messages[end:]]})
+        if call.placements is None:
             return changed
-        return changed.replaced(placements=tuple([placements[index] for index in trimmed.indexes]))
+        return changed.replaced(placements=(*(placements[index] for index in trimmed.indexes), *placements[end:]))
 
     def close(self, outcome: CallOutcome) -> ContextTrimmingSection | None:
         """Correct the estimates of later conversations by what the provider counted of this one."""
         section, counted = self._section, outcome.usage.input_tokens
         if section is not None and section.ratio and counted is not None and section.tokens_after >= _LEAST_TELLING:
-            from fastlane.knowledge.tokens import learn
-
             learn(self._origin, self._model, estimated=section.tokens_after / section.ratio, input_tokens=counted)
         return section
 
     def _settings(self, call: Call) -> ReplaySettings:
-        from fastlane.knowledge.tokens import counter
-
-        from .cut import Marks
-        from .replay import ReplaySettings
-        from .trimming import counted_with
-
         play, body = self._play, call.body
         tools = body.get("tools")
 
@@ -144,7 +129,3 @@ class _Session(Session):
 
         marks = Marks(play.high_water_tokens, play.low_water, play.keep_turns, play.drop_repeated)
         return ReplaySettings(marks, play.memory, start, (call.endpoint, len(tools) if isinstance(tools, list) else 0))
-
-
-def _placed(placements: Sequence[Any] | None, kind: str) -> list[int]:
-    return [index for index, placement in enumerate(placements or ()) if placement == kind]

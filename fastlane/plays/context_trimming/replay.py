@@ -14,14 +14,14 @@ from fastlane.knowledge.table import Table
 from fastlane.records.prompt import Cut
 
 from .cut import Change, Counting, CutPlan, Marks
-from .parts import MessageRole, read_part, text_of
+from .parts import MessageRole, read_role, text_of
 from .section import ContextTrimmingSection
 
 # Instructions with a clock in them are a little longer in one call than in the next: their size is rounded to this, so
 # that this makes no other conversation of it.
 _CHARACTERS = 1_024
 _LEADING = ("system", "developer")
-_MOST_STATES = 1_000
+_MAX_STATES = 1_000
 _EXPIRES_S = 86_400.0
 
 
@@ -34,8 +34,6 @@ class ReplayState(NamedTuple):
     total: int
     """Tokens of all that is sent."""
     changes: Mapping[int, Change] = {}
-    orphaned: frozenset[str] = frozenset()
-    """Calls that were left out before their results came."""
     point: int = 0
     """How many messages there were at the last batch."""
     batches: int = 0
@@ -49,7 +47,7 @@ Memory = Table[int, ReplayState]
 
 def new_memory() -> Memory:
     """Return a memory of conversations. Threads may share it: two that replay the same one come to the same."""
-    return Table("trimmed conversations", max_entries=_MOST_STATES, expires_s=_EXPIRES_S)
+    return Table("trimmed conversations", max_entries=_MAX_STATES, expires_s=_EXPIRES_S)
 
 
 class ReplaySettings(NamedTuple):
@@ -74,63 +72,47 @@ class Trimmed(NamedTuple):
 
 
 def trim(
-    name: str,
-    messages: Sequence[Mapping[str, Any]],
-    settings: ReplaySettings,
-    *,
-    stable: Collection[int] = (),
-    volatile: Collection[int] = (),
+    name: str, messages: Sequence[Mapping[str, Any]], settings: ReplaySettings, *, stable: Collection[int] = ()
 ) -> Trimmed:
     """Return how a conversation is to be sent; `name` is what holds it: "messages" or "input".
 
-    Messages at the indexes `stable` are not touched. Those at `volatile` are sent where they stand, and are not part of
-    the conversation: the next call has others.
+    Messages at the indexes `stable` are not touched.
     """
     lead = 0
-    while lead < len(messages) and messages[lead].get("role") in _LEADING and lead not in volatile:
+    while lead < len(messages) and messages[lead].get("role") in _LEADING:
         lead += 1
-    places: Sequence[int] = range(lead, len(messages))
-    if volatile:
-        places = [place for place in places if place not in volatile]
-    rest = [messages[place] for place in places] if volatile else messages[lead:]
-    kept = frozenset(at for at, place in enumerate(places) if place in stable) if stable else frozenset()
+    rest = messages[lead:]
     chain = _chain(settings.seed, messages[:lead], rest)
-    known = next((state for key in reversed(chain) if (state := settings.memory.get(key)) is not None), None)
-    state = known
+    state = next((state for key in reversed(chain) if (state := settings.memory.get(key)) is not None), None)
+    known = 0 if state is None else len(state.sizes)
     if state is None:
         counting = settings.start(messages[:lead])
         state = ReplayState((), counting, counting.overhead)
-    if len(state.sizes) < len(rest):
-        state = _replayed(state, settings.marks, rest, kept, lambda at: f"{name}[{places[at]}]")
+    if known < len(rest):
+        kept = frozenset(index - lead for index in stable)
+        state = _replayed(state, settings.marks, rest, kept, lambda index: f"{name}[{index + lead}]")
         settings.memory.put(chain[-1], state)
-    count, ratio = state.counting.count, state.counting.ratio
-    beside = sum(count(messages[place]) for place in volatile)
-    before = state.counting.overhead + sum(state.sizes) + beside
+    ratio = state.counting.ratio
+    before = state.counting.overhead + sum(state.sizes)
     if not state.changes:
         return Trimmed(None, (), ContextTrimmingSection(tokens_before=before, tokens_after=before, ratio=ratio))
-    point = _sent_before(rest) if known is None else len(known.sizes)
-    new_cuts = sum(change.point > point for change in state.changes.values()) if state.point > point else 0
     record = ContextTrimmingSection(
         tokens_before=before,
-        tokens_after=state.total + beside,
-        cuts=_cuts(state.changes, lambda at: f"{name}[{places[at]}]") if volatile else state.cuts,
-        new_cuts=new_cuts,
+        tokens_after=state.total,
+        cuts=state.cuts,
+        new_cuts=sum(change.point > known for change in state.changes.values()) if state.point > known else 0,
         batches=state.batches,
         ratio=ratio,
     )
-    changes = {places[at]: change for at, change in state.changes.items()}
-    indexes = [at for at in range(len(messages)) if at not in changes or changes[at].text is not None]
-    sent = [_shortened(messages[at], changes[at]) if at in changes else messages[at] for at in indexes]
+    changes = {index + lead: change for index, change in state.changes.items()}
+    indexes = [index for index in range(len(messages)) if index not in changes or changes[index].text is not None]
+    sent = [_shortened(messages[index], changes[index]) if index in changes else messages[index] for index in indexes]
     return Trimmed(sent, indexes, record)
 
 
 def _shortened(message: Mapping[str, Any], change: Change) -> dict[str, Any]:
     field = "output" if str(message.get("type")).endswith("_output") else "content"
     return {**message, field: change.text}
-
-
-def _cuts(changes: Mapping[int, Change], path: Callable[[int], str]) -> tuple[Cut, ...]:
-    return tuple([Cut(kind=cut.kind, path=path(at), tokens=cut.tokens) for at, cut in sorted(changes.items())])
 
 
 def _replayed(
@@ -140,37 +122,27 @@ def _replayed(
     stable: frozenset[int],
     path: Callable[[int], str],
 ) -> ReplayState:
-    sizes, total, changes, orphaned = list(state.sizes), state.total, state.changes, state.orphaned
+    sizes, total, changes, cuts = list(state.sizes), state.total, state.changes, state.cuts
     point, batches = state.point, state.batches
-    parts: list[MessageRole] = []
+    roles: list[MessageRole] = []
     for message in messages[len(sizes) :]:
         size = state.counting.count(message)
-        index = len(sizes)
         sizes.append(size)
-        if orphaned:
-            part = read_part(message)
-            if part.kind == "result" and part.result_of in orphaned:
-                # Its call was left out before it came.
-                changes = {**changes, index: Change("turn", None, size, point)}
-                orphaned -= {part.result_of}
-                continue
-            # An id that comes again belongs to the later call.
-            orphaned -= {call.call_id for call in part.calls}
         total += size
         if total <= marks.high:
             continue
         there = len(sizes)
-        parts = parts or [read_part(each) for each in messages]
-        batch = CutPlan(messages[:there], parts[:there], sizes, stable, changes, total, marks, state.counting).run()
-        if batch.changes != changes:
-            changes, total, orphaned = batch.changes, batch.total, orphaned | batch.unanswered
-            point, batches = there, batches + 1
-    cuts = state.cuts if changes is state.changes else _cuts(changes, path)
-    return ReplayState(tuple(sizes), state.counting, total, changes, orphaned, point, batches, cuts)
+        roles = roles or [read_role(each) for each in messages]
+        cut = CutPlan(messages[:there], roles[:there], sizes, stable, changes, total, marks, state.counting.count).run()
+        if cut.changes != changes:
+            changes, total, point, batches = cut.changes, cut.total, there, batches + 1
+    if changes is not state.changes:
+        cuts = tuple(Cut(kind=cut.kind, path=path(index), tokens=cut.tokens) for index, cut in sorted(changes.items()))
+    return ReplayState(tuple(sizes), state.counting, total, changes, point, batches, cuts)
 
 
 def _chain(seed: Any, leading: Sequence[Mapping[str, Any]], rest: Sequence[Mapping[str, Any]]) -> list[int]:
-    """A hash of the conversation before its first message, and with each.
+    """Return a hash of the conversation before its first message, and with each.
 
     Of the instructions that it begins with only their rough size is in it: they are never cut, and may hold a clock.
     """
@@ -209,11 +181,3 @@ def _frozen(value: Any) -> Any:
     except TypeError:
         return repr(value)
     return value
-
-
-def _sent_before(rest: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages the call before had, as far as the messages tell: those before the model's last answer."""
-    for at in range(len(rest) - 1, 0, -1):
-        if read_part(rest[at]).kind == "answer" and read_part(rest[at - 1]).kind != "answer":
-            return at
-    return 0

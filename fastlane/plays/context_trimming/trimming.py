@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import index
 from typing import Any
 
 from fastlane.errors import ConfigurationError
@@ -55,33 +54,28 @@ def trim_context(
     (half of the budget unless given), and then only grows until it is longer than the budget again: in between, what
     it begins with stays as it is, and the provider can read it from its cache. First go the oldest results of tools,
     then the oldest turns; with `drop_repeated` results that a later call has got again go before these. System and
-    developer messages and the last `keep_turns` turns are not touched; once so many turns did not fit by themselves,
-    older steps go of the last ones too, except for the last `keep_turns` steps. A call of a tool and its result stay
-    or go together. What has to stay may be more than the budget.
+    developer messages and the last `keep_turns` turns are not touched. Where these turns come to more than the middle
+    between `low` and `budget`, their older steps go too, except for the last `keep_turns` steps. A call of a tool and
+    its result stay or go together. What has to stay may be more than the budget.
 
     Tokens are those of `model`, `tools` included, counted exactly where the tokenizer is on disk and else estimated;
     or what `count` returns for one message. What the `ContextTrimming` play has learned at `origin` corrects the
     estimate: as records have it, "https://api.example.com:443".
 
     The messages given are never changed; those that are not cut are returned as they are. Raises ConfigurationError for
-    arguments that cannot work, for a `count` that returns no whole number from 0, and for messages that are none.
+    arguments that cannot work, and for messages that are none.
     """
     for name, value in (("budget", budget), ("low", low), ("keep_turns", keep_turns)):
         if (value is not None or name != "low") and (type(value) is not int or value < 1):
             raise ConfigurationError(f"trim_context({name}=...) takes a whole number from 1, got {value!r:.80}")
     if low is not None and low > budget:
         raise ConfigurationError(f"trim_context(low=...) takes at most the budget of {budget} tokens, got {low}")
-    if count is not None and not callable(count):
-        raise ConfigurationError(f"trim_context(count=...) takes a function of one message, got {type(count).__name__}")
-    if model is not None and not isinstance(model, str):
-        raise ConfigurationError(f"trim_context(model=...) takes the model's name, got {type(model).__name__}")
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise ConfigurationError(f"trim_context() takes a list of messages, got {type(messages).__name__}")
 
     def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
         if count is not None:
-            counts = _checked_count(count)
-            return Counting(counts, sum(map(counts, leading)))
+            return Counting(count, sum(map(count, leading)))
         return counted_with(counter(model, origin=origin), leading, tools)
 
     marks = Marks(budget, max(1, budget // 2) if low is None else low, keep_turns, drop_repeated)
@@ -100,23 +94,6 @@ def counted_with(counts: Counter, leading: Sequence[Any], tools: Any) -> Countin
     frame = counts.messages("") - counts.message("")
     exactly = frame + sum(map(counts.message, leading)) + counts.tools(tools if isinstance(tools, list | tuple) else ())
     return Counting(counts.message, -(-exactly // _TOKENS) * _TOKENS, None if counts.exact else counts.ratio)
-
-
-def _checked_count(count: Count) -> Count:
-    def counted(message: Mapping[str, Any]) -> int:
-        tokens: Any = count(message)
-        try:
-            whole = index(tokens)
-        except TypeError:
-            whole = -1
-        if whole < 0 or isinstance(tokens, bool):
-            raise ConfigurationError(
-                "trim_context(count=...) takes a function that returns a message's tokens as a whole number from 0, "
-                f"and it returned {tokens!r:.40}: round an estimate with math.ceil()"
-            )
-        return whole
-
-    return counted
 
 
 def _plain(at: int, message: Any) -> Mapping[str, Any]:

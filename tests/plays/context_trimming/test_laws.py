@@ -78,12 +78,13 @@ def test_what_is_protected_is_kept_and_the_budget_is_met_where_that_fits(
     messages: list[dict[str, Any]], budget: int, keep_turns: int
 ) -> None:
     kept = [messages[index] for index in protected(messages, keep_turns)]
+    middle = (budget + max(1, budget // 2)) // 2
 
     trimmed = trim_context(messages, budget, keep_turns=keep_turns, count=counting())
 
     if size(kept) <= budget:
         assert size(trimmed) <= budget
-    if all(fits(messages[:end], keep_turns, budget) for end in range(1, len(messages) + 1)):
+    if all(fits(messages[:end], keep_turns, middle) for end in range(1, len(messages) + 1)):
         assert [message for message in trimmed if any(message is one for one in kept)] == kept
     instructions = [message for message in messages if message.get("role") in ("system", "developer")]
     assert [message for message in trimmed if message.get("role") in ("system", "developer")] == instructions
@@ -139,16 +140,15 @@ def test_between_two_cuts_a_conversation_only_grows(messages: list[dict[str, Any
         before = trimmed
 
 
-def stays(messages: list[dict[str, Any]], keep_turns: int, budget: int) -> int:
-    """Tokens that no cut of these messages can do without, unless they do not fit at all."""
-    kept = set(protected(messages, keep_turns))
-    if not all(fits(messages[:end], keep_turns, budget) for end in range(1, len(messages) + 1)):
-        # Of last turns that are too long: their questions, and the last steps.
-        steps = [index for index, message in enumerate(messages) if message["role"] == "assistant"][-keep_turns:]
-        kept = {
-            index for index in kept if messages[index]["role"] in ("system", "user") or index >= min(steps, default=0)
-        }
+def stays(messages: list[dict[str, Any]], keep_turns: int) -> int:
+    """Tokens that no cut of these messages can do without: questions of the last turns, and the last steps."""
+    steps = [index for index, message in enumerate(messages) if message["role"] == "assistant"][-keep_turns:]
     first_question = next(index for index, message in enumerate(messages) if message["role"] == "user")
+    kept = {
+        index
+        for index in protected(messages, keep_turns)
+        if messages[index]["role"] in ("system", "user") or index >= min(steps, default=0)
+    }
     return size([messages[index] for index in kept | {first_question}])
 
 
@@ -157,7 +157,7 @@ STEPS_OF_TURNS = st.lists(st.integers(1, 14), min_size=2, max_size=5)
 
 @settings(max_examples=25)
 @given(STEPS_OF_TURNS, st.sampled_from((200, 700, 1_500)), st.integers(800, 3_000), st.integers(1, 9), KEPT)
-def test_one_cut_follows_another_only_after_the_growth_between_the_marks_unless_what_has_to_stay_takes_it(
+def test_cuts_are_half_the_room_between_the_marks_apart(
     turns: list[int], characters: int, budget: int, tenths: int, keep_turns: int
 ) -> None:
     low = budget * tenths // 10
@@ -182,7 +182,7 @@ def test_one_cut_follows_another_only_after_the_growth_between_the_marks_unless_
             continue
         assert grown > room
         batches, grown = record.batches, 0
-        room = budget - max(low, stays(messages[:end], keep_turns, budget))
+        room = budget - max((low + budget) // 2, stays(messages[:end], keep_turns))
 
 
 @settings(max_examples=40)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane.plays.context_trimming.cut import Counting, Marks
-from fastlane.plays.context_trimming.parts import Piece, pieces_of, read_part, turns_of
+from fastlane.plays.context_trimming.parts import Piece, pieces_of, read_role, turns_of
 from fastlane.plays.context_trimming.replay import Memory, ReplaySettings, Trimmed, new_memory, trim
 
 
@@ -68,22 +68,6 @@ def test_a_conversation_that_takes_another_way_is_cut_by_itself() -> None:
     )
 
 
-def test_a_result_whose_call_was_left_out_before_it_came_is_left_out_too() -> None:
-    memory = new_memory()
-    waiting = [calls("late"), *talk("talk", 20)]
-    whole = [*waiting, SAYS, result("late"), USER]
-
-    cut = trim("messages", waiting, settings(memory))
-    after = trim("messages", whole, settings(memory))
-    again = trim("messages", [*whole, SAYS, calls("late"), result("late")], settings(memory))
-
-    assert cut.messages is not None
-    assert calls("late") not in cut.messages
-    assert after.messages == [*cut.messages, SAYS, USER]
-    assert after.record.new_cuts == 0
-    assert again.messages == [*after.messages, SAYS, calls("late"), result("late")]
-
-
 def test_what_the_caller_keeps_stable_is_not_touched() -> None:
     pasted = {"role": "user", "content": "pasted " * 200}
     messages = [pasted, SAYS, pasted, SAYS, *talk("talk", 9)]
@@ -124,11 +108,20 @@ def test_no_text_of_a_message_is_remembered() -> None:
     assert "secret" not in repr(memory.items())
 
 
+def test_a_call_without_its_result_is_kept() -> None:
+    waiting = [calls("late"), *talk("talk", 20)]
+
+    sent = trim("messages", waiting, settings(new_memory())).messages
+
+    assert sent is not None
+    assert calls("late") in sent
+
+
 # What belongs together
 
 
 def of(*messages: dict[str, Any]) -> list[Piece]:
-    return pieces_of([read_part(message) for message in messages])
+    return pieces_of([read_role(message) for message in messages])
 
 
 USER: dict[str, Any] = {"role": "user", "content": "?"}
@@ -182,20 +175,15 @@ def test_a_result_without_a_call_stands_for_itself() -> None:
     assert spans(of(USER, result("elsewhere"), SAYS)) == [(0, 1, "user"), (1, 2, "other"), (2, 3, "answer")]
 
 
-def test_results_of_the_older_function_call_are_known_by_their_name() -> None:
-    called = {"role": "assistant", "function_call": {"name": "run", "arguments": "{}"}}
-    assert spans(of(called, {"role": "function", "name": "run", "content": "done"})) == [(0, 2, "answer")]
+def test_a_call_without_a_result_is_no_answer() -> None:
+    older = {"role": "assistant", "function_call": {"name": "run", "arguments": "{}"}}
+    assert spans(of(USER, calls("a", "b"), result("a"), older)) == [(0, 1, "user"), (1, 3, "waiting"), (3, 4, "other")]
 
 
 @pytest.mark.parametrize("kind", ["custom_tool_call", "computer_call", "local_shell_call", "shell_call"])
 def test_other_calls_of_responses_have_results_too(kind: str) -> None:
     call = {"type": kind, "call_id": "a"}
     assert spans(of({"type": "reasoning"}, call, {"type": f"{kind}_output", "call_id": "a"})) == [(0, 3, "answer")]
-
-
-def test_an_approval_belongs_to_what_it_approves() -> None:
-    asked = {"type": "mcp_approval_request", "id": "a", "name": "pay", "arguments": "{}"}
-    assert spans(of(asked, {"type": "mcp_approval_response", "approval_request_id": "a"})) == [(0, 2, "answer")]
 
 
 def test_a_turn_begins_with_a_question_and_several_in_a_row_are_one() -> None:

@@ -16,6 +16,9 @@ Declared: TypeAlias = Placement | tuple[Placement | None, ...] | None
 # A message of these is the same said in two: an assistant's is what the model wrote, and a tool's answers one call.
 DIVISIBLE_ROLES = ("system", "developer", "user")
 
+# Messages of these at the beginning are the same in all calls, if nothing else is declared.
+LEADING_ROLES = ("system", "developer")
+
 # The system's word for what the application says, also behind the conversation: a volatile text of its own there is not
 # taken for the user's.
 _ROLES: Mapping[Placement, str] = {"stable": "system", "session": "user", "volatile": "system"}

@@ -10,18 +10,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
+from fastlane.protocol.prompt_marks import LEADING_ROLES
 from fastlane.records.prompt import Drift, DriftKind
 
 from .volatile import kind_of_change, kind_of_number
 
 if TYPE_CHECKING:
-    from .expectation import CacheRules, KnownBeginning, PromptHistory, PromptLine, SentPrompt, TokenScale
+    from .expectation import CacheRules, PromptHistory, PromptLine, TokenScale
 
 # If the size of the blocks is not known: OpenAI's (https://developers.openai.com/cookbook/examples/prompt_caching_201).
 _USUAL_BLOCK = 128
@@ -45,7 +46,6 @@ _SHORTENED_BYTES, _STUB_SHARE, _BEGINNING_SHARE = 160, 0.3, 0.7
 _REWRITTEN: Final = ("reordered_keys", "reordered_tools", "whitespace")
 _QUOTED_BEFORE, _QUOTED_AFTER = 40, 120
 
-LEADING_ROLES: Final = ("system", "developer")
 HEAD_PARTS: Final = ("tools", "functions", "response_format", "text.format", "instructions")
 _ITEM_PARTS: Final = ("messages", "input", "prompt")
 _MESSAGES: Final = (*_ITEM_PARTS, "instructions", "system")
@@ -79,75 +79,65 @@ def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
     return low
 
 
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class DriftFinder:
     """Finds the drift of one prompt when it is called, once. It holds no text itself."""
 
-    __slots__ = (
-        "_answered_before", "_cached", "_count", "_drift", "_fresh_size", "_history", "_keeps", "_key", "_known_size",
-        "_reason", "_rules", "_scale", "_sent_ns", "line",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        history: PromptHistory,
-        prompt: SentPrompt,
-        known: KnownBeginning,
-        scale: TokenScale,
-        *,
-        keeps: bool,
-        cached: int | None,
-        reason: str | None,
-    ) -> None:
-        """`keeps`: whether the provider is known to keep the prompt; `reason`: its own word for why it read no more."""
-        self._history: PromptHistory | None = history
-        self._known_size, self._fresh_size = known.size, known.fresh_size
-        self._scale = scale
-        self._keeps = keeps
-        self._cached = cached
-        self._reason = reason
-        self._rules = prompt.head.rules
-        self._key = prompt.key
-        self._count = prompt.count
-        self._sent_ns = prompt.sent_ns
-        self._answered_before = prompt.answered_before
-        self.line: PromptLine | None = None
-        """The line that the prompt has become part of."""
-        self._drift: Drift | None = None
+    history: PromptHistory | None
+    rules: CacheRules
+    key: str | None
+    count: int
+    """Messages of the prompt."""
+    sent_ns: int
+    answered_before: int
+    """How many calls were answered when it was sent."""
+    known_size: int
+    """Bytes of its beginning that were sent before."""
+    fresh_size: int
+    """Of these, the ones that had not expired."""
+    scale: TokenScale
+    keeps: bool
+    """Whether the provider is known to keep the prompt."""
+    cached: int | None
+    """Tokens that it has read from its cache."""
+    reason: str | None
+    """Its own word for why it has read no more."""
+    line: PromptLine | None = None
+    """The line that the prompt has become part of."""
+    drift: Drift | None = None
 
     def __call__(self) -> Drift | None:
         """Return the drift; None if nothing was lost, or if the prompts are no longer kept."""
-        history, line = self._history, self.line
-        if history is not None:
-            self._drift = self._with_reason(self._found(history, line))
-            self._history = self.line = None
-        return self._drift
+        if self.history is not None:
+            self.drift = self._with_reason(self._found(self.history, self.line))
+            self.history = self.line = None
+        return self.drift
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the drift alone."""
         return _returned, (self(),)
 
     def _found(self, history: PromptHistory, line: PromptLine | None) -> Drift | None:
-        new = None if line is None else segments_of(line, line.state.text, self._count)
-        departure = None
+        new = None if line is None else segments_of(line, line.state.text, self.count)
+        found = None
         if line is not None and new is not None:
-            lifetime_ns = None if self._rules.lifetime_s is None else self._rules.lifetime_s * 1e9
             earlier = [
                 Earlier(segments, other.head.parameters, other.key, used_ns)
-                for other, text, count, used_ns in history.earlier(line.head, self._answered_before)
+                for other, text, count, used_ns in history.earlier(line.head, self.answered_before)
                 # What has expired is not lost by a difference.
-                if (lifetime_ns is None or self._sent_ns - used_ns <= lifetime_ns)
+                if not self.rules.outlived(used_ns, self.sent_ns)
                 and (segments := segments_of(other, text, count)) is not None
             ]
-            departure = find_departure(new, line.head.parameters, self._key, self._known_size, earlier)
-        if departure is not None:
-            return self._broken(departure, history.quote)
-        return self._lost() if self._keeps else None
+            found = find_departure(new, line.head.parameters, self.key, self.known_size, earlier)
+        if found is not None:
+            return self._broken(found, history.quote)
+        return self._lost() if self.keeps else None
 
     def _broken(self, departure: Difference, quote: bool) -> Drift | None:
         """Return the drift that a difference is, unless the provider has read beyond it."""
-        scale, rules, cached = self._scale, self._rules, self._cached
+        scale, rules, cached = self.scale, self.rules, self.cached
         offset = scale.at(departure.before_size)
-        fresh = scale.at(self._fresh_size)
+        fresh = scale.at(self.fresh_size)
         reusable = fresh if departure.is_apart else max(fresh, offset)
         unbroken = scale.at(departure.before_size + departure.lost_size)
         lost = unbroken - max(reusable, offset)
@@ -176,11 +166,11 @@ class DriftFinder:
 
     def _lost(self) -> Drift | None:
         """Return the drift of an unbroken beginning that was not read: it has expired, or was given up early."""
-        scale, rules, cached = self._scale, self._rules, self._cached
-        should, fresh = rules.kept(scale.at(self._known_size)), rules.kept(scale.at(self._fresh_size))
+        scale, rules, cached = self.scale, self.rules, self.cached
+        should, fresh = rules.kept(scale.at(self.known_size)), rules.kept(scale.at(self.fresh_size))
         # If the provider does not say what it has read, it is known all the same that the time is over.
         found, is_old = (fresh, True) if cached is None else (cached, fresh < should)
-        share = _SLACK_SHARE if self._known_size == scale.known_size else _LOOSE_SHARE
+        share = _SLACK_SHARE if self.known_size == scale.known_size else _LOOSE_SHARE
         if should - found <= _slack(should, rules, share):
             return None
         kind: DriftKind = "expired" if is_old else "evicted"
@@ -188,17 +178,17 @@ class DriftFinder:
 
     def _with_reason(self, drift: Drift | None) -> Drift | None:
         """Return the drift with the provider's own word for it, which wins if it says something else."""
-        reason, cached = self._reason, self._cached or 0
+        reason, cached = self.reason, self.cached or 0
         kind, path, beginnings = _REASONS.get(reason or "", (None, None, ()))
         if reason is None:
             return drift
         if drift is None:
-            whole = self._rules.kept(self._scale.tokens)
+            whole = self.rules.kept(self.scale.tokens)
             # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
-            if kind is None or (cached and cached >= whole - _slack(whole, self._rules)):
+            if kind is None or (cached and cached >= whole - _slack(whole, self.rules)):
                 return None
-            lost = max(0, self._scale.at(self._fresh_size) - cached)
-            offset = min(cached, self._scale.tokens)
+            lost = max(0, self.scale.at(self.fresh_size) - cached)
+            offset = min(cached, self.scale.tokens)
             return Drift(kind=kind, path=path, token_offset=offset, tokens_lost=lost, provider_reason=reason)
         drift = replace(drift, provider_reason=reason)
         if kind is None or kind == drift.kind or (drift.path is not None and drift.path.startswith(beginnings)):
@@ -230,35 +220,22 @@ class Segment(NamedTuple):
 class PromptSegments:
     """A prompt as a row of segments in reading order: tools, formats, instructions, messages."""
 
-    __slots__ = ("digests", "heads", "leading", "rows", "spoken")
-
-    def __init__(self, rows: Sequence[Segment], heads: int) -> None:
-        """`heads`: how many segments stand before the messages."""
+    def __init__(self, rows: Sequence[Segment]) -> None:
         self.rows = rows
-        self.heads = heads
-        self.leading = heads
-        """How many stand before the first message that is not a leading system or developer message."""
-        for row in rows[heads:]:
-            if not isinstance(row.value, dict) or row.value.get("role") not in LEADING_ROLES:
-                break
-            self.leading += 1
         self.digests = [row.digest for row in rows]
+        self.leading = next((at for at, row in enumerate(rows) if not _leads(row)), len(rows))
+        """How many segments stand before the first message that is not a leading system or developer message."""
         self.spoken = {row.digest: row.size for row in rows[self.leading :]}
         """The messages behind these: their bytes by their hashes."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def size(self, start: int = 0, stop: int | None = None) -> int:
         """Return the bytes of some segments."""
         return sum(row.size for row in self.rows[start:stop])
 
-    def path(self, index: int) -> str:
-        """Return the path of a segment, or of the one that would stand behind the last."""
-        if index < len(self.rows):
-            return self.rows[index].path
-        part = self.rows[-1].part if self.rows else "messages"
-        return f"{part}[{sum(row.part == part for row in self.rows)}]"
+
+def _leads(row: Segment) -> bool:
+    is_message = row.part in _ITEM_PARTS
+    return not is_message or (isinstance(row.value, dict) and row.value.get("role") in LEADING_ROLES)
 
 
 def segments_of(line: PromptLine, text: bytes | None, count: int) -> PromptSegments | None:
@@ -267,20 +244,16 @@ def segments_of(line: PromptLine, text: bytes | None, count: int) -> PromptSegme
         return None
     known = line.segments
     if known is None or known[0] is not text:
-        known = line.segments = text, _read(line.head.text, text, line.head.items_name)
-    segments: PromptSegments = known[1]
-    return PromptSegments(segments.rows[: segments.heads + count], segments.heads)
-
-
-def _read(head: bytes, text: bytes, name: str) -> PromptSegments:
-    rows: list[Segment] = []
-    for part, value in parsed(head).items():
-        # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
-        _add(rows, part, value, len(part) + 4)
-    heads = len(rows)
-    if text:
-        _add(rows, name, parsed(text + {b"[": b"]", b'"': b'"', b"{": b"}"}.get(text[:1], b"")), 0)
-    return PromptSegments(rows, heads)
+        rows: list[Segment] = []
+        for part, value in parsed(line.head.text).items():
+            # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
+            _add(rows, part, value, len(part) + 4)
+        closing = {b"[": b"]", b'"': b'"', b"{": b"}"}.get(text[:1], b"")
+        heads = len(rows)
+        _add(rows, line.head.items_name, parsed(text + closing), 0)
+        known = line.segments = text, rows, heads
+    _, rows, heads = known
+    return PromptSegments(rows[: heads + count])
 
 
 def _add(rows: list[Segment], part: str, value: Any, name_size: int) -> None:
@@ -353,7 +326,7 @@ def in_common(old: PromptSegments, new: PromptSegments) -> int:
     """Return how many segments two prompts begin with alike."""
     return next(
         (at for at, (one, other) in enumerate(zip(old.digests, new.digests, strict=False)) if one != other),
-        min(len(old), len(new)),
+        min(len(old.rows), len(new.rows)),
     )
 
 
@@ -407,82 +380,54 @@ def _kept_apart(
 def _departure(old: PromptSegments, new: PromptSegments) -> Difference | None:
     """Find where a prompt departs from an earlier one that has messages of it."""
     at = in_common(old, new)
-    if at == min(len(old), len(new)):
+    if at == min(len(old.rows), len(new.rows)):
         return None
-    found = _difference(old, new)
-    leads = at < min(old.leading, new.leading)
     both = set(old.digests[at:]) & set(new.digests[at:])
-    shared = sum(row.size for row in new.rows[at:] if row.digest in both)
-    count = sum(row.digest in both for row in new.rows[at:])
-    is_telling = count > 1 or shared >= _TELLING
+    shared = [row.size for row in new.rows[at:] if row.digest in both]
+    is_telling = len(shared) > 1 or sum(shared) >= _TELLING
+    leads = at < min(old.leading, new.leading)
     # A long text before the same short question is another prompt. Instructions are longer than what is said at first.
-    rests = [
-        rest.size(at) - (rest.rows[at].size if leads and rest.digests[at] not in both else 0) for rest in (old, new)
-    ]
-    share = min(1.0, shared / max(1, min(rests)))
-    goes_on = len(new) > len(old)
+    rests = [one.size(at) - (one.rows[at].size if leads and one.digests[at] not in both else 0) for one in (old, new)]
+    share = sum(shared) / max(1, min(rests))
+    goes_on = len(new.rows) > len(old.rows)
+    is_alike = _similar(old, at, new, at) >= _SIMILAR
+    found = _difference(old, new)
     if leads:
-        # Everything that was said is said again, or what differs is the same text edited.
-        follows = is_telling and share >= _SIMILAR and (count > 1 or goes_on)
-        if follows or _similar(old, at, new, at) >= _SIMILAR:
-            return found
-        # A short segment may be too short to have anything in common but for its digits.
-        return found if is_telling and found is not None and found.kind in _REWRITTEN else None
+        # Everything that was said is said again, or what differs is the same text edited. A short text may be too short
+        # to have anything in common but for its digits.
+        follows = share >= _SIMILAR and (len(shared) > 1 or goes_on)
+        is_rewritten = found is not None and found.kind in _REWRITTEN
+        return found if is_alike or (is_telling and (follows or is_rewritten)) else None
     # What was said last is said again, among other things: however much went before it, it is this conversation. If
     # not, the rest may be examples, or documents, of which each call has drawn others.
-    if old.digests[-1] in new.digests[at:] and (count > 1 or (is_telling and share >= _SHARED)):
-        return found
-    is_last = at == len(new) - 1
-    return found if (is_telling or goes_on) and not is_last and _similar(old, at, new, at) >= _SIMILAR else None
+    is_recalled = old.digests[-1] in both and (len(shared) > 1 or (is_telling and share >= _SHARED))
+    is_edited = is_alike and (is_telling or goes_on) and at < len(new.rows) - 1
+    return found if is_recalled or is_edited else None
 
 
 def _departure_of_beginning(alike: Sequence[Earlier], new: PromptSegments) -> Difference | None:
     """Find where the leading segments depart from the most similar ones of another conversation."""
-    best, most = None, 0.0
     beginnings: dict[tuple[int, ...], PromptSegments] = {}
     for one in [*alike[:_MAX_COMPARED], *sorted(alike, key=lambda one: -one.used_ns)]:
-        if len(beginnings) == _MAX_COMPARED:
-            break
-        beginnings.setdefault(tuple(one.segments.digests[: one.segments.leading]), one.segments)
-    for old in beginnings.values():
-        at = in_common(old, new)
-        if at >= new.leading:
-            return None
-        share = _beginnings_alike(old, new, at) if at < old.leading else 0.0
-        if share > most:
-            best, most = old, share
-            if most >= _NEARLY:
-                break
-    return None if best is None or most < _SIMILAR else _difference(best, new)
+        if len(beginnings) < _MAX_COMPARED:
+            beginnings.setdefault(tuple(one.segments.digests[: one.segments.leading]), one.segments)
+    shares = {_beginning_share(old, new): old for old in reversed(beginnings.values())}
+    share = max(shares, default=0.0)
+    return _difference(shares[share], new) if share >= _SIMILAR else None
 
 
-def _beginnings_alike(old: PromptSegments, new: PromptSegments, at: int) -> float:
+def _beginning_share(old: PromptSegments, new: PromptSegments) -> float:
     """Return how much of two leading parts is the same: of the instructions if there are any, else of the tools."""
-    starts = [
-        next((index for index, row in enumerate(one.rows) if row.part in _MESSAGES), len(one)) for one in (old, new)
-    ]
-    old_start, start = starts
-    has_instructions = [first < one.leading for first, one in zip(starts, (old, new), strict=True)]
-    if all(has_instructions):
-        behind = max(0, at - start)
-        if start + behind >= new.leading or old_start + behind >= old.leading:
-            behind = 0
-        first, old_first = start + behind, old_start + behind
-        if new.digests[first] != old.digests[old_first]:
-            return _similar(old, old_first, new, first)
-        if at >= start:
-            return 1.0
-    elif any(has_instructions):
-        return 0.0
-    others = set(old.digests[: old.leading])
-    shared = sum(row.size for row in new.rows[: new.leading] if row.digest in others)
-    whole = max(new.size(0, new.leading), old.size(0, old.leading), 1)
-    return max(shared / whole, _similar(old, at, new, at))
+    leading = [one.rows[: one.leading] for one in (old, new)]
+    texts = ["".join(_written(row.value) for row in rows if row.part in _MESSAGES) for rows in leading]
+    if not any(texts):
+        texts = ["".join(_written(row.value) for row in rows) for rows in leading]
+    return similarity(*texts) if all(texts) else 0.0
 
 
 def _similar(old: PromptSegments, old_at: int, new: PromptSegments, at: int) -> float:
     """Return how much of two segments is the same; 0 if it cannot be enough to matter."""
-    if old_at >= len(old) or at >= len(new):
+    if old_at >= len(old.rows) or at >= len(new.rows):
         return 0.0
     one, other = old.rows[old_at], new.rows[at]
     if min(one.size, other.size) < _SIMILAR * max(one.size, other.size):
@@ -509,7 +454,7 @@ def similarity(old: Any, new: Any) -> float:
 # What the difference is
 
 
-class _Change(NamedTuple):
+class _Edit(NamedTuple):
     """The first difference between two values."""
 
     kind: DriftKind | None
@@ -524,90 +469,51 @@ class _Change(NamedTuple):
 
 def _difference(old: PromptSegments, new: PromptSegments) -> Difference | None:
     """Find the first difference between two prompts; None if one begins with all of the other."""
-    index = old_index = 0
+    at = old_at = 0
     for part in (*HEAD_PARTS, *_ITEM_PARTS):
-        rows = [row for row in new.rows if row.part == part]
         mine, theirs = ([row.digest for row in one.rows if row.part == part] for one in (new, old))
+        common = common_length(theirs, mine)
+        at, old_at = at + common, old_at + common
         if mine != theirs:
             break
-        index, old_index = index + len(mine), old_index + len(theirs)
     else:
         return None
-    at = common_length(theirs, mine)
-    theirs, mine, index, old_index = theirs[at:], mine[at:], index + at, old_index + at
-    if part in ("tools", "functions"):
-        return _tool_difference(old, old_index, new, index, theirs, mine, f"{part}[{at}]")
-    if not (mine and theirs):
-        return None if part in _ITEM_PARTS else _whole("changed", part, old, old_index, new, index)
-    path = rows[at].path
-    is_within = part in _ITEM_PARTS and index >= new.leading
+    mine, theirs = mine[common:], theirs[common:]
+    row = new.rows[at] if mine else None
+    then = old.rows[old_at] if theirs else None
+    if part in _ITEM_PARTS and (row is None or then is None):
+        return None  # one just ends
     steps = SequenceMatcher(None, theirs, mine, autojunk=False).get_opcodes()
     what, _, gone, _, added = steps[0]
-    goes_on = len(steps) > 1
-    if what == "insert":
-        return _whole("changed", path, old, old_index, new, index)
-    if what == "delete" or (goes_on and is_within and gone > added):
+    is_within = part in _ITEM_PARTS and at >= new.leading and len(steps) > 1
+    kind: DriftKind = "changed"
+    if part in ("tools", "functions"):
+        is_moved = row is not None and then is not None and row.digest in theirs and then.digest in mine
+        kind = "reordered_tools" if is_moved or Counter(mine) == Counter(theirs) else "changed_tool"
+    elif is_within and gone > added:
         # Messages are gone, or several became fewer: a summary stands in their place.
-        return _whole("compacted" if is_within else "changed", path, old, old_index, new, index)
-    return _edited("changed", old, old_index, new, index, may_be_shortened=is_within and goes_on)
-
-
-def _tool_difference(
-    old: PromptSegments,
-    old_index: int,
-    new: PromptSegments,
-    index: int,
-    theirs: Sequence[int],
-    mine: Sequence[int],
-    path: str,
-) -> Difference:
-    if Counter(theirs) == Counter(mine):
-        return _whole("reordered_tools", path, old, old_index, new, index)
-    is_new, is_gone = (not one or one[0] in other[1:] for one, other in ((theirs, mine), (mine, theirs)))
-    if is_new and is_gone and theirs and mine:
-        return _whole("reordered_tools", path, old, old_index, new, index)
-    if is_new or is_gone:
-        found = _whole("changed_tool", path, old, old_index, new, index)
-        return found._replace(before=None) if is_new else found._replace(after=None)
-    return _edited("changed_tool", old, old_index, new, index)
-
-
-def _edited(
-    otherwise: DriftKind,
-    old: PromptSegments,
-    old_index: int,
-    new: PromptSegments,
-    index: int,
-    *,
-    may_be_shortened: bool = False,
-) -> Difference:
-    """One segment is another than it was. `otherwise`: the kind if nothing says how."""
-    row, then = new.rows[index], old.rows[old_index]
-    change = _change(then.value, row.value) or _Change(None, "")
-    kind = change.kind
-    if kind is None or (otherwise == "changed_tool" and change.character is None and kind != "reordered_keys"):
-        kind = "compacted" if may_be_shortened and _is_shortened(change) else otherwise
-    before = min(row.size, common_length(json_of(then.value), json_of(row.value)))
+        kind = "compacted"
+    size, lost = new.size(0, at), _common_behind(old, min(old_at, at), new, at)
+    if row is None or then is None or what != "replace" or kind in ("reordered_tools", "compacted"):
+        before = None if then is None or (kind, what) == ("changed_tool", "insert") else then.value
+        after = None if row is None or (kind, what) == ("changed_tool", "delete") else row.value
+        return Difference(kind, f"{part}[{common}]" if row is None else row.path, None, size, lost, before, after)
+    edit = _edit(then.value, row.value) or _Edit(None, "")
+    if edit.kind is not None and (kind == "changed" or edit.character is not None or edit.kind == "reordered_keys"):
+        kind = edit.kind
+    elif is_within and _is_shortened(edit):
+        kind = "compacted"
+    front = min(row.size, common_length(json_of(then.value), json_of(row.value)))
     share = 1.0 if kind in _REWRITTEN else similarity(then.value, row.value)
-    lost = max(0, round(share * row.size) - before) + _common_behind(old, old_index + 1, new, index + 1)
-    path = row.path + change.path
-    return Difference(kind, path, change.character, new.size(0, index) + before, lost, change.before, change.after)
+    lost = max(0, round(share * row.size) - front) + _common_behind(old, old_at + 1, new, at + 1)
+    return Difference(kind, row.path + edit.path, edit.character, size + front, lost, edit.before, edit.after)
 
 
-def _whole(
-    kind: DriftKind, path: str, old: PromptSegments, old_index: int, new: PromptSegments, index: int
-) -> Difference:
-    """One or more segments were moved, added or taken away as they are."""
-    before, after = (one.rows[at].value if at < len(one) else None for one, at in ((old, old_index), (new, index)))
-    lost = _common_behind(old, min(old_index, index), new, index)
-    return Difference(kind, path, None, new.size(0, index), lost, before, after)
-
-
-def _common_behind(old: PromptSegments, old_index: int, new: PromptSegments, index: int) -> int:
+def _common_behind(old: PromptSegments, old_at: int, new: PromptSegments, at: int) -> int:
     """Return the bytes of the new prompt's segments from one on that the old one had as well, in whatever order."""
-    left = Counter(_content(row) for row in old.rows[old_index:])
+    left = Counter(map(_content, old.rows[old_at:]))
     total = 0
-    for row in new.rows[index:]:
+    for row in new.rows[at:]:
         content = _content(row)
         if left[content] > 0:
             left[content] -= 1
@@ -623,13 +529,13 @@ def _content(row: Segment) -> int:
         return row.digest
 
 
-def _is_shortened(change: _Change) -> bool:
-    before, after = (len(text) if isinstance(text, str) else 0 for text in (change.before, change.after))
-    keeps_beginning = change.character is not None and change.character >= after / 2
+def _is_shortened(edit: _Edit) -> bool:
+    before, after = (len(text) if isinstance(text, str) else 0 for text in (edit.before, edit.after))
+    keeps_beginning = edit.character is not None and edit.character >= after / 2
     return before >= _SHORTENED_BYTES and after <= (_BEGINNING_SHARE if keeps_beginning else _STUB_SHARE) * before
 
 
-def _change(old: Any, new: Any, path: str = "") -> _Change | None:
+def _edit(old: Any, new: Any, path: str = "") -> _Edit | None:
     """Find the first difference between two JSON values; None if they are written alike."""
     if isinstance(old, str) and isinstance(new, str):
         if old == new:
@@ -638,27 +544,27 @@ def _change(old: Any, new: Any, path: str = "") -> _Change | None:
         kind = kind_of_change(old, new, at)
         if kind != "whitespace" and old[:1] in ("{", "[") and _is_same_json(old, new):
             kind = "reordered_keys"
-        return _Change(kind, path, old, new, at)
+        return _Edit(kind, path, old, new, at)
     if isinstance(old, dict) and isinstance(new, dict):
         for mine, theirs in zip(old, new, strict=False):
             if mine != theirs:
                 if theirs in old and mine in new:
-                    return _Change("reordered_keys", path, old, new)
+                    return _Edit("reordered_keys", path, old, new)
                 name = mine if theirs in old else theirs
-                return _Change(None, f"{path}.{name}", old.get(name), new.get(name))
-            if (found := _change(old[mine], new[mine], f"{path}.{mine}")) is not None:
+                return _Edit(None, f"{path}.{name}", old.get(name), new.get(name))
+            if (found := _edit(old[mine], new[mine], f"{path}.{mine}")) is not None:
                 return found
         more = [*new][len(old) :] or [*old][len(new) :]
-        return _Change(None, f"{path}.{more[0]}", old.get(more[0]), new.get(more[0])) if more else None
+        return _Edit(None, f"{path}.{more[0]}", old.get(more[0]), new.get(more[0])) if more else None
     if isinstance(old, list) and isinstance(new, list):
         one, other = [*map(json_of, old)], [*map(json_of, new)]
         if one != other and sorted(one) == sorted(other):
-            return _Change("reordered_keys", path, old, new)
+            return _Edit("reordered_keys", path, old, new)
         for index, (mine, theirs) in enumerate(zip(old, new, strict=False)):
-            if (found := _change(mine, theirs, f"{path}[{index}]")) is not None:
+            if (found := _edit(mine, theirs, f"{path}[{index}]")) is not None:
                 return found
-        return None if len(old) == len(new) else _Change(None, f"{path}[{min(len(old), len(new))}]")
-    return None if json_of(old) == json_of(new) else _Change(kind_of_number(str(old), str(new)), path, old, new)
+        return None if len(old) == len(new) else _Edit(None, f"{path}[{min(len(old), len(new))}]")
+    return None if json_of(old) == json_of(new) else _Edit(kind_of_number(str(old), str(new)), path, old, new)
 
 
 def _is_same_json(old: str, new: str) -> bool:

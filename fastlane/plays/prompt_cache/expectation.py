@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fastlane._fork import new_lock, starts_over
 from fastlane.knowledge.table import Table
 from fastlane.protocol.endpoints import PROMPT_FIELDS
+from fastlane.protocol.prompt_marks import LEADING_ROLES
 
-from .drift import HEAD_PARTS, LEADING_ROLES, DriftFinder, common_length, json_of
+from .drift import HEAD_PARTS, DriftFinder, common_length, json_of
 from .report import FamilyReport, PromptCacheReport
 from .section import PromptCacheSection
 
@@ -74,6 +75,10 @@ class CacheRules(NamedTuple):
         if self.block_tokens:
             tokens -= tokens % self.block_tokens
         return 0 if self.minimum_tokens and tokens < self.minimum_tokens else tokens
+
+    def outlived(self, used_ns: int, now_ns: int) -> bool:
+        """Return whether a beginning that was last used then has expired; False if its lifetime is not known."""
+        return self.lifetime_s is not None and now_ns - used_ns > self.lifetime_s * 1e9
 
 
 class UpstreamCache:
@@ -236,14 +241,17 @@ class SentPrompt:
             head = history.add_head(like, call, name)
             is_known = head.is_of(written)
         beginning: list[Any] = [head.number]
-        count = 1
+        placements, count = call.placements, 1
         if type(items) is list:
             items = items[: len(items) - volatile] if volatile else items
             count = len(items)
-            for item in items:
+            for at, item in enumerate(items):
                 content = item.get("content") if type(item) is dict else item
                 beginning.append(content if type(content) is str else json_of(content))
-                if type(item) is not dict or item.get("role") not in LEADING_ROLES:
+                if placements is not None:
+                    if placements[at] != "stable":
+                        break
+                elif type(item) is not dict or item.get("role") not in LEADING_ROLES:
                     break
         else:
             beginning.append(items if type(items) is str else json_of(items))
@@ -329,7 +337,7 @@ class PromptHistory:
 
     def expect(self, prompt: SentPrompt) -> None:
         """Find out how much of a prompt that is about to be sent was sent before."""
-        head, lifetime_s = prompt.head, prompt.head.rules.lifetime_s
+        head = prompt.head
         prompt.answered_before = self._answered
         if head.is_stored:
             return
@@ -342,7 +350,7 @@ class PromptHistory:
         if line is not None and (state := line.state).text is not None and prompt.text.startswith(state.text):
             # A conversation that goes on, as most do: what it had need not be hashed again.
             prompt.here = prompt.anywhere = KnownBeginning(state.size, state.size, state, line)
-            is_fresh = lifetime_s is None or prompt.sent_ns - state.used_ns <= lifetime_s * 1e9
+            is_fresh = not head.rules.outlived(state.used_ns, prompt.sent_ns)
             done = len(state.numbers) - len(numbers) - 1
             numbers = state.numbers[:-1]
         if BOUNDARIES[done] <= len(prompt.text):
@@ -365,7 +373,6 @@ class PromptHistory:
 
     def _known(self, prompt: SentPrompt, mask: int) -> KnownBeginning:
         """Return what of a prompt was sent before under the cache key of a mask."""
-        lifetime_s = prompt.head.rules.lifetime_s
         known, line, is_fresh = NOTHING_KNOWN, None, False
         last = len(prompt.numbers) - 1
         # From the opening, and then from the longest beginning on.
@@ -376,7 +383,7 @@ class PromptHistory:
             if found is not line:
                 line, state = found, found.state
                 size = _common_size(prompt, line, state, at)
-                is_fresh = lifetime_s is None or prompt.sent_ns - state.used_ns <= lifetime_s * 1e9
+                is_fresh = not prompt.head.rules.outlived(state.used_ns, prompt.sent_ns)
                 fresh_size = max(known.fresh_size, size) if is_fresh else known.fresh_size
                 if size > known.size:
                     known = KnownBeginning(size, fresh_size, state, line)
@@ -419,7 +426,20 @@ class PromptHistory:
         is_lost = reason is not None or (cached is not None and expected is not None and cached < expected)
         finder = None
         if answered and not head.is_stored and (is_lost or not goes_on):
-            finder = DriftFinder(self, prompt, known, scale, keeps=keeps, cached=cached, reason=reason)
+            finder = DriftFinder(
+                history=self,
+                rules=rules,
+                key=prompt.key,
+                count=prompt.count,
+                sent_ns=prompt.sent_ns,
+                answered_before=prompt.answered_before,
+                known_size=known.size,
+                fresh_size=known.fresh_size,
+                scale=scale,
+                keeps=keeps,
+                cached=cached,
+                reason=reason,
+            )
         record = prompt.record = PromptCacheSection(
             family=prompt.family,
             prompt_tokens=tokens,

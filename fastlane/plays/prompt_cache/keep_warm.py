@@ -1,33 +1,229 @@
-"""Keep a prompt in a provider's cache through the silence between calls."""
+"""Have a provider read the stable part of a prompt into its cache before a call needs it, once or again and again."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import openai
 
 from fastlane._clock import now_ns
+from fastlane.compat.parsing import with_response_format, with_text_format
 from fastlane.engine.user_action import _current, user_action
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge import timer
+from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
+from fastlane.protocol.usage import usage_counts
 from fastlane.providers import facts_of
 
-from .prewarm import async_prewarm, is_disabled, prewarm, what_stays
+from .expectation import value_of
+from .placing import place_breakpoints, takes_marks
+from .prompts import Marked, Prompt, arrange, unmarked
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from fastlane.providers import ProviderFacts
     from fastlane.records.record import CallRecord
 
-_NAME = "keep warm"
-_SECOND_NS = 1e9
+# The least that OpenAI's /responses take: https://github.com/earendil-works/pi/issues/6265
+_LEAST_RESPONSE: Final = 16
+# A user's turn, which most templates want, of one token.
+_TURN: Final = {"role": "user", "content": "."}
+# What is said of an answer that ended before its first visible token, when the prompt had been read:
+# https://github.com/spiceai/spiceai/issues/7126
+_READ_ALL_THE_SAME: Final = "output limit was reached"
+_TOO_FEW: Final = "minimum value"
+# What would make the answer longer, or another kind of thing.
+_NOT_PASSED_ON: Final = (
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "stream", "stream_options", "background",
+    "prediction",
+)  # fmt: skip
+_NAME: Final = "keep warm"
 # By so much of the lifetime a request comes before its end: providers say "about", and requests take time.
-_MARGIN = 0.1
+_MARGIN: Final = 0.1
+_REFUSALS: Final = (openai.BadRequestError, openai.UnprocessableEntityError)
 # A client that has been closed raises RuntimeError.
-_FAILURES = (openai.OpenAIError, RuntimeError)
+_FAILURES: Final = (openai.OpenAIError, RuntimeError)
+
+
+class Prewarmed(NamedTuple):
+    """What was read into the cache, by the provider's own count."""
+
+    tokens: int | None
+    """Tokens of the prompt that was read; None where the provider did not say."""
+    cached_tokens: int | None
+    """Of these, what was in the cache already; None where the provider did not say, which is not 0."""
+    cache_write_tokens: int | None
+    """Of these, what was written to the cache, where that is counted."""
+    how: Literal["provider", "call", "disabled"]
+    """"provider": by the provider's own means, and nothing was generated; "call": by a call of one short answer;
+    "disabled": not at all, because FASTLANE_DISABLED is set, and nothing was sent."""
+
+
+def prewarm(client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
+    """Have the provider read what stays of a prompt, with one call of `client`, and so with its plays.
+
+    What stays is what was declared stable or of the session (`fastlane.prompts.Prompt`), and if nothing was declared,
+    the leading system and developer messages. `arguments` are those of the calls to come, such as `tools` and
+    `response_format`: they are part of what is kept. If facts say that the provider has means of its own for this
+    model, it generates nothing; otherwise, or if it refuses them, it generates one token (16 at /responses), which is
+    billed as any call is. With FASTLANE_DISABLED nothing is sent. Raises ConfigurationError if nothing of the prompt
+    stays, or for another endpoint, and what the call raises.
+    """
+    steps = _steps(client, prompt, model, endpoint, arguments)
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                answer = _create_of(client, endpoint)(**asked)
+            except _REFUSALS as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+    except StopIteration as end:
+        prewarmed: Prewarmed = end.value
+        return prewarmed
+
+
+async def async_prewarm(
+    client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any
+) -> Prewarmed:
+    """See `prewarm`; for an asynchronous client."""
+    steps = _steps(client, prompt, model, endpoint, arguments)
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                answer = await _create_of(client, endpoint)(**asked)
+            except _REFUSALS as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+    except StopIteration as end:
+        prewarmed: Prewarmed = end.value
+        return prewarmed
+
+
+def is_disabled(client: Any) -> bool:
+    """Return whether it is a client of ours that was made with FASTLANE_DISABLED, and does what the stock one does."""
+    return getattr(client, "_fastlane", True) is None
+
+
+def _steps(
+    client: Any, prompt: Sequence[Any], model: str, endpoint: str, arguments: Mapping[str, Any]
+) -> Generator[dict[str, Any], Any, Prewarmed]:
+    """Yield the arguments of calls until one is answered."""
+    if is_disabled(client):
+        return Prewarmed(None, None, None, "disabled")
+    if endpoint not in (CHAT, RESPONSES):
+        raise ConfigurationError(
+            f'prewarm(endpoint=...) takes "{CHAT}" or "{RESPONSES}", whose prompts have parts, got {endpoint!r:.80}'
+        )
+    facts = facts_of(str(client.base_url))
+    for request in _requests(facts, prompt, model, endpoint, arguments):
+        try:
+            answer = yield request.arguments
+        except _REFUSALS as error:
+            if _READ_ALL_THE_SAME in str(error):
+                return Prewarmed(None, None, None, request.how)
+            # Only the means were refused, and not the prompt.
+            if request.is_last or not (request.how == "provider" or _TOO_FEW in str(error)):
+                raise
+        else:
+            path = (value_of(facts.usage.get(endpoint)) or {}).get("cached", "")
+            usage = usage_counts(getattr(answer, "usage", None), path.split(".")[1:])
+            return Prewarmed(
+                tokens=usage.get("input_tokens"),
+                cached_tokens=usage.get("cached_tokens"),
+                cache_write_tokens=usage.get("cache_write_tokens"),
+                how=request.how,
+            )
+    raise AssertionError("the last request returns or raises")
+
+
+class _PrewarmRequest(NamedTuple):
+    how: Literal["provider", "call"]
+    arguments: dict[str, Any]
+    is_last: bool = False
+
+
+def _create_of(client: Any, endpoint: str) -> Any:
+    return client.chat.completions.create if endpoint == CHAT else client.responses.create
+
+
+def _requests(
+    facts: ProviderFacts, prompt: Sequence[Any], model: str, endpoint: str, arguments: Mapping[str, Any]
+) -> Iterator[_PrewarmRequest]:
+    """Yield what to call with, one after the other until one is taken."""
+    name = PROMPT_FIELDS[endpoint]
+    kept, places, was_declared = what_stays(prompt)
+    has_marks = takes_marks(model, facts)
+    given = {**(prompt.arguments(endpoint) if isinstance(prompt, Prompt) else {}), **arguments}
+    given = {key: value for key, value in given.items() if key not in _NOT_PASSED_ON and key != name}
+    # The answer is too short to be parsed: only what `parse()` sends is needed.
+    given = with_text_format(with_response_format(given)) | {"model": model}
+    given.pop("text_format", None)
+    if endpoint == RESPONSES and value_of(facts.parameters.get("store")) is True:
+        given = {"store": False, **given}
+
+    def prepared(*turn: Any) -> dict[str, Any]:
+        items, declared = [*kept, *turn], (*places, *("volatile" for _ in turn))
+        placed = place_breakpoints(endpoint, {**given, name: items}, declared, facts) if has_marks else None
+        items = items if placed is None else placed[1]
+        if was_declared:
+            # What plays do to the calls that are to come, they are to do to this one: it is declared alike.
+            items = [
+                Marked(item, place) if isinstance(item, Mapping) else item
+                for item, place in zip(items, declared, strict=True)
+            ]
+        return {**given, name: items}
+
+    field = value_of(facts.cache.prewarm_field.get(endpoint))
+    if field is not None and has_marks:
+        head, _, rest = field.partition(".")
+        own = prepared()
+        # In `extra_body`, because an older openai does not know the field; there, it is laid over the rest.
+        extra = dict(own.pop("extra_body", None) or {})
+        extra[head] = {**(extra.get(head) or own.pop(head, None) or {}), rest: True} if rest else True
+        own.pop(head, None)
+        yield _PrewarmRequest("provider", {**own, "extra_body": extra})
+    if endpoint == RESPONSES:
+        limit = "max_output_tokens"
+    else:
+        # The older field wherever the newer one is not known to be taken.
+        is_newer = value_of(facts.parameters.get("max_completion_tokens")) is True
+        limit = "max_completion_tokens" if is_newer else "max_tokens"
+        yield _PrewarmRequest("call", {**prepared(_TURN), limit: 1})
+    yield _PrewarmRequest("call", {**prepared(_TURN), limit: _LEAST_RESPONSE}, is_last=True)
+
+
+def what_stays(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], bool]:
+    """Return the messages of a prompt that stay, in order, how long each does, and whether the caller declared that.
+
+    Raises ConfigurationError where none stays.
+    """
+    if isinstance(prompt, str | Mapping) or not isinstance(prompt, Sequence):
+        raise ConfigurationError(
+            f"prewarm() takes a fastlane.prompts.Prompt or a list of messages, got {type(prompt).__name__}"
+            + (": put it into a list" if isinstance(prompt, str | Mapping) else "")
+        )
+    plain, declared = unmarked(prompt)
+    messages, places = arrange(plain, declared or ())
+    # Where nothing was declared, what comes after the system's messages may be the first question of many.
+    stay = ("stable",) if declared is None else ("stable", "session")
+    end = next((at for at, place in enumerate(places) if place not in stay), len(places))
+    if not end:
+        raise ConfigurationError(
+            "prewarm() found nothing in the prompt that stays as it is: it takes messages of which some are declared "
+            "stable (Prompt(stable=...), stable(message) of fastlane.prompts) or that begin with a system message"
+        )
+    return messages[:end], places[:end], declared is not None
+
+
+# Again and again
 
 
 class _Keeper:
@@ -49,12 +245,12 @@ class _Keeper:
         ConfigurationError where that is not known, and for what cannot be kept.
         """
         if every_s is None:
-            lifetime = facts_of(str(client.base_url)).cache.lifetime_s
-            if lifetime is None or lifetime.value is None:
+            lifetime_s = value_of(facts_of(str(client.base_url)).cache.lifetime_s)
+            if lifetime_s is None:
                 raise ConfigurationError(
                     "keep_warm() needs every_s=..., in seconds: it is not known how long this provider keeps prompts"
                 )
-            every_s = lifetime.value * (1 - _MARGIN)
+            every_s = lifetime_s * (1 - _MARGIN)
         if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not 0 < every_s < math.inf:
             raise ConfigurationError(f"keep_warm(every_s=...) takes seconds above 0, got {every_s!r:.80}")
         if isinstance(max_requests, bool) or not isinstance(max_requests, int) or max_requests < 1:
@@ -78,26 +274,20 @@ class _Keeper:
 
     def __repr__(self) -> str:
         # Of the arguments only what cannot be text of a prompt.
-        said = {
-            "model": self._arguments["model"],
-            "every_s": self.every_s,
-            "max_requests": self.max_requests,
-            "requests": self.requests,
-            "error": self.error,
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+        return (
+            f"{type(self).__name__}(model={self._arguments['model']!r}, every_s={self.every_s!r}, "
+            f"max_requests={self.max_requests!r}, requests={self.requests!r}, error={self.error!r})"
+        )
 
     def _due_in_s(self) -> float | None:
-        """Seconds until the next request; None while there is nothing to keep."""
+        """Return the seconds until the next request; None while there is nothing to keep."""
         used = [record for record in self._client.calls if self._is_use(record)]
         latest = max((record.timeline.started_ns for record in used), default=0)
         if latest > self._used_ns:
             self._used_ns, self._sent, self.error = latest, 0, None
-        if self.error is not None:  # What the next call finds, it finds.
+        if self.error is not None or self._sent >= self.max_requests:  # What the next call finds, it finds.
             return None
-        if self._sent >= self.max_requests:
-            return None
-        return max(0.0, self.every_s - (now_ns() - self._used_ns) / _SECOND_NS)
+        return max(0.0, self.every_s - (now_ns() - self._used_ns) / 1e9)
 
     def _is_use(self, record: CallRecord) -> bool:
         """Whether a call of the application's has used the prompt; one of another family has not."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from string import punctuation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from fastlane._fork import new_lock
-from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
+from fastlane.protocol.endpoints import COMPLETIONS, PROMPT_FIELDS
+from fastlane.protocol.prompt_marks import LEADING_ROLES
 
-from .drift import LEADING_ROLES, json_of
+from .drift import json_of
 from .expectation import KEY_FIELD
 
 if TYPE_CHECKING:
@@ -52,13 +54,11 @@ _LONG_LINE: Final = 512
 _SENTENCES = re.compile(r"(?<=[.!?;]) ")
 _DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W\d_]+")
-# By these fields a body may say itself who is talking.
-_NAMING_FIELDS: Final = frozenset({"conversation", "metadata", "previous_response_id", "safety_identifier", "user"})
-# In metadata by these alone: it may hold anything else, and may change with each call.
+# By these an application says itself who is talking; metadata may hold anything else, and may change with each call.
 _SESSION_NAMES: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
+_SESSION_FIELDS: Final = frozenset({"conversation", "metadata", "previous_response_id", "safety_identifier", "user"})
 
 # Digests by the process's own hashes, so that no text is kept. A lost update between threads does no harm.
-_keys: dict[int, str] = {}
 _lines: dict[int, tuple[bytes, int]] = {}
 _tools: dict[int, bytes] = {}
 
@@ -90,26 +90,19 @@ class CacheKeys:
         given = body.get(KEY_FIELD)
         if given is None and name is not None:
             given = body.get(name)
-        stable = self._stable.get(prompt.leading) if call.placements is None else None
+        stable = self._stable.get(prompt.leading)
         if stable is None:
-            stable = stable_key(call.endpoint, body, call.placements)
-            if call.placements is None:
-                _remember(self._stable, prompt.leading, stable)
+            stable = _remember(self._stable, prompt.leading, stable_key(call.endpoint, body, call.placements))
         own = given if isinstance(given, str) else None
         prompt.family = f"{hash((call.origin, stable, own)) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
         prompt.key = prompt.base_key = own
         if name is None or given is not None or self._key is False or name in call.refused:
             return call
-        if call.endpoint not in (CHAT, RESPONSES):
+        # Of a prompt that is too short nothing is kept: it is sent as it was written.
+        if call.endpoint == COMPLETIONS or (self._key is True and is_too_short(call, prompt, rules.minimum_tokens)):
             return call
-        if isinstance(self._key, str):
-            prompt.key = self._key
-        elif is_too_short(call.endpoint, body, prompt, rules.minimum_tokens):
-            # Nothing of it is kept: it is sent as it was written.
-            return call
-        else:
-            prompt.key = stable
-        prompt.key_field, prompt.base_key = name, prompt.key
+        prompt.key_field = name
+        prompt.key = prompt.base_key = stable if self._key is True else str(self._key)
         limit = self._limit or rules.requests_per_key_per_minute
         if limit is not None:
             session = self._session(call, prompt)
@@ -122,7 +115,7 @@ class CacheKeys:
 
     def _session(self, call: Call, prompt: SentPrompt) -> int:
         """Return the number of the conversation; if nothing but the first message tells it, it is known from before."""
-        if call.placements is not None or not _NAMING_FIELDS.isdisjoint(call.body):
+        if not _SESSION_FIELDS.isdisjoint(call.body):
             return session_of(call.endpoint, call.body, call.placements)
         session = self._sessions.get(prompt.opening)
         if session is None:
@@ -142,26 +135,16 @@ def stable_key(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     tools = body.get("tools") or []
     instructions = body.get("instructions")
     texts = [instructions] if isinstance(instructions, str) else []
-    for item, is_stable in _items(endpoint, body, placements):
-        if is_stable:
-            texts.extend(_texts(item))
-        elif placements is None:
-            break
-    is_declared = placements is not None and "stable" in placements
-    model = str(body.get("model"))
-    seen = hash((model, is_declared, json_of(tools), json_of(form), tuple(texts)))
-    key = _keys.get(seen)
-    if key is None:
-        made = blake2b(digest_size=10)
-        for digest in (
-            model.encode("utf-8", "surrogatepass"),
-            b"".join(sorted(map(_tool_digest, tools if isinstance(tools, list) else [tools]))),
-            _tool_digest(form) if form else b"",
-            *_head(texts, None if is_declared else _HEAD_CHARACTERS),
-        ):
-            made.update(len(digest).to_bytes(4, "big") + digest)
-        key = _remember(_keys, seen, "fl-" + made.hexdigest())
-    return key
+    texts += [text for item, is_stable in _items(endpoint, body, placements) if is_stable for text in _texts(item)]
+    made = blake2b(digest_size=10)
+    for digest in (
+        str(body.get("model")).encode("utf-8", "surrogatepass"),
+        b"".join(sorted(map(_tool_digest, tools if isinstance(tools, list) else [tools]))),
+        _tool_digest(form) if form else b"",
+        *_head(texts, _HEAD_CHARACTERS if placements is None else None),
+    ):
+        made.update(len(digest).to_bytes(4, "big") + digest)
+    return "fl-" + made.hexdigest()
 
 
 def session_of(endpoint: str, body: Mapping[str, Any], placements: _Placements = None) -> int:
@@ -190,64 +173,45 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     return _number(str(user) if isinstance(user, str | int) else "", text)
 
 
-def is_too_short(endpoint: str, body: Mapping[str, Any], prompt: SentPrompt, minimum_tokens: int | None) -> bool:
+def is_too_short(call: Call, prompt: SentPrompt, minimum_tokens: int | None) -> bool:
     """Return whether a prompt is as good as certain to have fewer tokens than its provider keeps prompts from.
 
-    A token is seldom less than a byte. What has another size than its bytes say, such as an image or a tool of the
-    provider's own, never is too short; nor is any prompt where the minimum is not known.
+    A token is seldom less than a byte. An image, a file or a tool of the provider's own has another size than its JSON:
+    a prompt that may have such is not too short.
     """
     if minimum_tokens is None or prompt.size >= minimum_tokens or prompt.head.is_stored:
         return False
-    tools, items = body.get("tools"), body.get(PROMPT_FIELDS.get(endpoint, "messages"))
-    segments = [*(tools if isinstance(tools, list) else []), *(items if isinstance(items, list | tuple) else [])]
-    return all(_says_its_size(segment) for segment in segments)
-
-
-def _says_its_size(segment: Any) -> bool:
-    """Whether a segment is text and functions."""
-    if not isinstance(segment, Mapping):
-        return isinstance(segment, str)
-    kind = segment.get("type")
-    if kind == "function" and "role" not in segment:
-        return True
-    content = segment.get("output" if kind == "function_call_output" else "content")
-    parts = content if isinstance(content, list) else []
-    return (
-        kind in (None, "message", "function_call", "function_call_output")
-        and isinstance(content, str | list | None)
-        and all(
-            isinstance(part, Mapping) and part.get("type") in ("text", "input_text", "output_text", "refusal")
-            for part in parts
-        )
+    items = call.body.get(PROMPT_FIELDS[call.endpoint])
+    messages = items if isinstance(items, list) else []
+    return all(_kind(tool) == "function" for tool in call.body.get("tools") or ()) and all(
+        _kind(message) in (None, "message") and isinstance(message.get("content"), str | None) for message in messages
     )
+
+
+def _kind(value: Any) -> Any:
+    return value.get("type") if isinstance(value, Mapping) else type(value)
 
 
 def _items(endpoint: str, body: Mapping[str, Any], placements: _Placements) -> Iterator[tuple[Any, bool]]:
     """Yield the messages, and whether they are stable; volatile ones are left out."""
     items = body.get(PROMPT_FIELDS.get(endpoint, "messages"))
-    if not isinstance(items, list | tuple):
-        items = () if items is None else (items,)
-    is_declared = placements is not None and "stable" in placements
-    leading = True
-    for index, item in enumerate(items):
-        placed = placements[index] if placements is not None and index < len(placements) else None
-        leading = leading and isinstance(item, Mapping) and item.get("role") in LEADING_ROLES
-        if placed is None:
-            yield item, leading and not is_declared
-        elif placed != "volatile":
-            yield item, placed == "stable"
+    leads = True
+    for index, item in enumerate(items if isinstance(items, list | tuple) else (items,)):
+        leads = leads and isinstance(item, Mapping) and item.get("role") in LEADING_ROLES
+        if placements is None:
+            yield item, leads
+        elif placements[index] != "volatile":
+            yield item, placements[index] == "stable"
 
 
-def _texts(item: Any) -> Iterator[str]:
+def _texts(item: Any) -> list[str]:
     content = item.get("content") if isinstance(item, Mapping) else item
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        for part in content:
-            text = part.get("text") if isinstance(part, Mapping) else None
-            yield text if isinstance(text, str) else json_of(part).decode()
-    elif isinstance(item, Mapping):
-        yield json_of(item).decode()
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        return [
+            text if isinstance(text, str) else json_of(part).decode() for text, part in zip(parts, content, strict=True)
+        ]
+    return [content if isinstance(content, str) else json_of(item).decode()]
 
 
 def _beginning(content: Any) -> str:
@@ -339,10 +303,10 @@ _SHORTEST_NS: Final = 10 * _NS
 # (https://developers.openai.com/api/docs/guides/prompt-caching), and until then a session finds it where it was.
 _EPOCH_NS: Final = 300 * _NS
 _MAX_SHARDS: Final = 4_096
+# Other numbers for the same session: the first leaves it as it is. Any bits will do.
+_SALTS: Final = (0, 0x9E37_79B9_7F4A_7C15)
 _MAX_RATES: Final = 1_024
 _MAX_SESSIONS: Final = 16_384
-# Other numbers for the same session: the first leaves it as it is. Any bits will do.
-_SALTS: Final = (0, 0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F)
 
 
 class KeyShard(NamedTuple):
@@ -354,61 +318,34 @@ class KeyShard(NamedTuple):
     """Among how many keys the family's calls are spread."""
 
 
-class _CallWindow:
-    """How many calls came in the last minute, to 5 s, and whose were the latest."""
-
-    __slots__ = ("_counts", "_slot", "_total", "changed_ns", "session")
-
-    def __init__(self, now_ns: int, session: int = 0) -> None:
-        self._counts = [0] * _SLOTS
-        self._slot = now_ns // _SLOT_NS
-        self._total = 0
-        self.session = session
-        self.changed_ns = now_ns - _MINUTE_NS
-        """When it was last another session's."""
-
-    def calls(self, now_ns: int) -> int:
-        """Return the calls of the last minute."""
-        # Threads may come in another order than that in which they read the clock.
-        passed = now_ns // _SLOT_NS - self._slot
-        if passed > 0:
-            for behind in range(1, min(passed, _SLOTS) + 1):
-                slot = (self._slot + behind) % _SLOTS
-                self._total -= self._counts[slot]
-                self._counts[slot] = 0
-            self._slot += passed
-        return self._total
-
-    def add(self, now_ns: int, session: int = 0) -> int:
-        """Count a call, and return how many the last minute has had with it."""
-        total = self._total = self.calls(now_ns) + 1
-        self._counts[self._slot % _SLOTS] += 1
-        if session != self.session:
-            self.session, self.changed_ns = session, now_ns
-        return total
-
-    def is_shared(self, session: int, now_ns: int) -> bool:
-        """Whether the last minute had calls of other sessions."""
-        return self.session != session or now_ns - self.changed_ns < _MINUTE_NS
-
-
 class _KeyRate:
     """How often one key was called in the last minute, and how many shards it had of late."""
 
-    __slots__ = ("_begun_ns", "_epoch", "_peak", "_peak_before", "_shards", "_window")
+    __slots__ = ("_begun_ns", "_calls", "_epoch", "_peaks", "sessions")
 
-    def __init__(self, now_ns: int) -> None:
-        self._window = _CallWindow(now_ns)
-        self._shards: dict[int, _CallWindow] = {}
-        self._begun_ns = now_ns
-        self._epoch = now_ns // _EPOCH_NS
-        self._peak = self._peak_before = 1
+    def __init__(self) -> None:
+        self._calls: deque[tuple[int, int]] = deque()
+        """The slots of the last minute and their calls."""
+        self._begun_ns = 0
+        self._epoch = 0
+        self.sessions: Counter[int] = Counter()
+        """How many sessions have come to each shard since the beginning of this epoch."""
+        self._peaks = [1, 1]
+        """The shards that were needed at most in this epoch and in the one before."""
 
     def per_minute(self, now_ns: int, limit: float) -> float:
         """Count a call and return the rate: of the last minute, or of a burst above the limit that has just begun."""
-        total = self._window.add(now_ns)
-        if total == 1:
+        slot = now_ns // _SLOT_NS
+        while self._calls and self._calls[0][0] <= slot - _SLOTS:
+            self._calls.popleft()
+        if not self._calls:
             self._begun_ns = now_ns
+        # Threads may come in another order than that in which they read the clock.
+        if self._calls and self._calls[-1][0] >= slot:
+            self._calls[-1] = (self._calls[-1][0], self._calls[-1][1] + 1)
+        else:
+            self._calls.append((slot, 1))
+        total = sum(calls for _, calls in self._calls)
         since_ns = now_ns - self._begun_ns
         if total <= limit or since_ns >= _MINUTE_NS:
             return total
@@ -418,37 +355,11 @@ class _KeyRate:
         """Return the number of shards: as many as are needed now, or were since the beginning of the last epoch."""
         epoch = now_ns // _EPOCH_NS
         if epoch > self._epoch:
-            self._peak_before = self._peak if epoch == self._epoch + 1 else 1
-            self._peak = 1
+            self._peaks = [1, self._peaks[0] if epoch == self._epoch + 1 else 1]
             self._epoch = epoch
-            self._shards = {number: window for number, window in self._shards.items() if window.calls(now_ns)}
-        self._peak = min(_MAX_SHARDS, max(self._peak, needed))
-        return max(self._peak, self._peak_before)
-
-    def place(self, session: int, shard: int, shards: int, limit: float, now_ns: int) -> int:
-        """Count a call of a session that was in `shard`, and return the shard to which it goes.
-
-        It stays while its shard takes more calls, or is full of its own; else it goes where it would be now, or to the
-        emptier of two others.
-        """
-        if shard >= shards:
-            shard = jump(session, shards)
-        known = self._shards.get(shard)
-        if shards > 1 and known is not None and known.calls(now_ns) >= limit and known.is_shared(session, now_ns):
-            own, *others = (jump(session ^ salt, shards) for salt in _SALTS)
-            if self._calls(own, now_ns) >= limit:
-                own = min(others, key=lambda other: self._calls(other, now_ns))
-            if self._calls(own, now_ns) < limit:
-                shard = own
-        window = self._shards.get(shard)
-        if window is None:
-            window = self._shards[shard] = _CallWindow(now_ns, session)
-        window.add(now_ns, session)
-        return shard
-
-    def _calls(self, shard: int, now_ns: int) -> int:
-        window = self._shards.get(shard)
-        return window.calls(now_ns) if window is not None else 0
+            self.sessions.clear()
+        self._peaks[0] = min(_MAX_SHARDS, max(self._peaks[0], needed))
+        return max(self._peaks)
 
 
 class KeySpreader:
@@ -457,8 +368,7 @@ class KeySpreader:
     `replicas` is how many processes like this one share the traffic evenly. A key has one shard until its rate passes
     the limit, grows at once and shrinks after 5 to 10 minutes. Where a session goes follows from its number and the
     count of shards: jump consistent hashing, Lamping and Veach 2014, https://arxiv.org/abs/1406.2294. From then on it
-    stays there, even if shards are added, until it finds the shard full. With replicas it always goes where its number
-    leads, so that they agree; growing from n to m shards then moves the share 1 - n/m of the sessions.
+    stays there, even if shards are added. With replicas it always goes where its number leads, so that they agree.
     """
 
     def __init__(self, replicas: int = 1) -> None:
@@ -474,17 +384,19 @@ class KeySpreader:
         `limit_per_minute` is how many requests the provider at `origin` sends to one machine for one key and prefix.
         """
         with self._lock:
-            rate = self._rates.pop((origin, key), None) or _KeyRate(now_ns)
+            rate = self._rates.pop((origin, key), None) or _KeyRate()
             self._rates[origin, key] = rate
             per_minute = rate.per_minute(now_ns, limit_per_minute / self._replicas) * self._replicas
             needed = 1 if per_minute <= limit_per_minute else math.ceil(per_minute / (limit_per_minute * _FILL))
             shards = rate.shards(needed, now_ns)
-            place = self._places.pop((origin, key, session), None)
-            if place is None or self._replicas > 1:
-                place = jump(session, shards) if shards > 1 else 0
-            if self._replicas == 1:
-                place = rate.place(session, place, shards, limit_per_minute, now_ns)
-                self._places[origin, key, session] = place
+            place = self._places.pop((origin, key, session), shards)
+            if self._replicas > 1:
+                place = jump(session, shards)
+            elif place >= shards:
+                # Of two shards, the one that has fewer sessions.
+                place = min((jump(session ^ salt, shards) for salt in _SALTS), key=rate.sessions.__getitem__)
+                rate.sessions[place] += 1
+            self._places[origin, key, session] = place
             if len(self._rates) > _MAX_RATES:
                 del self._rates[next(iter(self._rates))]
             if len(self._places) > _MAX_SESSIONS:

@@ -6,14 +6,12 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import CHAT
 
 from .play import PromptCache
 
 if TYPE_CHECKING:
-    from fastlane.engine.shell import Shell
-
-    from .keep_warm import AsyncKeepWarm, KeepWarm
-    from .prewarm import Prewarmed
+    from .keep_warm import AsyncKeepWarm, KeepWarm, Prewarmed
     from .report import PromptCacheReport
 
 
@@ -26,16 +24,16 @@ class _View:
         self._client = client
 
     def _play(self) -> PromptCache:
-        shell: Shell | None = self._client._fastlane
+        shell = self._client._fastlane
         if shell is None:  # FASTLANE_DISABLED: an application that looks at its report must go on
             return PromptCache()
-        for play in shell.pipeline.plays:
-            if isinstance(play, PromptCache):
-                return play
-        raise ConfigurationError(
-            "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the "
-            "only_plays of the client, or make it with plays=..., which keeps the default plays"
-        )
+        play = next((play for play in shell.pipeline.plays if isinstance(play, PromptCache)), None)
+        if play is None:
+            raise ConfigurationError(
+                "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the "
+                "only_plays of the client, or make it with plays=..., which keeps the default plays"
+            )
+        return play
 
     def report(self) -> PromptCacheReport:
         """Return what calls should have found in the cache, what they did find and why not more, family by family.
@@ -52,16 +50,14 @@ class _View:
 class PromptCacheView(_View):
     """`client.prompt_cache` of a synchronous client."""
 
-    def prewarm(
-        self, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
-    ) -> Prewarmed:
+    def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
         """Have the provider read the stable part of a prompt into its cache before the first call needs it.
 
         By the provider's own means where it is known to have some, else by one call that generates one token, which is
         billed. `arguments` are those of the calls that are to come (`tools`, `response_format`). With FASTLANE_DISABLED
         nothing is sent, and `how` is "disabled".
         """
-        from .prewarm import prewarm
+        from .keep_warm import prewarm
 
         return prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
 
@@ -87,10 +83,10 @@ class AsyncPromptCacheView(_View):
     """`client.prompt_cache` of an asynchronous client."""
 
     def prewarm(
-        self, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
+        self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any
     ) -> Coroutine[Any, Any, Prewarmed]:
         """See `PromptCacheView.prewarm`."""
-        from .prewarm import async_prewarm
+        from .keep_warm import async_prewarm
 
         return async_prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
 

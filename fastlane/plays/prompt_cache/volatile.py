@@ -185,34 +185,19 @@ def _is_token(word: str) -> bool:
 
 def _looks_random(word: str, least: int = _LEAST_RANDOM) -> bool:
     """Whether a word reads like hexadecimal, base64 or another random token, at least in one of its parts."""
-    if _mixed(word.strip("=").replace("-", "").replace("_", ""), max(16, least)) and not _worded(word):
-        return True
-    return any(_mixed(part, least) for part in _SEPARATORS.split(word.strip("=")))
+    whole = word.strip("=").replace("-", "").replace("_", "")
+    is_worded = word.count("-") + word.count("_") > 2
+    parts = _SEPARATORS.split(word.strip("="))
+    return any(_is_mixed(part, least) for part in (parts if is_worded else (whole, *parts)))
 
 
-def _mixed(part: str, least: int) -> bool:
+def _is_mixed(part: str, least: int) -> bool:
     """Whether letters and digits, or cases, alternate as they do in no name."""
     if len(part) < least:
         return False
-    digits = len(_DIGITS.findall(part))
     if _HEX.fullmatch(part):
-        return digits >= 1
+        return not part.isalpha()
     kinds = ["d" if one.isdigit() else "u" if one.isupper() else "l" for one in part]
-    if digits:
-        changes = sum(one != two for one, two in pairwise(kinds))
-        borders = sum((one == "d") != (two == "d") for one, two in pairwise(kinds))
-        # "HAT001", "version2" and "2ndAttempt" do so once.
-        return (changes >= 3 or least < _LEAST_RANDOM) and borders >= 2
-    changes = sum(pair == ("l", "u") for pair in pairwise(kinds))
-    turns = sum(pair == ("u", "l") for pair in pairwise(kinds))
-    runs = sum(pair == ("u", "u") for pair in pairwise(kinds))
-    # CamelCase has no capitals beside each other and few humps; base64 of this length has.
-    return (
-        len(part) >= _LEAST_LETTERS and changes >= 2 and turns >= 2 and runs >= 1 and changes + turns >= len(part) / 4
-    )
-
-
-def _worded(word: str) -> bool:
-    """Whether a long word is made of short ones: "a-2-step-plan_v2"."""
-    parts = _SEPARATORS.split(word)
-    return len(parts) > 3 or all(part.isalpha() or part.isdigit() for part in parts)
+    changes = sum(one != two for one, two in pairwise(kinds))
+    # "version2", "2ndAttempt" and CamelCase do so seldom.
+    return changes >= 3 and changes >= len(part) / 3

@@ -12,15 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.engine.call import Call
-from fastlane.plays.prompt_cache.placing import (
-    place_breakpoints,
-    place_retention,
-    takes_marks,
-    with_breakpoints,
-    with_retention,
-)
+from fastlane.plays.prompt_cache.placing import place_breakpoints, takes_marks, with_breakpoints, with_retention
 from fastlane.protocol.prompt_marks import Placement
 from fastlane.providers import Fact, ProviderFacts, facts_named
+from tests.plays.prompt_cache.provider import CHAT, call as call_to
 
 OPENAI = facts_named("openai")
 ROUTER = facts_named("openrouter")
@@ -28,7 +23,6 @@ PROXY = facts_named("litellm")
 AZURE = facts_named("azure_openai")
 NOTHING = ProviderFacts(slug="nothing")
 MARK = {"mode": "explicit"}
-CHAT = "/chat/completions"
 RESPONSES = "/responses"
 
 SYSTEM = {"role": "system", "content": "be brief"}
@@ -49,20 +43,16 @@ def marked(items: Sequence[Any], field: str = "prompt_cache_breakpoint") -> list
 
 
 def breakpoints_in(
-    given: dict[str, Any],
-    placements: Sequence[Placement | None] | None = None,
-    *,
-    facts: ProviderFacts = OPENAI,
-    endpoint: str = CHAT,
-    asked: bool = False,
-    field: str = "prompt_cache_breakpoint",
+    given: dict[str, Any], placements: Sequence[Placement | None] | None = None, endpoint: str = CHAT, **facts: Any
 ) -> list[int]:
-    placed = place_breakpoints(endpoint, given, placements, facts, asked=asked)
-    return [] if placed is None else marked(next(iter(placed.fields.values())), field)
+    known = OPENAI.model_copy(update={"cache": OPENAI.cache.model_copy(update=facts)})
+    placed = place_breakpoints(endpoint, given, placements, known)
+    assert placed is None or placed[2] == marked(placed[1])
+    return [] if placed is None else placed[2]
 
 
 def call_of(given: dict[str, Any], facts: ProviderFacts | None, endpoint: str = CHAT) -> Call:
-    return Call(call_id="1", endpoint=endpoint, origin="https://a.example.com", body=given, stream=False, facts=facts)
+    return call_to(given, facts=facts, endpoint=endpoint)
 
 
 @pytest.mark.parametrize(
@@ -84,41 +74,30 @@ def test_facts_name_the_models_that_take_marks(model: str | None, facts: Provide
     assert takes_marks(model, facts) is takes
 
 
-def test_a_text_that_ends_what_is_stable_becomes_a_part_with_the_mark() -> None:
-    placed = place_breakpoints(CHAT, body(SYSTEM, USER), ("stable", "volatile"), OPENAI)
+PARTS: list[dict[str, Any]] = [
+    {"type": "text", "text": "a"},
+    {"type": "image_url", "image_url": {"url": "https://a.example.com/b.png"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "content", "last"),
+    [
+        (CHAT, "be brief", {"type": "text", "text": "be brief"}),
+        (RESPONSES, "be brief", {"type": "input_text", "text": "be brief"}),
+        (CHAT, PARTS, PARTS[1]),
+    ],
+)
+def test_last_part_of_a_message_is_marked(endpoint: str, content: Any, last: dict[str, Any]) -> None:
+    message = {"role": "developer", "content": content}
+    name = "messages" if endpoint == CHAT else "input"
+    placed = place_breakpoints(endpoint, {"model": "gpt-5.6", name: [message, USER]}, ("stable", "volatile"), OPENAI)
 
     assert placed is not None
-    assert placed.fields == {
-        "messages": [
-            {
-                "role": "system",
-                "content": [{"type": "text", "text": "be brief", "prompt_cache_breakpoint": MARK}],
-            },
-            USER,
-        ]
-    }
-    assert placed.said == "put prompt_cache_breakpoint at the end of messages[0]"
-
-
-def test_in_responses_the_part_is_an_input_text() -> None:
-    given = {"model": "gpt-5.6", "input": [{"role": "developer", "content": "be brief"}]}
-    placed = place_breakpoints(RESPONSES, given, None, OPENAI)
-
-    assert placed is not None
-    assert placed.fields["input"][0]["content"] == [
-        {"type": "input_text", "text": "be brief", "prompt_cache_breakpoint": MARK}
-    ]
-
-
-def test_of_several_parts_the_last_is_marked() -> None:
-    parts: list[dict[str, Any]] = [
-        {"type": "text", "text": "a"},
-        {"type": "image_url", "image_url": {"url": "https://a.example.com/b.png"}},
-    ]
-    placed = place_breakpoints(CHAT, body({"role": "user", "content": parts}), ("stable",), OPENAI)
-
-    assert placed is not None
-    assert placed.fields["messages"][0]["content"] == [parts[0], {**parts[1], "prompt_cache_breakpoint": MARK}]
+    _, items, _ = placed
+    assert items[0]["content"][-1] == {**last, "prompt_cache_breakpoint": MARK}
+    assert items[0]["content"][:-1] == (content[:-1] if isinstance(content, list) else [])
+    assert items[1] == USER
 
 
 @pytest.mark.parametrize(
@@ -139,7 +118,7 @@ def test_of_several_parts_the_last_is_marked() -> None:
         ((SYSTEM, USER), ("stable",), [0, 1]),
     ],
 )
-def test_the_ends_of_what_stays_are_marked(
+def test_ends_of_what_stays_are_marked(
     messages: tuple[dict[str, Any], ...], placements: Sequence[Placement | None] | None, where: list[int]
 ) -> None:
     assert breakpoints_in(body(*messages), placements) == where
@@ -155,11 +134,11 @@ def test_the_ends_of_what_stays_are_marked(
         {"role": [], "type": {}, "content": [{"type": []}]},
     ],
 )
-def test_what_cannot_carry_a_mark_leaves_it_to_the_message_before(unfit: dict[str, Any]) -> None:
+def test_unfit_message_leaves_its_mark_to_the_one_before(unfit: dict[str, Any]) -> None:
     assert breakpoints_in(body(SYSTEM, USER, unfit), ("stable", "stable", "stable")) == [1]
 
 
-def test_in_responses_what_the_model_said_carries_no_mark() -> None:
+def test_answers_in_responses_carry_no_mark() -> None:
     items = [
         {"role": "user", "content": "weather?"},
         {"type": "reasoning", "id": "r", "summary": []},
@@ -170,11 +149,10 @@ def test_in_responses_what_the_model_said_carries_no_mark() -> None:
     assert breakpoints_in({"model": "gpt-5.6", "input": items}, endpoint=RESPONSES) == [0]
 
 
-def test_no_more_marks_than_the_provider_takes() -> None:
+def test_no_more_marks_are_placed_than_are_taken() -> None:
     one = Fact(value=1, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="documented")
-    facts = OPENAI.model_copy(update={"cache": OPENAI.cache.model_copy(update={"most_breakpoints": one})})
 
-    assert breakpoints_in(body(SYSTEM, USER, ASSISTANT, USER), facts=facts) == [0]
+    assert breakpoints_in(body(SYSTEM, USER, ASSISTANT, USER), most_breakpoints=one) == [0]
 
 
 @pytest.mark.parametrize(
@@ -185,28 +163,26 @@ def test_no_more_marks_than_the_provider_takes() -> None:
         body(SYSTEM, {**USER, "prompt_cache_breakpoint": MARK}),
     ],
 )
-def test_the_callers_own_marks_are_left_alone(given: dict[str, Any]) -> None:
+def test_marks_of_the_caller_are_left_alone(given: dict[str, Any]) -> None:
     assert place_breakpoints(CHAT, given, None, OPENAI) is None
 
 
 @pytest.mark.parametrize(
-    ("facts", "model", "asked", "where"),
+    ("facts", "model", "where"),
     [
-        (OPENAI, "gpt-4o", True, []),
-        (AZURE, "gpt-5.6", True, []),
-        (NOTHING, "gpt-5.6", True, []),
-        (ROUTER, "meta/llama", True, []),
-        (ROUTER, "anthropic/claude-sonnet-5", False, [0, 1]),
-        (PROXY, "sonnet", False, []),
-        (PROXY, "sonnet", True, [0, 1]),
+        (OPENAI, "gpt-4o", []),
+        (AZURE, "gpt-5.6", []),
+        (NOTHING, "gpt-5.6", []),
+        (ROUTER, "meta/llama", []),
+        (ROUTER, "anthropic/claude-sonnet-5", [0, 1]),
+        # Of a proxy's names facts say nothing: the caller knows.
+        (PROXY, "sonnet", [0, 1]),
     ],
 )
-def test_a_model_that_is_not_known_to_take_marks_gets_them_only_if_the_caller_can_know(
-    facts: ProviderFacts, model: str, asked: bool, where: list[int]
-) -> None:
-    given = body(SYSTEM, USER, model=model)
+def test_only_models_that_take_marks_get_them(facts: ProviderFacts, model: str, where: list[int]) -> None:
+    planned = with_breakpoints(call_of(body(SYSTEM, USER, model=model), facts))
 
-    assert breakpoints_in(given, facts=facts, asked=asked, field="cache_control") == where
+    assert marked(planned.body["messages"], "cache_control") == where
 
 
 @pytest.mark.parametrize("items", ["a prompt", [], None, {"role": "user"}])
@@ -214,7 +190,7 @@ def test_what_is_no_list_of_messages_is_left_alone(items: Any) -> None:
     assert place_breakpoints(RESPONSES, {"model": "gpt-5.6", "input": items}, None, OPENAI) is None
 
 
-def test_a_completion_has_nothing_to_mark() -> None:
+def test_completion_has_nothing_to_mark() -> None:
     assert (
         place_breakpoints("/completions", {"model": "gpt-5.6", "prompt": "a", "messages": [USER]}, None, OPENAI) is None
     )
@@ -228,7 +204,7 @@ PLACEMENTS = st.none() | st.lists(st.sampled_from(["stable", "session", "volatil
 
 
 @given(items=ITEMS, placements=PLACEMENTS)
-def test_marks_change_nothing_but_add_themselves(items: list[Any], placements: list[Placement | None] | None) -> None:
+def test_marks_change_nothing_else(items: list[Any], placements: list[Placement | None] | None) -> None:
     given = body(*items)
     before = copy.deepcopy(given)
     placed = place_breakpoints(CHAT, given, placements, OPENAI)
@@ -236,7 +212,8 @@ def test_marks_change_nothing_but_add_themselves(items: list[Any], placements: l
     assert given == before
     if placed is None:
         return
-    plain = copy.deepcopy(placed.fields["messages"])
+    _, changed, _ = placed
+    plain = copy.deepcopy(changed)
     for at in marked(plain):
         assert plain[at]["content"][-1].pop("prompt_cache_breakpoint") == MARK
         if isinstance(items[at]["content"], str):
@@ -245,8 +222,8 @@ def test_marks_change_nothing_but_add_themselves(items: list[Any], placements: l
             plain[at] = {**plain[at], "content": part.pop("text")}
             assert part == {}
     assert plain == items
-    assert 1 <= len(marked(placed.fields["messages"])) <= 3
-    assert place_breakpoints(CHAT, {**given, **placed.fields}, placements, OPENAI) is None
+    assert 1 <= len(marked(changed)) <= 3
+    assert place_breakpoints(CHAT, {**given, "messages": changed}, placements, OPENAI) is None
 
 
 @pytest.mark.parametrize(
@@ -254,12 +231,6 @@ def test_marks_change_nothing_but_add_themselves(items: list[Any], placements: l
     [
         (RESPONSES, OPENAI, {}, "12h", {"prompt_cache_options": {"ttl": "12h"}}),
         (CHAT, OPENAI, {}, "30m", {"prompt_cache_options": {"ttl": "30m"}}),
-        # Not at this endpoint, not at all, not from this model, and not over what the caller set.
-        (CHAT, OPENAI, {}, "12h", None),
-        (RESPONSES, OPENAI, {}, "1y", None),
-        (RESPONSES, OPENAI, {"model": "gpt-5.5"}, "12h", None),
-        (RESPONSES, OPENAI, {"prompt_cache_options": {"ttl": "30m"}}, "12h", None),
-        (RESPONSES, OPENAI, {"prompt_cache_options": "?"}, "12h", None),
         (
             RESPONSES,
             OPENAI,
@@ -268,23 +239,25 @@ def test_marks_change_nothing_but_add_themselves(items: list[Any], placements: l
             {"prompt_cache_options": {"mode": "explicit", "ttl": "12h"}},
         ),
         (CHAT, AZURE, {"model": "gpt-4.1"}, "24h", {"prompt_cache_retention": "24h"}),
+        # Not over what the caller set.
+        (RESPONSES, OPENAI, {"prompt_cache_options": {"ttl": "30m"}}, "12h", None),
+        (RESPONSES, OPENAI, {"prompt_cache_options": "?"}, "12h", None),
         (CHAT, AZURE, {"prompt_cache_retention": "in_memory"}, "24h", None),
-        (CHAT, NOTHING, {}, "24h", None),
     ],
 )
-def test_a_lifetime_is_asked_for_as_the_provider_takes_it(
+def test_retention_is_written_as_the_provider_takes_it(
     endpoint: str, facts: ProviderFacts, given: dict[str, Any], retention: str, fields: dict[str, Any] | None
 ) -> None:
-    placed = place_retention(endpoint, {"model": "gpt-5.6", **given}, facts, retention)
+    call = call_of({"model": "gpt-5.6", **given}, facts, endpoint)
 
-    assert (None if placed is None else placed.fields) == fields
+    assert with_retention(call, retention).body == {**call.body, **(fields or {})}
 
 
 def not_asked(retention: str) -> str:
     return f"PromptCache did not ask for a retention of {retention!r}: the provider is not known to take it here"
 
 
-def test_a_lifetime_that_each_mark_says_is_said_by_marks() -> None:
+def test_retention_is_said_by_marks_if_each_mark_says_it() -> None:
     call = with_retention(call_of(body(SYSTEM, USER, model="anthropic/claude-sonnet-5"), ROUTER), "1h")
 
     assert call.body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
@@ -292,7 +265,7 @@ def test_a_lifetime_that_each_mark_says_is_said_by_marks() -> None:
     assert with_breakpoints(call) is call
 
 
-def test_a_lifetime_that_marks_cannot_have_places_none() -> None:
+def test_retention_that_marks_cannot_have_places_none() -> None:
     call = call_of(body(SYSTEM, USER, model="anthropic/claude-sonnet-5"), ROUTER)
 
     asked = with_retention(call, "12h")
@@ -312,7 +285,7 @@ def test_a_lifetime_that_marks_cannot_have_places_none() -> None:
         (CHAT, None, "m", "24h"),
     ],
 )
-def test_a_lifetime_that_is_not_asked_for_is_said(
+def test_retention_that_is_not_sent_is_said(
     endpoint: str, facts: ProviderFacts | None, model: str, retention: str
 ) -> None:
     call = replace(call_of(body(SYSTEM, USER, model=model), facts), endpoint=endpoint)
@@ -323,20 +296,20 @@ def test_a_lifetime_that_is_not_asked_for_is_said(
     assert asked.changes == (not_asked(retention),)
 
 
-def test_a_lifetime_that_the_caller_has_set_himself_needs_no_word() -> None:
+def test_retention_of_the_caller_needs_no_word() -> None:
     call = call_of(body(SYSTEM, USER, prompt_cache_options={"ttl": "30m"}), OPENAI)
 
     assert with_retention(call, "30m") is call
 
 
-def test_what_was_added_is_said_and_can_be_taken_back() -> None:
+def test_added_retention_is_said_and_optional() -> None:
     call = with_retention(call_of(body(SYSTEM, USER), OPENAI), "30m")
 
     assert call.changes == ("PromptCache set prompt_cache_options.ttl to 30m",)
     assert call.optional == ("prompt_cache_options",)
 
 
-def test_what_the_caller_had_set_is_not_taken_back() -> None:
+def test_field_of_the_caller_is_not_optional() -> None:
     call = call_of(body(SYSTEM, USER, prompt_cache_options={"mode": "implicit"}), OPENAI)
 
     assert with_retention(call, "30m").optional == ()

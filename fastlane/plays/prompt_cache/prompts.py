@@ -1,0 +1,423 @@
+"""Prompts whose parts say how long they stay as they are, laid out so that a provider's cache can keep what does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import CHAT, RESPONSES
+from fastlane.protocol.prompt_marks import (
+    DIVISIBLE_ROLES,
+    LEADING_ROLES,
+    Declared as Declared,
+    Marked as Marked,
+    Placement,
+    marked,
+    session as session,
+    stable as stable,
+    unmarked as unmarked,
+    volatile as volatile,
+)
+
+if TYPE_CHECKING:
+    from .volatile import VolatileKind
+
+_ORDER: Final[tuple[Placement, ...]] = ("stable", "session", "volatile")
+
+
+# Layout
+
+
+def arrange(messages: Sequence[Any], declared: Sequence[Declared]) -> tuple[list[Any], tuple[Placement, ...]]:
+    """Return the messages in order (stable, session, volatile), and the place of each.
+
+    What nothing was declared of stays where it is: leading system and developer messages with what is stable, all
+    others with the conversation. The result of a tool stays with its call, and an assistant's unmarked message that
+    ends the list, which the model is to go on with, stays at its end. A message whose parts belong to different places
+    is divided: the same role and the same parts, each once. Messages and parts are the caller's own objects; none is
+    changed. `declared` says of each message what `unmarked` returns; of another number of messages it says nothing.
+    """
+    laid: dict[Placement, list[Any]] = {place: [] for place in _ORDER}
+    for message, place in zip(messages, placed(messages, declared), strict=True):
+        if isinstance(place, str):
+            laid[place].append(message)
+            continue
+        parts = message["content"]
+        for name in _ORDER:
+            if name in place:
+                here = [part for part, its_place in zip(parts, place, strict=True) if its_place == name]
+                laid[name].append({**message, "content": here})
+    arranged = [message for place in _ORDER for message in laid[place]]
+    return arranged, tuple(place for place in _ORDER for _ in laid[place])
+
+
+def placed(messages: Sequence[Any], declared: Sequence[Declared]) -> list[Placement | tuple[Placement, ...]]:
+    """Return where each message belongs, in the order given; if its parts belong to different places, each of those."""
+    places = declared if len(declared) == len(messages) else (None,) * len(messages)
+    found: list[Placement | tuple[Placement, ...]] = []
+    for message, place, whole in zip(messages, places, _wholes(messages, places), strict=True):
+        content = _get(message, "content")
+        is_divisible = isinstance(message, dict) and _get(message, "role") in DIVISIBLE_ROLES
+        if isinstance(place, tuple) and is_divisible and isinstance(content, list) and len(content) == len(place) > 0:
+            each = tuple(one or whole for one in place)
+            found.append(each if len(set(each)) > 1 else each[0])
+        else:
+            found.append(whole)
+    return found
+
+
+def _wholes(messages: Sequence[Any], places: Sequence[Declared]) -> list[Placement]:
+    """Return the place of each message as a whole."""
+    wholes: list[Placement] = []
+    exchange: Placement | None = None  # where the latest calls of tools belong, and so their results
+    leads, previous = True, None
+    for message, declared in zip(messages, places, strict=True):
+        own = declared if isinstance(declared, str) else None
+        role, kind = _get(message, "role"), str(_get(message, "type"))
+        leads = leads and (own is not None or role in LEADING_ROLES)
+        place: Placement = own or ("stable" if leads else "session")
+        if role in ("tool", "function") or kind.endswith("_output"):
+            place = exchange or own or "session"
+        elif _is_item(message) or _get(message, "tool_calls") or _get(message, "function_call") is not None:
+            # Calls that were made at once, and the reasoning before them, are one.
+            if exchange is None or not (_is_item(message) and _is_item(previous)):
+                exchange = own or "session"
+            place = exchange
+        elif role == "assistant" and _get(previous, "type") == "reasoning":
+            place = wholes[-1]
+        wholes.append(place)
+        previous = message
+    if messages and places[-1] is None and _get(previous, "role") == "assistant" and not _get(previous, "tool_calls"):
+        # Also if there is nothing volatile: what is added later goes before this.
+        wholes[-1] = "volatile"
+    return wholes
+
+
+def _is_item(message: Any) -> bool:
+    """Whether this is an item of `input` that is no message, such as a call or reasoning."""
+    return (
+        _get(message, "role") is None and isinstance(_get(message, "type"), str) and _get(message, "type") != "message"
+    )
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
+# The same bytes every time
+
+# Keywords whose objects name schemas: a property may be called "required" or "enum".
+_NAMING_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+# Keywords whose values are the application's data: nothing in there is a keyword.
+_HOLDING_DATA: Final = frozenset({"enum", "const", "default", "example", "examples"})
+
+
+def canonical(value: Any, *, keep_property_order: bool = False, names: bool = False, data: bool = False) -> Any:
+    """Return a tool, a list of tools or a schema with its objects' keys sorted by code point, and `required` sorted.
+
+    The order of an object's keys and of `required` says nothing, by JSON (RFC 8259, section 4) and by JSON Schema
+    (2020-12 validation, section 6.5.3). All other arrays stay as they are, and so do arrays in data (`enum`, `const`,
+    `default`, `examples`). Models write the fields of structured output in the order of `properties`:
+    `keep_property_order` keeps that one. What is no plain JSON is handed back as it came. The value itself is not
+    changed, and nothing that can be changed is shared with it. `names`: the keys of the value name schemas; `data`: it
+    is data.
+    """
+    if isinstance(value, list | tuple):
+        return [canonical(member, keep_property_order=keep_property_order, data=data) for member in value]
+    if not isinstance(value, Mapping):
+        return value
+    keys = list(value)
+    if not (names and keep_property_order) and all(isinstance(key, str) for key in keys):
+        keys.sort()
+    written = {}
+    for key in keys:
+        is_data = data or (not names and key in _HOLDING_DATA)
+        names_schemas = not names and not is_data and key in _NAMING_SCHEMAS
+        written[key] = canonical(value[key], keep_property_order=keep_property_order, names=names_schemas, data=is_data)
+    required = written.get("required")
+    if not (names or data) and isinstance(required, list) and all(isinstance(one, str) for one in required):
+        required.sort()
+    return written
+
+
+def ordered_tools(tools: Sequence[Any]) -> list[Any]:
+    """Return the tools in the order of their names, then of their types, then of their bytes.
+
+    Which tool comes first may sway which one a model takes, so this is only done on request.
+    """
+    return sorted(tools, key=_order)
+
+
+def _order(tool: Any) -> tuple[str, str, bytes]:
+    function = _get(tool, "function") or {}
+    name = _get(function, "name") or _get(tool, "name") or _get(tool, "server_label")
+    try:
+        written = orjson.dumps(tool, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # not JSON: openai has a say in what becomes of it
+        written = b""
+    return str(name or ""), str(_get(tool, "type") or ""), written
+
+
+# The prompt of a call
+
+
+class Prompt(list[Any]):
+    """A list of messages in order: what is the same in all calls, what is in this conversation, what is in this call.
+
+    It goes wherever a list of messages goes, and `**prompt.arguments()` brings its tools and format along. Each of the
+    three takes texts and messages, one or several: a stable or volatile text becomes a system message, a text of the
+    session a user's. Messages may have marked parts, which lays each part where it belongs. Nothing is lost, doubled or
+    rewritten. What is appended later belongs to the session; `PromptCache` puts what is volatile behind it again.
+
+    Tools and response format are copied with their keys sorted (see `canonical`), so that their bytes are the same in
+    every process; a format that is a class stays what it is. Raises ConfigurationError for anything else.
+    """
+
+    __slots__ = ("response_format", "tools")
+
+    def __init__(
+        self,
+        *,
+        stable: Any = (),
+        session: Any = (),
+        volatile: Any = (),
+        tools: Iterable[Any] | None = None,
+        response_format: Any = None,
+        keep_property_order: bool = False,
+    ) -> None:
+        """Lay out a prompt; `keep_property_order` keeps the order in which schemas name their properties.
+
+        Models write the fields of structured output in that order.
+        """
+        given: dict[Placement, Any] = {"stable": stable, "session": session, "volatile": volatile}
+        super().__init__(_laid_out([_placed(part, place) for place in _ORDER for part in _several(given[place])]))
+        checked = None if tools is None else _objects(tools, "fastlane.prompts.Prompt(tools=...)", "tools")
+        self.tools: list[Any] | None = (
+            None if checked is None else [canonical(tool, keep_property_order=keep_property_order) for tool in checked]
+        )
+        """The tools in the order given, each with its keys sorted; None where there are none."""
+        form = _format(response_format, "fastlane.prompts.Prompt(response_format=...)")
+        self.response_format: Any = canonical(form, keep_property_order=keep_property_order)
+        """The format of the answer, with its keys sorted; None where there is none."""
+
+    @classmethod
+    def of(
+        cls,
+        messages: Iterable[Any],
+        *,
+        tools: Iterable[Any] | None = None,
+        response_format: Any = None,
+        keep_property_order: bool = False,
+    ) -> Prompt:
+        """Lay out ordinary messages by the marks on them: see `fastlane.prompts.stable`.
+
+        Of those without a mark, leading system and developer messages are stable, and all others of the session.
+        Raises ConfigurationError for what is no list of messages.
+        """
+        given = _objects(messages, "fastlane.prompts.Prompt.of()", "messages")
+        prompt = cls(tools=tools, response_format=response_format, keep_property_order=keep_property_order)
+        prompt.extend(_laid_out(given))
+        return prompt
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """How long each message stays as it is, in the order in which `PromptCache` sends them."""
+        plain, declared = unmarked(self)
+        return arrange(plain, declared or ())[1]
+
+    def arguments(self, endpoint: str = CHAT) -> dict[str, Any]:
+        """Return the prompt as keyword arguments of `create()`: messages, and tools and response format if it has them.
+
+        For "/responses" they are called `input`, `tools` and `text` (a class: `text_format`, which `parse()` takes),
+        and tools and formats in the form of chat completions are turned into that endpoint's; messages stay as they
+        are. Raises ConfigurationError for another endpoint.
+        """
+        form = self.response_format
+        if endpoint == CHAT:
+            arguments: dict[str, Any] = {"messages": self, "tools": self.tools, "response_format": form}
+        elif endpoint == RESPONSES:
+            is_class = isinstance(form, type)
+            inner = form.get("json_schema") if isinstance(form, Mapping) else None
+            flat = {"type": "json_schema", **inner} if isinstance(inner, Mapping) else form
+            arguments = {
+                "input": self,
+                "tools": None if self.tools is None else [_flat_tool(tool) for tool in self.tools],
+                "text": None if form is None or is_class else {"format": flat},
+                "text_format": form if is_class else None,
+            }
+        else:
+            raise ConfigurationError(
+                f'fastlane.prompts.Prompt.arguments() takes "{CHAT}" or "{RESPONSES}", got {endpoint!r:.80}'
+            )
+        return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _several(given: Any) -> list[Any]:
+    """Return what one of the three places was given, as a list."""
+    if given is None:
+        return []
+    is_one = isinstance(given, str | bytes | bytearray | Mapping) or hasattr(given, "model_dump")
+    return list(given) if isinstance(given, Iterable) and not is_one else [given]
+
+
+def _placed(part: Any, placement: Placement) -> Any:
+    if isinstance(part, str | Mapping):
+        return marked(part, placement)
+    remedy = "write it as a text or as a message's dictionary"
+    if hasattr(part, "model_dump"):
+        if placement == "session":
+            # An answer's own message is no dictionary of ours, and what is not marked belongs to the session anyway.
+            return part
+        remedy = "convert it first, such as by its model_dump(exclude_unset=True)"
+    elif isinstance(part, bytes | bytearray):
+        remedy = "decode it first"
+    raise ConfigurationError(
+        f"fastlane.prompts.Prompt({placement}=...) takes texts and messages as dictionaries, or a list of them, got "
+        f"{type(part).__name__}: {remedy}"
+    )
+
+
+def _laid_out(messages: Iterable[Any]) -> list[Any]:
+    plain, declared = unmarked(messages)
+    arranged, places = arrange(plain, declared or ())
+    # It may be a beginning that the model is to go on with, or a turn that others are appended to.
+    last = plain[-1] if plain and (declared is None or declared[-1] is None) else None
+    return [
+        Marked(message, place) if isinstance(message, Mapping) and message is not last else message
+        for message, place in zip(arranged, places, strict=True)
+    ]
+
+
+def _flat_tool(tool: Any) -> Any:
+    """Return a function as "/responses" takes it, if it is written as "/chat/completions" takes it."""
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping):
+        return tool
+    # Functions of chat completions are loose unless they say otherwise, and those of responses are strict.
+    flat = {"strict": False, **function, **{name: value for name, value in tool.items() if name != "function"}}
+    return canonical(flat, keep_property_order=True)
+
+
+_REMEDIES: Final = {
+    "messages": 'write a text as {"role": "user", "content": text}',
+    "tools": 'write it as {"type": "function", "function": {...}}, such as with openai.pydantic_function_tool()',
+}
+
+
+def _objects(given: Any, taker: str, noun: str) -> Sequence[Any]:
+    """Return the messages or tools that `taker` was given. Raises ConfigurationError, which quotes nothing."""
+    if isinstance(given, str | bytes | bytearray | Mapping) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"{taker} takes a list of {noun}, got {type(given).__name__}: put it into a list")
+    listed = given if isinstance(given, list | tuple) else list(given)
+    for number, one in enumerate(listed):
+        if not _is_object(one):
+            raise ConfigurationError(
+                f"{taker} takes a list of {noun}, each a dictionary, got {type(one).__name__} for {noun}[{number}]: "
+                f"{_REMEDIES[noun]}"
+            )
+    return listed
+
+
+def _format(form: Any, taker: str) -> Any:
+    """Return the response format that `taker` was given. Raises ConfigurationError for what cannot be one."""
+    # openai's own words for "not given" are classes of its own.
+    is_openai = type(form).__module__.partition(".")[0] == "openai"
+    if form is None or isinstance(form, type) or is_openai or _is_object(form):
+        return form
+    raise ConfigurationError(
+        f"{taker} takes a dictionary, or a class for parse(), got {type(form).__name__}: write it as "
+        '{"type": "json_schema", "json_schema": {...}}, or leave it out'
+    )
+
+
+def _is_object(value: Any) -> bool:
+    """Whether openai sends it as a JSON object: it does so with mappings and with pydantic's objects, old or new."""
+    return isinstance(value, Mapping) or hasattr(value, "model_dump") or hasattr(value, "__fields__")
+
+
+# Finding what changes
+
+_CALLED: Final[Mapping[VolatileKind, str]] = {
+    "timestamp": "a time or date", "uuid": "a UUID", "counter": "a counter", "random": "a random value",
+}  # fmt: skip
+_REMEDY: Final = "leave it out, or say it in a volatile message"
+# A value that a text names as an example is part of that text.
+_EXAMPLE = re.compile(r"(?:such as|e\.g\.|for example|for instance|example:)[^.;()\n]*$", re.IGNORECASE)
+_EXAMPLE_CHARACTERS: Final = 120
+# Base64 of pictures, sounds and files, and what a schema shows of its data.
+_UNREAD: Final = frozenset({"data", "file_data", "encrypted_content", "example", "examples"})
+
+
+class LintFinding(NamedTuple):
+    """A value in a stable part of a prompt that is likely to differ in another call."""
+
+    path: str
+    """The text that holds it: "messages[0].content", "tools[2].function.description"."""
+    kind: VolatileKind
+    start: int
+    """Characters of that text before the value."""
+    end: int
+    """Characters of that text up to its end."""
+    message: str
+    """What it is, where, and what to do, in one sentence that quotes nothing."""
+
+
+def lint(
+    messages: Iterable[Any], tools: Iterable[Any] | None = None, response_format: Mapping[str, Any] | None = None
+) -> list[LintFinding]:
+    """Find times, UUIDs, counters and random values in the stable parts of a prompt, in the order of reading.
+
+    Stable are tools, the response format, leading system and developer messages, and what is marked stable; of a
+    `Prompt`, its own tools and format unless others are given. Messages are named by their place in the list as it was
+    given. By patterns: a finding may be a constant, and a name that changes is not found. Raises ConfigurationError
+    where `messages` or `tools` is no list of such, and for a `response_format` that cannot be one.
+    """
+    messages = _objects(messages, "fastlane.prompts.lint()", "messages")
+    if isinstance(messages, Prompt):
+        tools = messages.tools if tools is None else tools
+        response_format = messages.response_format if response_format is None else response_format
+    listed = [] if tools is None else _objects(tools, "fastlane.prompts.lint(tools=...)", "tools")
+    form = _format(response_format, "fastlane.prompts.lint(response_format=...)")
+    findings = [found for number, tool in enumerate(listed) for found in _findings(tool, f"tools[{number}]", _REMEDY)]
+    findings += _findings(form, "response_format", _REMEDY)
+    plain, declared = unmarked(messages)
+    for number, (message, place) in enumerate(zip(plain, placed(plain, declared or ()), strict=True)):
+        path, content = f"messages[{number}].content", _get(message, "content")
+        parts = [(path, content)] if place == "stable" else []
+        if not isinstance(place, str):
+            parts = [(f"{path}[{at}]", content[at]) for at, of_part in enumerate(place) if of_part == "stable"]
+        for its_path, part in parts:
+            findings += _findings(part, its_path, "declare this part volatile, or put it behind the conversation")
+    return findings
+
+
+def _findings(value: Any, path: str, remedy: str) -> Iterator[LintFinding]:
+    from .volatile import find
+
+    for its_path, text in _texts(value, path):
+        for kind, start, end in find(text):
+            if _EXAMPLE.search(text, max(0, start - _EXAMPLE_CHARACTERS), start):
+                continue
+            message = (
+                f"{_CALLED[kind]} stands at characters {start:,} to {end:,} of {its_path}: once it differs, nothing "
+                f"behind it is read from the cache; {remedy}"
+            )
+            yield LintFinding(its_path, kind, start, end, message)
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield all texts inside a value with their paths, but those that no model reads as text, or that are data."""
+    if isinstance(value, str):
+        if not value.startswith("data:"):
+            yield path, value
+    elif isinstance(value, Mapping):
+        for name, member in value.items():
+            if name not in _UNREAD or isinstance(member, Mapping):
+                yield from _texts(member, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, member in enumerate(value):
+            yield from _texts(member, f"{path}[{number}]")

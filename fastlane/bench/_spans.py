@@ -13,7 +13,7 @@ from .recorded import Header, RecordedRun, Sample
 
 if TYPE_CHECKING:
     from ..telemetry import ExperimentArm
-    from ..telemetry.spans import SpanStarter
+    from ..telemetry.spans import SpanMaker
 
 EXPERIMENT: Final = "bench"
 COLD: Final = "bench, first requests"
@@ -54,40 +54,40 @@ def write_trace(recorded: RecordedRun, path: Path) -> None:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from ..telemetry.spans import SpanStarter
+    from ..telemetry.spans import SpanMaker
 
     made = InMemorySpanExporter()
     provider = TracerProvider(
         sampler=sampling.ALWAYS_ON, resource=Resource({"service.name": "fastlane bench"}), shutdown_on_exit=False
     )
     provider.add_span_processor(SimpleSpanProcessor(made))
-    starter = SpanStarter(provider)
+    maker = SpanMaker(provider)
     offset_ns = wall_ns() - now_ns()
     with path.open("w", encoding="utf-8") as file:
         exporter = FileSpanExporter(stream=file)
         for at in range(0, len(recorded.samples), _AT_ONCE):
             for sample in recorded.samples[at : at + _AT_ONCE]:
-                _tell(starter, sample, recorded, offset_ns)
+                _tell(maker, sample, recorded, offset_ns)
             if exporter.export(made.get_finished_spans()) is not SpanExportResult.SUCCESS:
                 raise OSError("OpenTelemetry's exporter to files failed, and its log says why")
             made.clear()
     provider.shutdown()
 
 
-def _tell(starter: SpanStarter, sample: Sample, recorded: RecordedRun, offset_ns: int) -> None:
+def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: int) -> None:
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
     from ..telemetry import names
     from ..telemetry.attributes import call_attributes, experiment_attributes, provider_name, server_attributes
     from ..telemetry.call_spans import CallSpans
-    from ..telemetry.spans import set_failed
+    from ..telemetry.spans import end_span
 
     record = sample.record
     model = recorded.header.model
     origin = _origin(recorded) if record is None else record.origin
     issued_ns = sample.issued_ns + offset_ns if record is None else record.timeline.started_wall_ns
-    span = starter.start(
+    span = maker.start(
         f"chat {model}",
         Context(),
         issued_ns,
@@ -104,13 +104,10 @@ def _tell(starter: SpanStarter, sample: Sample, recorded: RecordedRun, offset_ns
     )
     marks = experiment_attributes(_experiment(sample, recorded.header))
     if record is not None:
-        attributes = {**call_attributes(record), **marks}
-        CallSpans(starter, record, "phases").end(span, Context(), attributes, {names.OPERATION: "chat"}, "chat")
+        spans = CallSpans(maker, record, "chat", "phases")
+        spans.end(span, Context(), lambda: {**call_attributes(record), **marks}, lambda: {names.OPERATION: "chat"})
         return
-    span.set_attributes({**_seen(sample), **marks})
-    if sample.error is not None:
-        set_failed(span, sample.error)
-    span.end(sample.ended_ns + offset_ns)
+    end_span(span, sample.ended_ns + offset_ns, {**_seen(sample), **marks}, sample.error)
 
 
 def _origin(recorded: RecordedRun) -> str:

@@ -13,13 +13,15 @@ _T = TypeVar("_T")
 class Issued:
     """A call on its way from a resource of ours to `request()`."""
 
-    __slots__ = ("body", "is_direct", "ns", "placements", "telemetry_context", "written")
+    __slots__ = ("body", "is_direct", "is_replaced", "ns", "placements", "telemetry_context", "written")
 
     def __init__(self, ns: int, *, is_direct: bool) -> None:
         self.ns = ns
         """Monotonic nanoseconds at which the application issued it."""
         self.is_direct = is_direct
         """Nobody between the resource and our client's own `post()` could change the body."""
+        self.is_replaced = False
+        """Another tool, such as an instrumentation, may have replaced the method of openai's that issues it."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, where they were written to find out whether it is plain JSON."""

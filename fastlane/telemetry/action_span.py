@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import set_span_in_context
 
-from . import names, settings as telemetry_settings
+from . import names
 from .attributes import experiment_attributes, printable
 from .experiments import current_experiment
+from .listener import providers
 from .metrics import EndedAction
 from .recorder import meters_of
-from .spans import set_failed, span_starter
+from .spans import end_span, span_maker
 
 if TYPE_CHECKING:
     from ..engine.user_action import user_action
@@ -26,9 +27,10 @@ class ActionSpan:
     def __init__(self, action: user_action, previous: ActionSpan | None = None) -> None:
         """`previous`: the span of an action that ended in another context and is still current in this one."""
         assert action.started_wall_ns is not None
-        self._settings = telemetry_settings.current()
+        found = providers()
+        self._settings = found.settings
         self._experiment = current_experiment()
-        self._meters = meters_of(self._settings)
+        self._meters = meters_of(found)
         name = printable(action.name)
         attributes: dict[str, Any] = {
             names.OPERATION: names.INVOKE_WORKFLOW,
@@ -42,9 +44,8 @@ class ActionSpan:
         if previous is not None and previous._context is before:
             before = previous._before
         self._before: Context = before
-        starter = span_starter(self._settings)
-        self._span = starter.start(
-            f"{names.INVOKE_WORKFLOW} {name}", before, action.started_wall_ns, attributes, is_private=False
+        self._span = span_maker(found).start(
+            f"{names.INVOKE_WORKFLOW} {name}", before, action.started_wall_ns, attributes
         )
         self._context: Context = set_span_in_context(self._span, before)
         # Last, so that nothing has to be undone when a step before it fails.
@@ -68,10 +69,9 @@ class ActionSpan:
             }
             if failed is not None:
                 attributes[names.ERROR_TYPE] = failed
-                set_failed(span, failed)
-            span.set_attributes(attributes)
-            span.end(action.started_wall_ns + duration_ns)
+            end_span(span, action.started_wall_ns + duration_ns, attributes, failed)
         if self._meters is not None:
-            context = self._context if span.get_span_context().is_valid else None
-            ended = EndedAction(action.name, duration_ns / 1e9, failed, context, self._experiment)
+            own = span.get_span_context()
+            own_or_none = own if own.is_valid else None
+            ended = EndedAction(action.name, duration_ns / 1e9, failed, own_or_none, self._experiment)
             self._meters.add(ended, self._settings.conventions)

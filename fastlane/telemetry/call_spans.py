@@ -1,13 +1,21 @@
-"""End a call's span and make those below it: one for each attempt, one for each phase, one for each fallback model."""
+"""Make the spans of a call that is over: its own, one for each fallback model, attempt and phase of an attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, get_current_span, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    get_current_span,
+    set_span_in_context,
+)
 
 from . import names
 from .attributes import (
@@ -19,7 +27,7 @@ from .attributes import (
     server_attributes,
     span_start,
 )
-from .spans import SpanStarter, set_failed
+from .spans import Compute, SpanMaker, end_span
 
 if TYPE_CHECKING:
     from ..records.attempts import Attempt
@@ -84,102 +92,121 @@ def _error_of(call: ModelCall, record: CallRecord) -> tuple[str, str] | None:
     return error, error
 
 
-@dataclass(frozen=True, slots=True)
+def with_span(span: SpanContext, context: Context) -> Context:
+    """Return a context with a span that has been made."""
+    return set_span_in_context(NonRecordingSpan(span), context)
+
+
 class CallSpans:
-    """Makes the spans of one call that is over."""
+    """Makes the spans of one call, each before those below it."""
 
-    starter: SpanStarter
-    record: CallRecord
-    level: Level
-    is_compatible: bool = False
-    """Whether every span names the provider."""
-
-    def end(
-        self, span: Span, context: Context, attributes: Mapping[str, Any], request: Mapping[str, Any], operation: str
+    def __init__(
+        self, maker: SpanMaker, record: CallRecord, operation: str, level: Level, *, is_compatible: bool = False
     ) -> None:
-        """End the call's span, with the spans below it, and make one for each model that the call fell back to.
+        """`is_compatible`: every span names the provider."""
+        self._maker, self._record, self._operation = maker, record, operation
+        self._has_attempts, self._has_phases = level in ("attempts", "phases"), level == "phases"
+        self._is_compatible = is_compatible
+        self._offset_ns = record.timeline.started_wall_ns - record.timeline.started_ns
+        self._attempts: dict[int, SpanContext] = {}
 
-        `context` is the one that the span was started in, `attributes` those of the call, `request` those of its
-        request alone.
+    def make(self, context: Context, attributes: Compute, request: Compute) -> SpanContext | None:
+        """Make all spans of the call in a context, and return that of its own; None where that is not recorded.
+
+        `attributes` computes those of the call, `request` those of its request alone.
         """
-        first, *further = model_calls(self.record)
-        # Without a span around the call, the further ones would begin traces of their own.
-        around = context
-        if further and not get_current_span(context).get_span_context().is_valid:
-            around = set_span_in_context(span, context)
-        made: dict[int, SpanContext] = {}
-        try:
-            self._below(first, set_span_in_context(span, context), made)
-            for call in further:
-                name, start_attributes = span_start(operation, call.origin, call.model, self.record.stream)
-                link = Link(span.get_span_context(), {names.LINK_REASON: "fallback"})
-                other = self.starter.start(
-                    name, around, self._wall(call.start_ns), start_attributes, kind=SpanKind.CLIENT, links=[link]
-                )
-                try:
-                    self._below(call, set_span_in_context(other, context), made)
-                finally:
-                    self._end(other, call, attributes, request)
-        finally:
-            self._end(span, first, attributes, request)
+        first, *further = model_calls(self._record)
+        own = self._make_call(first, context, attributes, request)
+        if own is not None:
+            self._make_further(further, own, context, attributes, request)
+        return own
 
-    def requests(self, parent: Context) -> None:
+    def end(self, span: Span, context: Context, attributes: Compute, request: Compute) -> None:
+        """End the call's own span, which was started in a context, and make all others."""
+        first, *further = model_calls(self._record)
+        error = _error_of(first, self._record)
+        computed = attributes if first.is_last else _of_left(first, error, request)
+        end_span(span, first.end_ns + self._offset_ns, computed(), None if error is None else error[1])
+        own = span.get_span_context()
+        self._make_below(first, with_span(own, context))
+        self._make_further(further, own, context, attributes, request)
+
+    def make_requests(self, parent: Context) -> None:
         """Make the spans of a call's requests, where the call's own span is another tool's."""
-        made: dict[int, SpanContext] = {}
-        for call in model_calls(self.record):
-            self._below(call, parent, made)
+        for call in model_calls(self._record):
+            self._make_below(call, parent)
 
-    def _wall(self, stamp_ns: int) -> int:
-        """Return nanoseconds since the epoch of a monotonic stamp."""
-        timeline = self.record.timeline
-        return stamp_ns + timeline.started_wall_ns - timeline.started_ns
+    def _make_further(
+        self, calls: list[ModelCall], own: SpanContext, context: Context, attributes: Compute, request: Compute
+    ) -> None:
+        # Without a span around the call, the further ones would begin traces of their own.
+        has_parent = get_current_span(context).get_span_context().is_valid
+        around = context if has_parent else with_span(own, context)
+        for call in calls:
+            self._make_call(call, around, attributes, request, Link(own, {names.LINK_REASON: "fallback"}))
 
-    def _end(self, span: Span, call: ModelCall, attributes: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-        error = _error_of(call, self.record)
-        if not call.is_last:
-            attributes = {**request, names.ATTEMPT_COUNT: len(call.attempts)}
-            if error is not None:
-                attributes[names.ERROR_TYPE] = error[0]
-        span.set_attributes(attributes)
-        if error is not None:
-            set_failed(span, error[1])
-        span.end(self._wall(call.end_ns))
+    def _make_call(
+        self, call: ModelCall, context: Context, attributes: Compute, request: Compute, link: Link | None = None
+    ) -> SpanContext | None:
+        error = _error_of(call, self._record)
+        name, start_attributes = span_start(self._operation, call.origin, call.model, self._record.stream)
+        own = self._maker.make(
+            name,
+            context,
+            call.start_ns + self._offset_ns,
+            call.end_ns + self._offset_ns,
+            start_attributes,
+            kind=SpanKind.CLIENT,
+            links=() if link is None else (link,),
+            error=None if error is None else error[1],
+            compute=attributes if call.is_last else _of_left(call, error, request),
+        )
+        if own is not None:
+            self._make_below(call, with_span(own, context))
+        return own
 
-    def _below(self, call: ModelCall, parent: Context, made: dict[int, SpanContext]) -> None:
-        """Make the spans below that of one call to a model. `made`: the spans of attempts by number, for links."""
-        if self.level == "call":
+    def _make_below(self, call: ModelCall, parent: Context) -> None:
+        """Make the spans below that of one call to a model."""
+        if not self._has_attempts:
             return
-        spans = _Children(self, parent, {names.PROVIDER: provider_name(call.origin)} if self.is_compatible else {})
-        record, has_phases = self.record, self.level == "phases"
-        if has_phases and call.attempts:
+        children = _Children(self, parent, {names.PROVIDER: provider_name(call.origin)} if self._is_compatible else {})
+        record = self._record
+        if self._has_phases and call.attempts:
             started_ns = call.attempts[0].wire.started_ns
             waiting_ns = started_ns - queued_ns(record, started_ns - call.start_ns)
             if waiting_ns - call.start_ns >= PREPARE_SPAN_MIN_NS:
-                spans.add(names.PREPARE, call.start_ns, waiting_ns)
+                children.add(names.PREPARE, call.start_ns, waiting_ns)
             if waiting_ns < started_ns:
-                spans.add(names.PLACE_WAIT, waiting_ns, started_ns)
+                children.add(names.PLACE_WAIT, waiting_ns, started_ns)
         for attempt in call.attempts:
-            self._attempt(attempt, call, spans, made, has_phases=has_phases)
+            self._make_attempt(attempt, call, children)
         timeline = record.timeline
-        if has_phases and call.is_last and timeline.validate_started_ns and timeline.validate_ended_ns:
+        if self._has_phases and call.is_last and timeline.validate_started_ns and timeline.validate_ended_ns:
             verdict = {} if record.verdict is None else {names.OUTPUT_VERDICT: record.verdict}
-            spans.add(names.VALIDATE, timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
+            children.add(names.VALIDATE, timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
 
-    def _attempt(
-        self, attempt: Attempt, call: ModelCall, spans: _Children, made: dict[int, SpanContext], *, has_phases: bool
-    ) -> None:
-        wire, before = attempt.wire, made.get(attempt.number - 1)
-        reason = {"plain": "retry"}.get(attempt.kind, attempt.kind)
-        made[attempt.number] = spans.add(
-            self.record.method,
+    def _make_attempt(self, attempt: Attempt, call: ModelCall, children: _Children) -> None:
+        wire, before = attempt.wire, self._attempts.get(attempt.number - 1)
+        reason = "retry" if attempt.kind == "plain" else attempt.kind
+        below = children.add(
+            self._record.method,
             wire.started_ns,
             call.end_ns if wire.ended_ns is None else wire.ended_ns,
-            attempt_attributes(attempt, self.record),
+            attempt_attributes(attempt, self._record),
             kind=SpanKind.CLIENT,
-            links=[] if before is None else [Link(before, {names.LINK_REASON: reason})],
+            links=() if before is None else (Link(before, {names.LINK_REASON: reason}),),
             error=attempt_error(attempt),
-            below=(lambda children: _add_phases(attempt, self.record, children)) if has_phases else None,
         )
+        if below is not None:
+            self._attempts[attempt.number] = get_current_span(below.parent).get_span_context()
+            if self._has_phases:
+                _add_phases(attempt, self._record, below)
+
+
+def _of_left(call: ModelCall, error: tuple[str, str] | None, request: Compute) -> Compute:
+    """Return what computes the attributes of a call to a model that was left for another one."""
+    known = {names.ATTEMPT_COUNT: len(call.attempts), **({} if error is None else {names.ERROR_TYPE: error[0]})}
+    return lambda: {**request(), **known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,21 +226,21 @@ class _Children:
         attributes: Mapping[str, Any] | None = None,
         *,
         kind: SpanKind = SpanKind.INTERNAL,
-        links: list[Link] | None = None,
+        links: tuple[Link, ...] = (),
         error: str | None = None,
-        below: Callable[[_Children], None] | None = None,
-    ) -> SpanContext:
-        """Make a span, and with `below` its children."""
-        own = {**self.attributes, **(attributes or {})}
-        span = self.of.starter.start(name, self.parent, self.of._wall(start_ns), own, kind=kind, links=links or ())
-        try:
-            if error is not None:
-                set_failed(span, error)
-            if below is not None and span.is_recording():
-                below(_Children(self.of, set_span_in_context(span, self.parent), self.attributes))
-        finally:
-            span.end(self.of._wall(max(start_ns, end_ns)))
-        return span.get_span_context()
+    ) -> _Children | None:
+        """Make a span, and return what makes those below it; None where it is not recorded."""
+        context = self.of._maker.make(
+            name,
+            self.parent,
+            start_ns + self.of._offset_ns,
+            max(start_ns, end_ns) + self.of._offset_ns,
+            {**self.attributes, **(attributes or {})},
+            kind=kind,
+            links=links,
+            error=error,
+        )
+        return None if context is None else _Children(self.of, with_span(context, self.parent), self.attributes)
 
 
 def _add_phases(attempt: Attempt, record: CallRecord, spans: _Children) -> None:
@@ -260,10 +287,8 @@ def _add_connection_setup(attempt: Attempt, spans: _Children, host: str, address
         )
         if from_ns is not None and until_ns is not None
     ]
-
-    def add_steps(children: _Children) -> None:
-        for step in steps:
-            children.add(*step)
-
     end_ns = max([start_ns, *(until_ns for _, _, until_ns, _ in steps)])
-    spans.add(f"{names.CONNECTION_SETUP} {address}", start_ns, end_ns, below=add_steps)
+    below = spans.add(f"{names.CONNECTION_SETUP} {address}", start_ns, end_ns)
+    if below is not None:
+        for step in steps:
+            below.add(*step)

@@ -9,21 +9,20 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context, get_current
-from opentelemetry.trace import Span, SpanKind, get_current_span, set_span_in_context
+from opentelemetry.trace import Span, SpanContext, SpanKind, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ..compat.clients import pool_settings_of
 from ..transport.drivers.transports import TRACED
-from . import names, settings as telemetry_settings
+from . import names
 from .attributes import (
     call_attributes,
     experiment_attributes,
     operation_name,
-    provider_name,
     request_attributes,
     span_start,
 )
-from .call_spans import CallSpans
+from .call_spans import CallSpans, with_span
 from .coexistence import (
     HTTP_INSTRUMENTATION,
     Standing,
@@ -35,9 +34,10 @@ from .coexistence import (
     without_suppression,
 )
 from .experiments import experiment_of
+from .listener import Providers, providers
 from .metrics import EndedCall
 from .recorder import meters_of
-from .spans import LazySpan, SpanStarter, span_starter
+from .spans import span_maker
 
 if TYPE_CHECKING:
     from ..engine.observation import Observation
@@ -46,40 +46,66 @@ if TYPE_CHECKING:
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds values of the application
+_FAILED = frozenset({"failed", "truncated"})
+_ON_SPANS, _AS_EVENTS = frozenset({"span_only", "span_and_event"}), frozenset({"event_only", "span_and_event"})
 _PROMPT_FIELDS = frozenset({"messages", "input", "instructions", "prompt", "tools"})
 
 
 def trace_of(observation: Observation) -> TracedCall | None:
     """Return the trace of a call that has begun; None for an endpoint without spans."""
     operation = operation_name(observation.method, observation.endpoint)
-    return None if operation is None else TracedCall(observation, operation)
+    if operation is None:
+        return None
+    found = providers()
+    standing, maker = standing_of(observation.issued, found), span_maker(found)
+    # Whether another tool, the provider's processors or the server need the span while the call lasts.
+    starts_early = (
+        standing.mode != "own" or found.settings.propagate or HTTP_INSTRUMENTATION in sys.modules or not maker.is_lazy()
+    )
+    if found.measures:
+        meters_of(found)
+    is_dropped = not starts_early and maker.drops(standing.context)
+    if is_dropped and not found.measures:
+        return None
+    return TracedCall(observation, operation, found, standing, starts_early=starts_early, is_dropped=is_dropped)
 
 
 class TracedCall:
     """The trace of one call, with all of its attempts at all upstreams."""
 
     __slots__ = (
-        "_contents", "_experiment", "_meters", "_open", "_operation", "_parent", "_request", "_settings", "_span",
-        "_standing", "_started", "_starter",
+        "_body", "_contents", "_experiment", "_is_dropped", "_is_started", "_open", "_operation", "_parent",
+        "_providers", "_settings", "_span", "_standing", "_starts_early",
     )  # fmt: skip
 
-    def __init__(self, observation: Observation, operation: str) -> None:
-        self._settings = telemetry_settings.current()
-        self._standing: Standing = standing_of(observation.issued)
+    def __init__(
+        self,
+        observation: Observation,
+        operation: str,
+        found: Providers,
+        standing: Standing,
+        *,
+        starts_early: bool,
+        is_dropped: bool,
+    ) -> None:
+        """`is_dropped`: the call is measured, and has no span."""
+        self._providers = found
+        self._settings = found.settings
+        self._standing = standing
         self._operation = operation
         self._experiment = experiment_of(observation.experiment)
-        self._request: dict[str, Any] | None = None
-        """The fields of the first upstream's request, without the prompt."""
+        self._body: Mapping[str, Any] | None = None
+        """The first upstream's request."""
         self._contents: dict[Observation, Content] | None = None
         """Prompt and answer at each upstream, where they are captured."""
-        self._starter: SpanStarter | None = None
-        self._span: Span | None = self._standing.span
+        self._span: Span | None = standing.span
         """fastlane's own span, or the one of another tool that fastlane adds to."""
         self._parent: Context | None = None
         """The parent of the spans of requests, where the call's span is another tool's."""
-        self._started = False
+        self._is_started = False
+        self._is_dropped = is_dropped
+        self._starts_early = starts_early
         self._open = [True]
-        self._meters = meters_of(self._settings)
 
     @property
     def is_deferred(self) -> bool:
@@ -97,8 +123,8 @@ class TracedCall:
         """Note the parameters of the request that the plays have planned."""
         if not isinstance(body, Mapping):
             return
-        if self._request is None:
-            self._request = {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
+        if self._body is None:
+            self._body = body
         if self._settings.capture != "no_content" and self._standing.mode == "own":
             from .content import Content
 
@@ -108,9 +134,11 @@ class TracedCall:
                 observation.watchers = (*observation.watchers, (content, content.see))
 
     def attempting(self, observation: Observation, request: Any) -> None:
-        """An attempt is about to be sent: the first one begins the call's span."""
+        """An attempt is about to be sent: the first one begins the call's span, where that is needed early."""
+        if not self._starts_early:
+            return
         try:
-            if not self._started:
+            if not self._is_started:
                 self._start(observation)
             elif self.is_deferred and (self._span is None or not self._span.is_recording()):
                 self._find_other_span()  # some tools make one for each upstream that a call falls back to
@@ -142,25 +170,17 @@ class TracedCall:
             return _NOTHING
 
     def _start(self, observation: Observation) -> None:
-        self._started = True
+        self._is_started = True
         standing = self._standing
-        if standing.mode == "silent":
-            return
         if standing.mode == "defer":
             self._find_other_span()
-            return
-        name, attributes = span_start(self._operation, observation.origin, observation.model, observation.stream)
-        starter = self._starter = span_starter(self._settings)
-        # Under a suppressing context, other libraries' tracers make spans that record nothing.
-        with attached(standing.context) if standing.suppresses else _NOTHING:
-            self._span = starter.start(
-                name,
-                standing.context,
-                observation.started_wall_ns,
-                attributes,
-                kind=SpanKind.CLIENT,
-                is_private=HTTP_INSTRUMENTATION not in sys.modules,
-            )
+        elif standing.mode == "own":
+            name, attributes = span_start(self._operation, observation.origin, observation.model, observation.stream)
+            # Under a suppressing context, other libraries' tracers make spans that record nothing.
+            with attached(standing.context) if standing.suppresses else _NOTHING:
+                self._span = span_maker(self._providers).start(
+                    name, standing.context, observation.started_wall_ns, attributes, kind=SpanKind.CLIENT
+                )
 
     def _find_other_span(self) -> None:
         """Find the other tool's span, which is current during the call, and the parent of what is below it."""
@@ -174,7 +194,6 @@ class TracedCall:
             # Without anything around them they would be traces of their own.
             if get_current_span(around).get_span_context().is_valid:
                 self._parent = around
-                self._starter = span_starter(self._settings)
 
     # After it
 
@@ -202,83 +221,74 @@ class TracedCall:
             self._open.pop()  # in one step, for upstreams that end at once
         except IndexError:
             return
+        standing, context = self._standing, None
         try:
-            if not self._started:
+            if self._starts_early and not self._is_started:
                 self._start(observation)
-            self._end_spans(observation)
-        finally:
-            self._contents = None  # an upstream that was left still refers to this
-            if self._meters is not None:
-                self._measure(observation)
-
-    def _end_spans(self, observation: Observation) -> None:
-        span, standing = self._span, self._standing
-        if standing.mode == "defer":
-            if span is not None and span.is_recording():
-                attributes = call_attributes(observation.record()) | self._experiment_attributes()
-                span.set_attributes(_own(attributes))
-            if self._starter is not None and self._parent is not None:
+            if standing.mode != "silent" and not self._is_dropped:
                 with attached(standing.context) if standing.suppresses else _NOTHING:
-                    self._spans(observation, self._starter).requests(self._parent)
-        elif span is not None and self._starter is not None and span.is_recording():
-            with attached(standing.context) if standing.suppresses else _NOTHING:
-                self._end_span(span, self._starter, observation)
+                    context = self._end_own(observation) if standing.mode == "own" else self._end_other(observation)
+        finally:
+            self._contents = self._body = None  # an upstream that was left still refers to this
+            if self._providers.meters is not None:
+                counts_generic = standing.counts_generic
+                ended = EndedCall(observation, self._operation, context, self._experiment, counts_generic)
+                self._providers.meters.add(ended, self._settings.conventions)
 
-    def _end_span(self, span: Span, starter: SpanStarter, observation: Observation) -> None:
+    def _end_other(self, observation: Observation) -> SpanContext | None:
+        """Add what is known to another tool's span, and make the spans of requests below it."""
+        span = self._span
+        if span is not None and span.is_recording():
+            attributes = call_attributes(observation.record()) | self._experiment_attributes()
+            span.set_attributes(_own(attributes))
+        if self._parent is not None:
+            self._spans(observation).make_requests(self._parent)
+        return None if span is None else span.get_span_context()
+
+    def _end_own(self, observation: Observation) -> SpanContext | None:
+        span, context = self._span, self._standing.context
+        if span is not None and not span.is_recording():
+            return span.get_span_context()
         content = None if self._contents is None else self._contents.get(observation)
-        is_single = self._settings.level == "call" and not observation.before
-        has_failed = observation.outcome in ("failed", "truncated")
-        if isinstance(span, LazySpan) and is_single and content is None and not has_failed:
-            span.set_attributes_lazily(lambda: self._attributes(observation))
-            span.end(observation.started_wall_ns + observation.ended_ns - observation.started_ns)
-            return
-        attributes = self._attributes(observation)
-        if content is not None:
-            self._add_content(span, content, attributes)
-        self._spans(observation, starter).end(
-            span, self._standing.context, attributes, self._request_attributes(observation), self._operation
-        )
+        # The prompt must not wait for an exporter.
+        body = {name: value for name, value in (self._body or {}).items() if name not in _PROMPT_FIELDS}
+        capture = self._settings.capture
 
-    def _spans(self, observation: Observation, starter: SpanStarter) -> CallSpans:
-        return CallSpans(starter, observation.record(), self._settings.level, self._settings.compat)
+        def request() -> dict[str, Any]:
+            if not body:
+                return {}
+            return {names.OPERATION: self._operation, **request_attributes(observation.endpoint, body)}
 
-    def _attributes(self, observation: Observation) -> dict[str, Any]:
-        return {
-            **self._request_attributes(observation),
-            **call_attributes(observation.record()),
-            **self._experiment_attributes(),
-        }
+        def attributes() -> dict[str, Any]:
+            found = {**request(), **call_attributes(observation.record()), **self._experiment_attributes()}
+            return {**found, **content.attributes()} if content is not None and capture in _ON_SPANS else found
 
-    def _request_attributes(self, observation: Observation) -> dict[str, Any]:
-        if self._request is None:
-            return {}
-        return {names.OPERATION: self._operation, **request_attributes(observation.endpoint, self._request)}
+        made: SpanContext | None
+        if span is not None:
+            made = span.get_span_context()
+            self._spans(observation).end(span, context, attributes, request)
+        elif self._settings.level == "call" and not observation.before and observation.outcome not in _FAILED:
+            name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
+            start_ns = observation.started_wall_ns
+            end_ns = start_ns + observation.ended_ns - observation.started_ns
+            made = span_maker(self._providers).make(
+                name, context, start_ns, end_ns, start, kind=SpanKind.CLIENT, compute=attributes
+            )
+        else:
+            made = self._spans(observation).make(context, attributes, request)
+        if content is not None and capture in _AS_EVENTS and made is not None:
+            from .content import emit_content
+
+            found = {**call_attributes(observation.record()), **request(), **content.structured()}
+            emit_content(found, self._settings, with_span(made, context))
+        return made
+
+    def _spans(self, observation: Observation) -> CallSpans:
+        settings, maker = self._settings, span_maker(self._providers)
+        return CallSpans(maker, observation.record(), self._operation, settings.level, is_compatible=settings.compat)
 
     def _experiment_attributes(self) -> dict[str, Any]:
         return {} if self._experiment is None else experiment_attributes(self._experiment)
-
-    def _add_content(self, span: Span, content: Content, attributes: dict[str, Any]) -> None:
-        capture = self._settings.capture
-        if capture in ("event_only", "span_and_event"):
-            from .content import emit_content
-
-            context = set_span_in_context(span, self._standing.context)
-            emit_content({**attributes, **content.structured()}, self._settings, context)
-        if capture in ("span_only", "span_and_event"):
-            attributes.update(content.attributes())
-
-    def _measure(self, observation: Observation) -> None:
-        assert self._meters is not None
-        span, standing = self._span, self._standing
-        ended = EndedCall(
-            observation,
-            self._operation,
-            provider_name(observation.origin),
-            set_span_in_context(span, standing.context) if span is not None else None,
-            self._experiment,
-            standing.counts_generic,
-        )
-        self._meters.add(ended, self._settings.conventions)
 
 
 @lru_cache(maxsize=8)

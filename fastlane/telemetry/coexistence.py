@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import openai
 from opentelemetry import context as context_api
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, get_current_span, get_tracer_provider
+from opentelemetry.trace import Span, get_current_span
 
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
-from . import settings as telemetry_settings
-from .listener import is_placeholder
+from .listener import Providers, providers
 from .settings import CAPTURE_VARIABLE, TelemetrySettings
 
 if TYPE_CHECKING:
@@ -89,6 +88,8 @@ _WATCHED = (
 # These replace openai's `request()`, which ours calls; the others replace methods of its resources.
 _INSIDE_REQUEST = frozenset({OPENINFERENCE, LOGFIRE})
 _LOGFIRE_MARK = "_is_instrumented_by_logfire"
+_MARKING = ("logfire", "ddtrace", "mlflow")
+"""Modules of tools that are known by other marks than what they replace."""
 _PLAIN = (FunctionType, type(None))
 _MISSING = object()
 
@@ -138,24 +139,38 @@ def _with_names(names: frozenset[str], *, has_hook: bool) -> OtherTools:
     )
 
 
+# By their own names: without a look into openai's module for each call.
+_OpenAI, _AsyncOpenAI = openai.OpenAI, openai.AsyncOpenAI
+
+# Getters of the classes' live dictionaries.
+_REQUEST = tuple((vars(owner).get, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS))
+
+
 class _Watch:
-    """The methods that tools replace. They are looked at before every call, which takes about a microsecond."""
+    """The methods that tools replace, and the marks that they leave otherwise. They are looked at before every call."""
 
     def __init__(self) -> None:
-        # Getters of the classes' live dictionaries.
-        self._always: tuple[tuple[Any, str], ...] = tuple(
-            (vars(owner).get, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS)
-        )
-        self._watched = self._always
+        self._methods: tuple[tuple[Any, str], ...] = ()
         self._modules = 0
         self._last: tuple[list[Any], OtherTools] = ([], NO_TOOLS)
+        self._plain: tuple[Any, Any, int] = (None, None, 0)
+        """`request()` of openai's clients as it is where no tool is active, and how many modules were imported then."""
+
+    def is_plain(self) -> bool:
+        """Return whether certainly no tool has replaced `request()` or left a mark."""
+        sync, asynchronous, modules = self._plain
+        if sync is _OpenAI.request and asynchronous is _AsyncOpenAI.request and modules == len(sys.modules):
+            return True
+        if any(name in sys.modules for name in _MARKING) or _tools_around([get(name) for get, name in _REQUEST]).names:
+            return False
+        self._plain = (_OpenAI.request, _AsyncOpenAI.request, len(sys.modules))
+        return True
 
     def tools(self) -> OtherTools:
         modules = len(sys.modules)
         if modules != self._modules:  # what has not been imported cannot have been replaced
-            self._watched = (*self._always, *_watched())
-            self._modules = modules
-        found = [get(name) for get, name in self._watched]
+            self._methods, self._modules = (*_REQUEST, *_methods_of_resources()), modules
+        found = [get(name) for get, name in self._methods]
         seen, tools = self._last
         # By identity: a wrapper may claim to equal what it wraps.
         if len(seen) != len(found) or not all(map(is_, seen, found)):
@@ -164,7 +179,7 @@ class _Watch:
         return tools
 
 
-def _watched() -> Iterator[tuple[Any, str]]:
+def _methods_of_resources() -> Iterator[tuple[Any, str]]:
     for module, name, methods in _WATCHED:
         for prefix in ("", "Async"):
             owner = getattr(sys.modules.get(module), prefix + name, None)
@@ -337,36 +352,36 @@ def around_replaced(client: Any, issued: Issued) -> tuple[attached, bool]:
 
     If it is, the tool is suppressed inside. `issued` keeps the application's context where it is not the current one.
     """
-    standing = _standing(client, is_stamped=True, is_request=False)
+    issued.is_replaced = True
+    standing = _standing(providers(), client, issued, is_request=False)
     if standing.inner is not None or standing.mode == "silent":
         issued.telemetry_context = standing.context
     return attached(standing.inner), standing.mode == "own"
 
 
-def standing_of(issued: Issued | None, client: Any = None) -> Standing:
+def standing_of(issued: Issued | None, found: Providers, client: Any = None) -> Standing:
     """Decide who makes the span of a call that has come to `request()`."""
+    if issued is not None and not issued.is_replaced and _watch.is_plain():
+        context = context_api.get_current()
+        if not context:
+            return _own_alone if found.settings.coexistence != "defer" else _defer_alone
     kept: Context | None = None if issued is None else issued.telemetry_context
     if kept is None:
-        return _standing(client, is_stamped=issued is not None, is_request=True)
+        return _standing(found, client, issued, is_request=True)
     # Other tools were suppressed where the call was issued, and that holds until it returns.
     suppressed = any(context_api.get_value(key) for key in _SUPPRESS)
     return Standing("silent" if _is_suppressed(kept) else "own", kept, None, suppressed)
 
 
-_alone: tuple[TelemetrySettings, Standing] | None = None
-"""The standing of a call without other tools and outside of every span, for the settings that were used last."""
+# Of calls beside no other tool, outside of every span.
+_own_alone, _defer_alone = Standing("own", Context()), Standing("defer", Context())
 
 
-def _standing(client: Any, *, is_stamped: bool, is_request: bool) -> Standing:
-    global _alone  # noqa: PLW0603
-    context = context_api.get_current()
+def _standing(found: Providers, client: Any, issued: Issued | None, *, is_request: bool) -> Standing:
+    context, settings = context_api.get_current(), found.settings
     tools = other_tools(client)
-    settings = telemetry_settings.current()
     if not tools.names and not context:
-        alone = _alone
-        if alone is None or alone[0] is not settings or alone[1].context is not context:
-            _alone = alone = (settings, Standing(mode_of(settings, tools), context))
-        return alone[1]
+        return Standing(mode_of(settings, tools), context)
     span = _span_of_tool(get_current_span(context))
     suppressed = any(context.get(key) for key in _SUPPRESS)
     if span is None and _is_suppressed(context):
@@ -376,10 +391,10 @@ def _standing(client: Any, *, is_stamped: bool, is_request: bool) -> Standing:
         # The tool has replaced a method that we do not wrap, or a library above openai has made the span.
         return Standing("defer", without_suppression(context), span, suppressed, None, counts)
     defers = mode_of(settings, tools) == "defer"
-    if defers and not is_stamped and settings.coexistence == "auto" and _show_spans(tools):
+    if defers and issued is None and settings.coexistence == "auto" and _show_spans(tools):
         # They have replaced no method that led here, such as `client.post()`: a span of theirs would be current.
         defers = False
-    if defers or (tools.names and not _keeps_spans(settings)):
+    if defers or (tools.names and not found.keeps_spans):  # nobody is suppressed for spans that nobody keeps
         return Standing("defer", context, None, suppressed, None, counts)
     if settings.coexistence == "own":
         _warn_once(frozenset(name for name in tools.names if not _TOOLS[name].is_suppressible))
@@ -393,12 +408,6 @@ def _is_suppressed(context: Context) -> bool:
 
 def _show_spans(tools: OtherTools) -> bool:
     return bool(tools.names) and all(_TOOLS[name].shows_span for name in tools.names)
-
-
-def _keeps_spans(settings: TelemetrySettings) -> bool:
-    """Return whether spans of ours would be kept; if not, no other tool is suppressed for them."""
-    given = settings.tracer_provider
-    return not is_placeholder(get_tracer_provider() if given is None else given)
 
 
 def _span_of_tool(span: Span) -> Span | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +25,8 @@ from .attributes import (
 from .experiments import ExperimentArm
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
     from ..records.attempts import Attempt
     from .settings import Conventions
 
@@ -145,31 +146,27 @@ def all_metrics() -> tuple[Metric, ...]:
 # What is measured
 
 
-@dataclass(frozen=True, slots=True)
-class EndedCall:
+class EndedCall(NamedTuple):
     """A call that is over."""
 
     call: Ended
     operation: str
     """`gen_ai.operation.name`: "chat", "text_completion" or "embeddings"."""
-    provider: str
-    """`gen_ai.provider.name`."""
-    context: Any
-    """OpenTelemetry's context with the call's span, for exemplars; None where there is no span."""
+    span: SpanContext | None
+    """The call's span, for exemplars; None where there is none."""
     experiment: ExperimentArm | None
     counts_generic: bool
     """Whether `gen_ai.*` metrics are fastlane's to record: no other instrumentation records them for this call."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndedAction:
+class EndedAction(NamedTuple):
     """A user action that is over."""
 
     name: str
     duration_s: float
     error: str | None
     """Class name of the error that ended it."""
-    context: Any
+    span: SpanContext | None
     experiment: ExperimentArm | None
 
 
@@ -268,13 +265,13 @@ class Measures:
         model = record.model if last is None or last.model is None else last.model
         origin = record.origin if last is None or last.origin is None else last.origin
         sections = tuple([label for section in record.sections for label in section.labels().items()])
-        key = (ended.operation, ended.provider, model, record.response_model, origin, ended.experiment, sections)
+        key = (ended.operation, model, record.response_model, record.origin, origin, ended.experiment, sections)
         found = self._sets.get(key)
         if found is not None:
             return found
         short: Labels = {
             names.OPERATION: ended.operation,
-            names.PROVIDER: self._limited(names.PROVIDER, ended.provider),
+            names.PROVIDER: self._limited(names.PROVIDER, provider_name(record.origin)),
         }
         server = server_attributes(origin)
         wide: Labels = {}

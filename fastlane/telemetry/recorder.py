@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
 from .._fork import in_child, new_lock
 from .._version import __version__
 from ..knowledge.timer import call_later
 from ..records.section import registrations
 from ..transport.drivers.transports import open_connections
-from . import listener, metrics, names
+from . import metrics, names
 from .metrics import EndedAction, EndedCall, LabelValues, Measures
 from .spans import log, warn_once
 
 if TYPE_CHECKING:
     from ..records.metrics import Metric
-    from .settings import Conventions, TelemetrySettings
+    from .listener import Providers
+    from .settings import Conventions
 
 MOST_WAITING: Final = 2_048
 """Calls that wait to be recorded. Further ones are dropped: each takes some kilobytes."""
@@ -102,7 +104,7 @@ class Meters:
 
     def record(self, ended: EndedCall | EndedAction, conventions: Conventions) -> None:
         """Record what has ended."""
-        context = ended.context or _NO_CONTEXT
+        context = _NO_CONTEXT if ended.span is None else set_span_in_context(NonRecordingSpan(ended.span), _NO_CONTEXT)
         for metric, value, labels in _measures.of(ended, conventions):
             if value >= 0 and metric.name in self._record:
                 self._record[metric.name](value, labels, context)
@@ -165,37 +167,32 @@ def _warn_of_dropped() -> None:
     )
 
 
-_found: dict[int, Meters | None] = {}
-"""By the provider's id, which its meters keep in use; None for one that raises."""
-_last: tuple[Any, Meters | None, int] = (None, None, 0)
+_made: dict[int, Meters] = {}
+"""By the provider's id, which its meters keep in use."""
 
 
-def meters_of(settings: TelemetrySettings) -> Meters | None:
+def meters_of(providers: Providers) -> Meters | None:
     """Return the instruments of the provider in force; None where nobody measures. Not for finalizers."""
-    global _last  # noqa: PLW0603 - those of the provider that was asked for last
-    provider = settings.meter_provider
-    if provider is None:
-        provider = listener.meter_provider()
-    last, registered = _last, registrations()
-    if last[0] is provider and last[2] == registered:
-        return last[1]
-    found = None if listener.is_placeholder(provider) else _make(provider)
-    _last = (provider, found, registered)
+    found = providers.meters
+    if providers.measures and (found is None or found.registrations != registrations()):
+        found = providers.meters = _make(providers.meter_provider)
+        providers.measures = found is not None
     return found
 
 
 def _make(provider: Any) -> Meters | None:
+    """Make the instruments of a provider, or those that are missing; None where the provider raises."""
     with _making:
-        found = _found.get(id(provider))
+        found = _made.get(id(provider))
         try:
             if found is None:
                 found = Meters(provider)
-            elif found.registrations != registrations():
+            else:
                 found.complete()
         except Exception as error:  # noqa: BLE001 - an application's own provider may raise anything
             warn_once("making instruments", type(error).__name__)
             return None
-        if len(_found) >= _MOST_PROVIDERS:
-            _found.pop(next(iter(_found)))
-        _found[id(provider)] = found
+        if len(_made) >= _MOST_PROVIDERS:
+            _made.pop(next(iter(_made)))
+        _made[id(provider)] = found
         return found

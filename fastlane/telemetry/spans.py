@@ -1,4 +1,4 @@
-"""Start spans: with the SDK's tracer, or cheaper where its processors only look at spans that have ended."""
+"""Make spans: with the SDK's tracer, or much cheaper where its processors only look at spans that have ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tracer as SdkTracer
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, DEFAULT_OFF, DEFAULT_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
-    NonRecordingSpan,
     Span,
     SpanContext,
     SpanKind,
@@ -29,12 +29,16 @@ from .._version import __version__
 from .names import SCOPE
 
 if TYPE_CHECKING:
-    from .settings import TelemetrySettings
+    from .listener import Providers
 
 log = logging.getLogger("fastlane")
 
+Compute = Callable[[], Mapping[str, Any]]
+"""Computes attributes in the thread that exports them. It must neither block nor depend on the calling thread."""
+
 _UNSET = Status(StatusCode.UNSET)
 _SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+_ROOT_DECISIONS = {id(ALWAYS_ON): True, id(DEFAULT_ON): True, id(ALWAYS_OFF): False, id(DEFAULT_OFF): False}
 
 _EXPORTING = (SpanProcessor, BatchSpanProcessor, SimpleSpanProcessor)
 _HOOKS = tuple(name for name in ("on_start", "_on_ending") if hasattr(SpanProcessor, name))
@@ -42,27 +46,25 @@ _NO_OPS = frozenset(getattr(kind, name) for kind in _EXPORTING for name in _HOOK
 
 
 class LazyAttributes(Mapping[str, Any]):
-    """The attributes of a span that has ended. A function computes them when an exporter first reads them."""
+    """The attributes of a span that has ended, computed and checked when an exporter first reads them."""
 
     __slots__ = ("_attributes", "_compute", "_limits")
 
-    def __init__(self, attributes: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]], limits: Any) -> None:
+    def __init__(self, attributes: Mapping[str, Any], compute: Compute, limits: SpanLimits) -> None:
         self._attributes = attributes
-        self._compute: Callable[[], Mapping[str, Any]] | None = compute
+        self._compute: Compute | None = compute
         self._limits = limits
 
     def _all(self) -> Mapping[str, Any]:
-        compute = self._compute
+        compute, attributes = self._compute, self._attributes
         if compute is not None:
-            attributes: Mapping[str, Any] = self._attributes
             try:
                 attributes = {**attributes, **compute()}
             except Exception as error:  # noqa: BLE001 - one span must not lose the batch that it is in
                 warn_once("computing attributes", type(error).__name__)
             # As the SDK does: it drops values of invalid types and keeps to the limits of OTEL_SPAN_ATTRIBUTE_*.
-            limits = self._limits
             self._attributes = BoundedAttributes(
-                limits.max_span_attributes, attributes, max_value_len=limits.max_span_attribute_length
+                self._limits.max_span_attributes, attributes, max_value_len=self._limits.max_span_attribute_length
             )
             self._compute = None
         return self._attributes
@@ -80,79 +82,19 @@ class LazyAttributes(Mapping[str, Any]):
         return True
 
 
-class LazySpan(NonRecordingSpan):
-    """A span whose attributes are computed in the thread that exports it."""
-
-    def __init__(
-        self,
-        starter: SpanStarter,
-        name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
-        start_ns: int,
-        attributes: Mapping[str, Any],
-        kind: SpanKind,
-        links: Sequence[Link],
-    ) -> None:
-        super().__init__(context)
-        self._starter: SpanStarter | None = starter
-        self._name, self._parent, self._start_ns, self._kind, self._links = name, parent, start_ns, kind, links
-        self._begun: Mapping[str, Any] = attributes
-        self._compute: Callable[[], Mapping[str, Any]] = dict
-        self._status = _UNSET
-
-    def is_recording(self) -> bool:
-        """Return whether the span has not ended."""
-        return self._starter is not None
-
-    def set_attributes_lazily(self, compute: Callable[[], Mapping[str, Any]]) -> None:
-        """Have a function compute further attributes. It must neither block nor depend on the calling thread."""
-        self._compute = compute
-
-    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Add attributes."""
-        self._begun = {**self._begun, **attributes}
-
-    def set_attribute(self, key: str, value: Any) -> None:
-        """Add an attribute."""
-        self.set_attributes({key: value})
-
-    def set_status(self, status: Any, description: str | None = None) -> None:
-        """Set the status."""
-        self._status = status if isinstance(status, Status) else Status(status, description)
-
-    def end(self, end_time: int | None = None) -> None:
-        """Pass the span to the processors. `end_time`: nanoseconds since the epoch."""
-        starter, self._starter = self._starter, None
-        if starter is None:
-            return
-        starter.tracer.span_processor.on_end(
-            ReadableSpan(
-                self._name,
-                context=self.get_span_context(),
-                parent=self._parent,
-                resource=starter.tracer.resource,
-                attributes=LazyAttributes(self._begun, self._compute, starter.limits),
-                links=self._links,
-                kind=self._kind,
-                status=self._status,
-                start_time=self._start_ns,
-                end_time=end_time,
-                instrumentation_scope=starter.scope,
-            )
-        )
-
-
-class SpanStarter:
-    """Starts the spans of one provider."""
+class SpanMaker:
+    """Makes the spans of one provider. Times are nanoseconds since the epoch."""
 
     def __init__(self, provider: Any) -> None:
-        self.provider = provider
-        self.tracer: Any = provider.get_tracer(SCOPE, __version__)
-        self.limits = SpanLimits()
-        self.scope = InstrumentationScope(SCOPE, __version__)
-        self._is_sdk = type(self.tracer) is SdkTracer
-        self._is_enabled: Callable[[], bool] = getattr(self.tracer, "_is_enabled", lambda: True)
+        self._tracer: Any = provider.get_tracer(SCOPE, __version__)
+        self._limits = SpanLimits()
+        self._scope = InstrumentationScope(SCOPE, __version__)
+        self._is_sdk = type(self._tracer) is SdkTracer
+        self._is_enabled: Callable[[], bool] = getattr(self._tracer, "_is_enabled", lambda: True)
+        # The decisions of the SDK's own samplers are known, and asking them costs more than all else.
+        sampler = getattr(self._tracer, "sampler", None)
+        self._root_decision = _ROOT_DECISIONS.get(id(sampler))
+        self._follows_parent = sampler is DEFAULT_ON or sampler is DEFAULT_OFF
         self._processors: tuple[Any, bool] = (None, False)
 
     def start(
@@ -164,15 +106,9 @@ class SpanStarter:
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[Link] = (),
-        is_private: bool = True,
     ) -> Span:
-        """Start a span below the one of `context`. `start_ns`: nanoseconds since the epoch.
-
-        `is_private`: no other code gets the span, as it does where the span is the current one.
-        """
-        if is_private and self._is_sdk and self._only_exports():
-            return self._start_lazily(name, context, start_ns, attributes, kind, links)
-        return self.tracer.start_span(  # type: ignore[no-any-return]
+        """Start a span of the SDK's below the one of `context`."""
+        return self._tracer.start_span(  # type: ignore[no-any-return]
             name,
             context=context,
             kind=kind,
@@ -183,9 +119,69 @@ class SpanStarter:
             set_status_on_exception=False,
         )
 
-    def _only_exports(self) -> bool:
-        """Whether no processor does anything when a span starts: a real span costs five times as much."""
-        processors = getattr(self.tracer.span_processor, "_span_processors", None)
+    def make(
+        self,
+        name: str,
+        context: Context,
+        start_ns: int,
+        end_ns: int,
+        attributes: Mapping[str, Any],
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[Link] = (),
+        error: str | None = None,
+        compute: Compute = dict,
+    ) -> SpanContext | None:
+        """Make a span that is over, and return its context; None where it is not recorded.
+
+        `attributes` are shown to the sampler, those that `compute` gives are not.
+        """
+        tracer = self._tracer
+        if not self.is_lazy():
+            span = self.start(name, context, start_ns, attributes, kind=kind, links=links)
+            if not span.is_recording():
+                return None
+            try:
+                end_span(span, end_ns, compute(), error)
+            finally:
+                span.end(end_ns)  # which does nothing once it has ended
+            return span.get_span_context()
+        parent = _parent_in(context)
+        trace_id = tracer.id_generator.generate_trace_id() if parent is None else parent.trace_id
+        is_sampled = is_recording = self._decision(parent)
+        state = None if parent is None else parent.trace_state
+        if is_sampled is None:
+            sampling = tracer.sampler.should_sample(context, trace_id, name, kind, attributes, links)
+            is_sampled, is_recording = sampling.decision.is_sampled(), sampling.decision.is_recording()
+            state, attributes = sampling.trace_state, sampling.attributes
+        if not is_recording:
+            return None
+        flags = _SAMPLED if is_sampled else _NOT_SAMPLED
+        span_context = SpanContext(
+            trace_id, tracer.id_generator.generate_span_id(), is_remote=False, trace_flags=flags, trace_state=state
+        )
+        tracer.span_processor.on_end(
+            ReadableSpan(
+                name,
+                span_context,
+                parent,
+                tracer.resource,
+                LazyAttributes(attributes, compute, self._limits),
+                links=links,
+                kind=kind,
+                status=_UNSET if error is None else Status(StatusCode.ERROR, error),
+                start_time=start_ns,
+                end_time=end_ns,
+                instrumentation_scope=self._scope,
+            )
+        )
+        return span_context
+
+    def is_lazy(self) -> bool:
+        """Return whether no processor acts on the start of a span: then `make` starts none, at a fifth of the cost."""
+        if not self._is_sdk:
+            return False
+        processors = getattr(self._tracer.span_processor, "_span_processors", None)
         known, found = self._processors
         if processors is not known:
             found = processors is not None and all(
@@ -194,50 +190,38 @@ class SpanStarter:
             self._processors = (processors, found)
         return found and self._is_enabled()
 
-    def _start_lazily(
-        self,
-        name: str,
-        context: Context,
-        start_ns: int,
-        attributes: Mapping[str, Any],
-        kind: SpanKind,
-        links: Sequence[Link],
-    ) -> Span:
-        tracer = self.tracer
-        parent: SpanContext | None = get_current_span(context).get_span_context()
-        if parent is None or not parent.is_valid:
-            parent, trace_id = None, tracer.id_generator.generate_trace_id()
-        else:
-            trace_id = parent.trace_id
-        sampling = tracer.sampler.should_sample(context, trace_id, name, kind, attributes, links)
-        span_context = SpanContext(
-            trace_id,
-            tracer.id_generator.generate_span_id(),
-            is_remote=False,
-            trace_flags=_SAMPLED if sampling.decision.is_sampled() else _NOT_SAMPLED,
-            trace_state=sampling.trace_state,
-        )
-        if not sampling.decision.is_recording():
-            return NonRecordingSpan(span_context)
-        return LazySpan(self, name, span_context, parent, start_ns, sampling.attributes, kind, links)
+    def drops(self, context: Context) -> bool:
+        """Return whether a span that is made in this context is certainly not sampled."""
+        return self._root_decision is not None and self.is_lazy() and not self._decision(_parent_in(context))
+
+    def _decision(self, parent: SpanContext | None) -> bool | None:
+        """Return whether a span is sampled; None where the sampler has to be asked."""
+        if parent is None or self._root_decision is None or not self._follows_parent:
+            return self._root_decision
+        return parent.trace_flags.sampled
 
 
-_last: SpanStarter | None = None
+def _parent_in(context: Context) -> SpanContext | None:
+    """Return the span that a context has; None where it has none."""
+    parent = get_current_span(context).get_span_context() if context else None
+    return None if parent is None or not parent.is_valid else parent
 
 
-def span_starter(settings: TelemetrySettings) -> SpanStarter:
-    """Return what starts the spans of the provider in force."""
-    global _last  # noqa: PLW0603 - that of the provider that was asked for last
-    provider = settings.tracer_provider if settings.tracer_provider is not None else get_tracer_provider()
-    starter = _last
-    if starter is None or starter.provider is not provider:
-        starter = _last = SpanStarter(provider)
-    return starter
+def span_maker(providers: Providers) -> SpanMaker:
+    """Return what makes the spans of the provider in force."""
+    maker = providers.span_maker
+    if maker is None:
+        provider = providers.tracer_provider
+        maker = providers.span_maker = SpanMaker(get_tracer_provider() if provider is None else provider)
+    return maker
 
 
-def set_failed(span: Span, what: str) -> None:
-    """Mark a span as failed, by a class or a code: no status holds text of an error."""
-    span.set_status(Status(StatusCode.ERROR, what))
+def end_span(span: Span, end_ns: int, attributes: Mapping[str, Any], error: str | None) -> None:
+    """End a span. `error`: a class or a code, because no status holds text of an error."""
+    span.set_attributes(attributes)
+    if error is not None:
+        span.set_status(Status(StatusCode.ERROR, error))
+    span.end(end_ns)
 
 
 @cache

@@ -19,6 +19,7 @@ from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.listener import providers
 from fastlane.telemetry.metrics import EndedAction, EndedCall
 from fastlane.telemetry.recorder import meters_of, record_waiting
 from tests.with_sections import with_sections
@@ -37,13 +38,13 @@ class Meters:
     def use(self, **settings: Any) -> None:
         self.settings = TelemetrySettings(meter_provider=self.provider, **settings)
         telemetry_settings.use(self.settings)
-        assert meters_of(self.settings)
+        found = meters_of(providers())
+        assert found is not None
+        self.instruments = found
 
     def tell(self, *told: EndedCall | EndedAction) -> None:
-        found = meters_of(self.settings)
-        assert found is not None
         for each in told:
-            found.add(each, self.settings.conventions)
+            self.instruments.add(each, self.settings.conventions)
 
     def points(self) -> dict[str, list[Any]]:
         """Every data point by its metric's name, of what fastlane has told."""
@@ -147,8 +148,7 @@ def ended(call: CallRecord | None = None, **changes: Any) -> EndedCall:
     made: dict[str, Any] = {
         "call": SimpleNamespace(record=lambda: record() if call is None else call),
         "operation": "chat",
-        "provider": "openai",
-        "context": None,
+        "span": None,
         "experiment": None,
         "counts_generic": True,
     }

@@ -35,6 +35,7 @@ from fastlane.telemetry.coexistence import (
     standing_of,
     without_suppression,
 )
+from fastlane.telemetry.listener import providers
 
 Replace = Callable[..., None]
 
@@ -74,7 +75,7 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
 def test_nobody_is_there(client: fastlane.OpenAI) -> None:
     assert other_tools(client) == NO_TOOLS
-    assert standing_of(None, client) == Standing("own", Context())
+    assert standing_of(None, providers(), client) == Standing("own", Context())
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_those_that_cannot_be_silenced_are_named_once(
     telemetry_settings.use(settings.with_changes({"coexistence": "own"}))
     with caplog.at_level(logging.WARNING, logger="fastlane"):
         for _ in range(2):
-            assert standing_of(None, client).mode == "own"
+            assert standing_of(None, providers(), client).mode == "own"
     assert [record.getMessage().count("langfuse") for record in caplog.records] == [1]
 
 
@@ -209,14 +210,14 @@ def test_those_that_cannot_be_silenced_are_named_once(
 def test_what_an_application_suppresses_stays_so(client: fastlane.OpenAI) -> None:
     for key in (_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation", "suppress_language_model_instrumentation"):
         with attached(Context({key: True})):
-            assert standing_of(None, client).mode == "silent"
-            assert standing_of(Issued(0, is_direct=True), client).mode == "silent"
-    assert standing_of(None, client).mode == "own"
+            assert standing_of(None, providers(), client).mode == "silent"
+            assert standing_of(Issued(0, is_direct=True), providers(), client).mode == "silent"
+    assert standing_of(None, providers(), client).mode == "own"
 
 
 def test_a_call_inside_of_a_library_that_has_made_its_span_has_none_of_ours(client: fastlane.OpenAI) -> None:
     with attached(Context({"opentelemetry.genai.client.inference.context": object()})):
-        assert standing_of(None, client).mode == "defer"
+        assert standing_of(None, providers(), client).mode == "defer"
 
 
 def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: TelemetrySettings) -> None:
@@ -224,10 +225,10 @@ def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: 
     another = settings.tracer_provider.get_tracer("openinference.instrumentation.langchain").start_span("chain")
     with attached(set_span_in_context(another)):
         assert other_tools_span() is None
-        assert standing_of(None, client).mode == "own"
+        assert standing_of(None, providers(), client).mode == "own"
         suppressed = Context({**context.get_current(), _SUPPRESS_INSTRUMENTATION_KEY: True, "a": 1})
         with attached(set_span_in_context(theirs, suppressed)):
-            found = standing_of(None, client)
+            found = standing_of(None, providers(), client)
             assert (found.mode, found.span, found.suppresses) == ("defer", theirs, True)
             assert found.context == without_suppression(found.context)
             assert found.context["a"] == 1
@@ -242,16 +243,16 @@ def test_the_applications_context_is_kept_while_others_are_silenced(replace: Rep
     with attached(Context({"a": 1})):
         with around_replaced(client, issued)[0]:
             assert context.get_value("suppress_language_model_instrumentation")
-            found = standing_of(issued, client)
+            found = standing_of(issued, providers(), client)
             assert (found.mode, found.context, found.suppresses, found.inner) == ("own", {"a": 1}, True, None)
         assert context.get_current() == {"a": 1}
 
 
 def test_nobody_is_silenced_for_spans_that_would_reach_nobody(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("opentelemetry.instrumentation.genai.openai")
-    assert standing_of(None, client).mode == "own"
+    assert standing_of(None, providers(), client).mode == "own"
     telemetry_settings.use(TelemetrySettings(meter_provider=object()))
-    assert standing_of(None, client).mode == "defer"
+    assert standing_of(None, providers(), client).mode == "defer"
 
 
 def test_leaving_in_another_context_says_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from fastlane import OpenAI
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.listener import providers
 from fastlane.telemetry.recorder import meters_of
 from scripts.distribution import MissingProgramError
 from scripts.prometheus_server import program
@@ -47,10 +48,9 @@ def exported(arguments: dict[str, Any]) -> dict[str, set[str]]:
     """The labels of every series, by its name, after calls that together have a value for every metric."""
     registry = CollectorRegistry()
     provider = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
-    settings = TelemetrySettings(meter_provider=provider, conventions="both")
-    telemetry_settings.use(settings)
+    telemetry_settings.use(TelemetrySettings(meter_provider=provider, conventions="both"))
     try:
-        meters = meters_of(settings)
+        meters = meters_of(providers())
         assert meters is not None
         with OpenAI(**arguments) as client:
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])

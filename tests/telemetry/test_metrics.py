@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from opentelemetry.context import Context, attach, detach
+from opentelemetry.context import attach, detach
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
@@ -356,7 +356,7 @@ def test_exemplars_lead_to_the_calls_own_span_and_to_no_other(meters: Meters) ->
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("test")
     mine, others = tracer.start_span("chat"), tracer.start_span("scrape")
     mine.end()
-    meters.tell(ended(context=set_span_in_context(mine, Context())))
+    meters.tell(ended(span=mine.get_span_context()))
     meters.tell(EndedAction("without a span", 1.0, None, None, None))
     token = attach(set_span_in_context(others))
     try:
@@ -373,7 +373,7 @@ def test_exemplars_lead_to_the_calls_own_span_and_to_no_other(meters: Meters) ->
 
 def test_a_call_that_is_not_sampled_is_measured_all_the_same(meters: Meters) -> None:
     span = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("test").start_span("chat")
-    meters.tell(ended(context=set_span_in_context(span, Context())))
+    meters.tell(ended(span=span.get_span_context()))
 
     (point,) = meters.points()["fastlane.client.time_to_first_token"]
     assert point.count == 1

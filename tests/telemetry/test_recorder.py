@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry.listener import providers
 from fastlane.telemetry.recorder import MOST_WAITING, Meters as Instruments, meters_of, record_waiting
 from tests.telemetry.measuring import Meters, ended, meters as meters
 
@@ -63,9 +64,8 @@ class Provider:
 
 
 def instruments(provider: Any) -> Instruments:
-    settings = TelemetrySettings(meter_provider=provider)
-    telemetry_settings.use(settings)
-    found = meters_of(settings)
+    telemetry_settings.use(TelemetrySettings(meter_provider=provider))
+    found = meters_of(providers())
     assert found is not None
     return found
 
@@ -226,7 +226,7 @@ def run(program: str) -> str:
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, InMemoryMetricReader
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from fastlane.telemetry.recorder import meters_of
-        from fastlane.telemetry.settings import current
+        from fastlane.telemetry.listener import providers
         from tests.telemetry.measuring import ended
 
         def count(reader):
@@ -247,10 +247,10 @@ def run(program: str) -> str:
 
 def test_provider_set_after_the_first_call_measures_the_next() -> None:
     printed = run("""
-        assert meters_of(current()) is None
+        assert meters_of(providers()) is None
         reader = InMemoryMetricReader()
         metrics.set_meter_provider(MeterProvider([reader]))
-        meters_of(current()).add(ended(), "1.41")
+        meters_of(providers()).add(ended(), "1.41")
         print(count(reader))
     """)
 
@@ -261,7 +261,7 @@ def test_last_call_is_exported_when_the_interpreter_ends() -> None:
     printed = run("""
         reader = PeriodicExportingMetricReader(ConsoleMetricExporter(), export_interval_millis=3_600_000)
         metrics.set_meter_provider(MeterProvider([reader]))
-        meters_of(current()).add(ended(), "1.41")
+        meters_of(providers()).add(ended(), "1.41")
     """)
 
     assert "fastlane.client.time_to_first_token" in printed
@@ -274,11 +274,11 @@ def test_forked_child_records_its_own_calls_only() -> None:
         reader = InMemoryMetricReader()
         metrics.set_meter_provider(MeterProvider([reader]))
         for _ in range(100):
-            meters_of(current()).add(ended(), "1.41")
+            meters_of(providers()).add(ended(), "1.41")
         child = os.fork()
         if not child:
-            meters_of(current()).add(ended(), "1.41")
-            meters_of(current()).add(ended(), "1.41")
+            meters_of(providers()).add(ended(), "1.41")
+            meters_of(providers()).add(ended(), "1.41")
             print("child", count(reader), flush=True)
             os._exit(0)
         os.waitpid(child, 0)

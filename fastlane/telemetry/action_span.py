@@ -10,8 +10,8 @@ from opentelemetry.trace import set_span_in_context
 from . import names
 from .attributes import experiment_attributes, printable
 from .experiments import current_experiment
-from .listener import providers
 from .metrics import EndedAction
+from .providers import providers
 from .recorder import meters_of
 from .spans import end_span, span_maker
 

@@ -34,8 +34,8 @@ from .coexistence import (
     without_suppression,
 )
 from .experiments import experiment_of
-from .listener import Providers, providers
 from .metrics import EndedCall
+from .providers import Providers, providers
 from .recorder import meters_of
 from .spans import span_maker
 

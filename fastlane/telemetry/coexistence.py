@@ -21,7 +21,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, get_current_span
 
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
-from .listener import Providers, providers
+from .providers import Providers, providers
 from .settings import CAPTURE_VARIABLE, TelemetrySettings
 
 if TYPE_CHECKING:

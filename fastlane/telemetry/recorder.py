@@ -28,7 +28,7 @@ from .spans import log, warn_once
 
 if TYPE_CHECKING:
     from ..records.metrics import Metric
-    from .listener import Providers
+    from .providers import Providers
     from .settings import Conventions
 
 MOST_WAITING: Final = 2_048
@@ -173,7 +173,7 @@ _made: dict[int, Meters] = {}
 
 def meters_of(providers: Providers) -> Meters | None:
     """Return the instruments of the provider in force; None where nobody measures. Not for finalizers."""
-    found = providers.meters
+    found: Meters | None = providers.meters
     if providers.measures and (found is None or found.registrations != registrations()):
         found = providers.meters = _make(providers.meter_provider)
         providers.measures = found is not None

@@ -29,7 +29,7 @@ from .._version import __version__
 from .names import SCOPE
 
 if TYPE_CHECKING:
-    from .listener import Providers
+    from .providers import Providers
 
 log = logging.getLogger("fastlane")
 
@@ -209,7 +209,7 @@ def _parent_in(context: Context) -> SpanContext | None:
 
 def span_maker(providers: Providers) -> SpanMaker:
     """Return what makes the spans of the provider in force."""
-    maker = providers.span_maker
+    maker: SpanMaker | None = providers.span_maker
     if maker is None:
         provider = providers.tracer_provider
         maker = providers.span_maker = SpanMaker(get_tracer_provider() if provider is None else provider)

@@ -19,8 +19,8 @@ from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.listener import providers
 from fastlane.telemetry.metrics import EndedAction, EndedCall
+from fastlane.telemetry.providers import providers
 from fastlane.telemetry.recorder import meters_of, record_waiting
 from tests.with_sections import with_sections
 

@@ -35,7 +35,7 @@ from fastlane.telemetry.coexistence import (
     standing_of,
     without_suppression,
 )
-from fastlane.telemetry.listener import providers
+from fastlane.telemetry.providers import providers
 
 Replace = Callable[..., None]
 

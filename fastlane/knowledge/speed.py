@@ -24,6 +24,7 @@ _USUAL_WEIGHT, _RECENT_WEIGHT, _MOST_RECENT_WEIGHT = 0.05, 0.25, 0.8
 _PRIOR_WEIGHT = 3.0
 # Seconds without a value after which it is expected to be as usual again, and after which a new value counts more.
 _FORGOTTEN_S, _STALE_S = 180.0, 20.0
+_FORGOTTEN_PER_NS = 1e-9 / _FORGOTTEN_S
 # All deviations are of natural logarithms: 0.3 means "within a third, mostly".
 _FIRST_DEVIATION, _LEAST_DEVIATION, _MOST_DEVIATION = 0.35, 0.05, 1.0
 _OUTLIER, _MOST_SHIFT = 2.5, log(10.0)
@@ -141,6 +142,17 @@ class Speed:
         step /= base * base + read * read
         self.base_s *= exp(step * base)
         self.read_token_s *= exp(step * read)
+
+    def expected(self, uncached_tokens: float, now_ns: int) -> tuple[float, float]:
+        """Return the median seconds to the first token, and for each token after it."""
+        first, pace = self.first, self.pace
+        first_shift, pace_shift = first.shift, pace.shift
+        if now_ns > first.at_ns:
+            first_shift *= exp((first.at_ns - now_ns) * _FORGOTTEN_PER_NS)
+        if now_ns > pace.at_ns:
+            pace_shift *= exp((pace.at_ns - now_ns) * _FORGOTTEN_PER_NS)
+        first_s = (self.base_s + self.read_token_s * uncached_tokens) * exp(first_shift)
+        return first_s, self.output_token_s * exp(pace_shift)
 
     def first_token(self, uncached_tokens: float, now_ns: int, quantile: float = 0.5) -> float:
         """Return the seconds to the first token of a prompt of which so many tokens have to be read."""

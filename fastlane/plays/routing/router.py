@@ -136,36 +136,53 @@ class _PendingCalls:
     upstream, while calls that no other overtakes say that it has become slow, long before a timeout does.
     """
 
-    __slots__ = ("_answered", "_calls", "_numbers")
+    __slots__ = ("_answered", "_numbers", "calls")
 
     def __init__(self) -> None:
-        self._calls: dict[int, tuple[int, float]] = {}
+        self.calls: dict[int, tuple[int, float]] = {}
         self._numbers = count(1)
         self._answered = 0
 
     def began(self, expected_s: float, now_ns: int) -> int:
         """Note that a call has begun. Returns its number."""
         number = next(self._numbers)
-        self._calls[number] = now_ns, expected_s
+        self.calls[number] = now_ns, expected_s
         return number
 
     def ended(self, number: int, *, answered: bool) -> None:
         """Note that a call has its first token, or will have none. May be called again."""
-        if self._calls.pop(number, None) is not None and answered:
+        if self.calls.pop(number, None) is not None and answered:
             self._answered = max(self._answered, number)
 
     def slowness(self, deviation: float, now_ns: int) -> float:
         """Return how many times the expected the longest has waited, where that is unlikely by chance; else 1."""
-        if not self._calls:
-            return 1.0
         chance = longest = 1.0
-        counted = (call for number, call in self._calls.items() if number > self._answered)
+        counted = (call for number, call in self.calls.items() if number > self._answered)
         for began_ns, expected_s in islice(counted, _MOST_COUNTED):
             times = (now_ns - began_ns) * 1e-9 / expected_s
             if times > 1.0:
                 longest = max(longest, times)
                 chance *= 0.5 * erfc(log(times) / (deviation * 2**0.5))
         return max(_LEAST_SLOWNESS, longest) if chance < _CHANCE else 1.0
+
+
+class KindSizes(CallSizes):
+    """The sizes of one kind of calls, and the lengths of the answers of each upstream."""
+
+    __slots__ = ("own",)
+
+    def __init__(self, output: RunningMean | None) -> None:
+        super().__init__(output)
+        self.own: dict[Upstream, RunningMean] = {}
+
+    def learn_output(self, upstream: Upstream, factor: float, tokens: float) -> None:
+        """Learn from one answer. `factor`: how many times the tokens of the others an upstream's answers have."""
+        own = self.own.get(upstream)
+        if own is None:
+            expected = RunningMean(factor * self.output.value, min(_PRIOR_ANSWERS, self.output.count))
+            own = self.own[upstream] = expected
+        own.note(tokens)
+        self.output.note(tokens / factor)
 
 
 class ModelState:
@@ -198,7 +215,9 @@ class ModelState:
 
     def rest_s(self, now_ns: int) -> float:
         """Return the seconds until a call is admitted; 0 where one is now."""
-        return 0.0 if self.is_well else max(self.breaker.rest_s(now_ns), self.origin_breaker.rest_s(now_ns))
+        if self.breaker.until_ns is None and self.origin_breaker.until_ns is None:
+            return 0.0
+        return max(self.breaker.rest_s(now_ns), self.origin_breaker.rest_s(now_ns))
 
     def begin_probe(self, now_ns: int) -> None:
         """Admit no other call until this one has ended, where a breaker is not closed."""
@@ -239,7 +258,7 @@ class Router:
         self._decisions = 0
         # Two threads that both found a breaker half-open would both probe.
         self._lock = new_lock()
-        self._sizes: Table[tuple[str | None, Upstream | None], CallSizes] = Table("sizes of calls", max_entries=4_096)
+        self._sizes: Table[str | None, KindSizes] = Table("sizes of calls", max_entries=1_000)
         random = Random(seed)
         speeds: dict[Upstream, tuple[Speed, Breaker]] = {}
         origins: dict[str, Breaker] = {}
@@ -265,13 +284,13 @@ class Router:
     def _decide(self, query: RouteQuery, now_ns: int) -> Decision:
         self._decisions += 1
         suited, unsuited = self._suited_for(query)
-        usual = self.sizes(query.kind).output.value
+        sizes = self.sizes(query.kind)
         ranked: list[_Ranked] = []
         resting: list[_Ranked] = []
         rejected = list(unsuited)
         for number, state in enumerate(suited):
-            why_not = query.unfit.get(state.name)
-            prediction = self._predict(state, query, usual, now_ns)
+            why_not = query.unfit.get(state.name) if query.unfit else None
+            prediction = _predict(state, query, sizes, now_ns)
             limit = state.model.context_tokens
             if why_not is None and limit is not None and query.input_tokens + prediction.output_tokens > limit:
                 why_not = f"{limit:,} tokens of context are too few"
@@ -279,7 +298,7 @@ class Router:
                 rejected.append(Candidate(state.name, state.upstream, why_not=why_not))
                 continue
             candidate = Candidate(state.name, state.upstream, prediction)
-            if state.is_well or not (rest_s := state.rest_s(now_ns)):
+            if not (rest_s := state.rest_s(now_ns)):
                 ranked.append((prediction.total_s, number, candidate, state))
             else:
                 resting.append((rest_s, number, candidate, state))
@@ -338,25 +357,6 @@ class Router:
             measured = model.scores.get(query.task, measured).plus(self._scoreboard.of(query.task, model.name))
         return clears(model, min_quality=quality, min_pass_rate=rate, measured=measured)
 
-    def _predict(self, state: ModelState, query: RouteQuery, usual_tokens: float, now_ns: int) -> Prediction:
-        """Predict a call. The deviations of first token and decoding count as independent of each other."""
-        speed, upstream = state.speed, state.upstream
-        first_s = speed.first_token(query.uncached_tokens(upstream), now_ns)
-        first_s *= state.pending.slowness(speed.first.deviation, now_ns)
-        sizes = self._sizes.get((query.kind, upstream))
-        tokens = sizes.output.value if sizes is not None else usual_tokens * state.model.output_factor
-        if query.max_output_tokens is not None:
-            tokens = min(tokens, query.max_output_tokens)
-        decode_s = tokens / speed.rate(now_ns)
-        path = query.paths.get(upstream.origin, _NEARBY)
-        total_s = path.connect_s + path.upload_s + first_s + decode_s
-        if query.quantile != 0.5:
-            deviations = deviations_of(query.quantile)
-            first_off_s = first_s * (exp(deviations * speed.first.deviation) - 1.0)
-            decode_off_s = decode_s * (exp(deviations * hypot(speed.pace.deviation, _LENGTHS)) - 1.0)
-            total_s += copysign(hypot(first_off_s, decode_off_s), deviations)
-        return Prediction(path.connect_s, path.upload_s, first_s, decode_s, total_s, tokens)
-
     def _explored(self, ranked: list[_Ranked], query: RouteQuery) -> int:
         """Return the index of the model to try instead of the fastest; 0 for none.
 
@@ -377,19 +377,15 @@ class Router:
 
     # What is learned
 
-    def sizes(self, kind: str | None, upstream: Upstream | None = None) -> CallSizes:
-        """Return the sizes of one kind of calls, at an upstream or at all."""
+    def sizes(self, kind: str | None) -> KindSizes:
+        """Return the sizes of one kind of calls."""
 
-        def make() -> CallSizes:
-            if upstream is None:
-                task = self._catalog.tasks.get(kind) if kind is not None else None
-                said = task.output_tokens if task is not None else None
-                return CallSizes(None if said is None else RunningMean(said, _PRIOR_ANSWERS))
-            at_all = self.sizes(kind).output
-            factor = self._by_upstream[upstream].model.output_factor
-            return CallSizes(RunningMean(factor * at_all.value, min(_PRIOR_ANSWERS, at_all.count)))
+        def make() -> KindSizes:
+            task = self._catalog.tasks.get(kind) if kind is not None else None
+            said = task.output_tokens if task is not None else None
+            return KindSizes(None if said is None else RunningMean(said, _PRIOR_ANSWERS))
 
-        return self._sizes.fetch((kind, upstream), make)
+        return self._sizes.fetch(kind, make)
 
     def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Ticket:
         """Note that an attempt begins. `ended` is to be called once it has its first token, or will have none."""
@@ -445,8 +441,7 @@ class Router:
         state.speed.note(sighting, now_ns)
         tokens = sighting.output_tokens
         if tokens is not None and tokens > 0 and sighting.failure is None and sighting.late_s is None:
-            self.sizes(sighting.task, state.upstream).output.note(tokens)
-            self.sizes(sighting.task).output.note(tokens / state.model.output_factor)
+            self.sizes(sighting.task).learn_output(state.upstream, state.model.output_factor, tokens)
 
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
         """Return the seconds without a first token after which a model is given up for the next one; at least 1.
@@ -501,6 +496,28 @@ class Router:
 
 _STATES = ("closed", "half-open", "open")
 _NEARBY = NetworkPath()
+
+
+def _predict(state: ModelState, query: RouteQuery, sizes: KindSizes, now_ns: int) -> Prediction:
+    """Predict a call. The deviations of first token and decoding count as independent of each other."""
+    speed, upstream = state.speed, state.upstream
+    uncached = query.uncached_tokens(upstream) if query.cached_tokens else query.input_tokens
+    first_s, token_s = speed.expected(uncached, now_ns)
+    if state.pending.calls:
+        first_s *= state.pending.slowness(speed.first.deviation, now_ns)
+    own = sizes.own.get(upstream)
+    tokens = own.value if own is not None else sizes.output.value * state.model.output_factor
+    if query.max_output_tokens is not None and tokens > query.max_output_tokens:
+        tokens = query.max_output_tokens
+    decode_s = tokens * token_s
+    connect_s, upload_s = query.paths.get(upstream.origin, _NEARBY)
+    total_s = connect_s + upload_s + first_s + decode_s
+    if query.quantile != 0.5:
+        deviations = deviations_of(query.quantile)
+        first_off_s = first_s * (exp(deviations * speed.first.deviation) - 1.0)
+        decode_off_s = decode_s * (exp(deviations * hypot(speed.pace.deviation, _LENGTHS)) - 1.0)
+        total_s += copysign(hypot(first_off_s, decode_off_s), deviations)
+    return Prediction(connect_s, upload_s, first_s, decode_s, total_s, tokens)
 
 
 def _at_best(ranked: _Ranked, query: RouteQuery) -> float:

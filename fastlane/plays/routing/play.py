@@ -43,9 +43,9 @@ class Routing(Play):
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
 
-    catalog: Annotated[Catalog | str | Path, Field(description="a fastlane.catalog.Catalog or the path of a TOML file")] = (
-        field(kw_only=False)
-    )
+    catalog: Annotated[
+        Catalog | str | Path, Field(description="a fastlane.catalog.Catalog or the path of a TOML file")
+    ] = field(kw_only=False)
     """The models, or the path of a TOML file of them."""
     min_quality: float | None = None
     """The least quality, in the units of the catalog's index, for calls that do not say it themselves."""

@@ -38,6 +38,7 @@ _LEAST_ENCODED_BYTES = 11_000
 # TCP takes one round trip before anything may be sent, and TLS 1.3 one more (RFC 9293, 3.5; RFC 8446, 2).
 _ROUND_TRIP_S = 0.05
 _SEGMENTS, _SEGMENT_BYTES = 10, 1_448
+_LEAST_RATE = 1_000.0
 
 
 class RouteQueries:
@@ -208,7 +209,9 @@ def network_path(forecast: ConnectionForecast, body_bytes: float, *, tls: bool =
         rounds = max(rounds, ceil(body_bytes / window))
     upload_s = round_trip_s * (0.5 + max(0, rounds - 1))
     rate = forecast.delivery_rate_bytes_per_s
-    return NetworkPath(0.0, max(upload_s, body_bytes / rate) if rate else upload_s)
+    if rate is not None and rate >= _LEAST_RATE:
+        upload_s = max(upload_s, body_bytes / rate)
+    return NetworkPath(0.0, upload_s)
 
 
 def _takes_gzip(facts: Any, endpoint: str) -> bool:

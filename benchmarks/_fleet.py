@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._trace import RECORDED
-from fastlane.knowledge.prediction._sighting import Failure
+from fastlane.knowledge.sightings import Failure
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 
 Floats = NDArray[np.float64]

@@ -8,10 +8,9 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from benchmarks._fleet import MODELS, Fleet, Outcome
-from fastlane.knowledge.prediction._sighting import Sighting
-from fastlane.plays.routing._memory import Memory, Ticket
-from fastlane.plays.routing._question import Question
+from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.routing.catalog.scores import Scoreboard
+from fastlane.plays.routing.router import RouteQuery, Router as RoutingRouter, Ticket
 
 _NS = 1e9
 _LEAST_TIMEOUT_S = 3.0
@@ -118,8 +117,8 @@ class ByPrior(_Plain):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
-        memory = Memory(fleet.catalog, exploration=0.0, scoreboard=Scoreboard())
-        ranked = memory.decide(Question(input_tokens=8_000, output_tokens=350), 0).ranked
+        router = RoutingRouter(fleet.catalog, exploration=0.0, scoreboard=Scoreboard())
+        ranked = router.decide(RouteQuery(input_tokens=8_000), 0).ranked
         self._ranked = [int(candidate.name[-1]) for candidate in ranked]
 
     def rank(self, number: int, at_s: float) -> list[int]:
@@ -156,42 +155,42 @@ class LastTen(_Plain):
 
 
 class Ours(_Plain):
-    """`Memory`, by its own interface; `told`: whether it is told what begins, and when its first token is there."""
+    """fastlane's own router. `told`: whether it is told when an attempt begins, and when its first token is there."""
 
     def __init__(self, fleet: Fleet, seed: int = 0, *, told: bool = True) -> None:
         super().__init__(fleet)
         self.told = told
-        self.memory = Memory(fleet.catalog, seed=seed, scoreboard=Scoreboard())
+        self.router = RoutingRouter(fleet.catalog, seed=seed, scoreboard=Scoreboard())
         self.reasons: dict[str, int] = {}
         self._tickets: dict[Seen, Ticket] = {}
 
     def rank(self, number: int, at_s: float) -> list[int]:
         request = self.fleet.requests[number]
-        question = Question(task=request.task, input_tokens=request.input_tokens)
-        decision = self.memory.decide(question, round(at_s * _NS))
+        question = RouteQuery(task=request.task, kind=request.task, input_tokens=request.input_tokens)
+        decision = self.router.decide(question, round(at_s * _NS))
         reason = decision.reason or "none"
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         return [int(candidate.name[-1]) for candidate in decision.ranked]
 
     def timeout_s(self, index: int, number: int, at_s: float) -> float:
         model = self.fleet.catalog.models[index]
-        return self.memory.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
+        return self.router.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
 
     def begin(self, seen: Seen) -> None:
         if not self.told:
             return
         model = self.fleet.catalog.models[seen.model]
         size = self.fleet.requests[seen.number].input_tokens
-        self._tickets[seen] = self.memory.began(model, size, round(seen.began_s * _NS))
+        self._tickets[seen] = self.router.began(model, size, round(seen.began_s * _NS))
 
     def first(self, seen: Seen, at_s: float) -> None:
         if self.told:
-            self.memory.over(self._tickets[seen], answered=True)
+            self.router.ended(self._tickets[seen], answered=True)
 
     def note(self, seen: Seen, at_s: float) -> None:
         outcome = seen.outcome
         if self.told:
-            self.memory.over(self._tickets.pop(seen), answered=seen.answered)
+            self.router.ended(self._tickets.pop(seen), answered=seen.answered)
         if seen.late:
             self._note(seen, at_s, late_s=seen.timeout_s, failure="timeout")
         elif outcome.failure is not None:
@@ -209,7 +208,7 @@ class Ours(_Plain):
             uncached_tokens=float(request.input_tokens),
             **shown,
         )
-        self.memory.note(sighting, round(at_s * _NS))
+        self.router.note(sighting, round(at_s * _NS))
 
 
 class Drive:

@@ -107,7 +107,7 @@ class _Breaker:
     """When calls were let through to a model and when not, as seen from outside."""
 
     def __init__(self, play: fastlane.Routing, model: CatalogModel) -> None:
-        self._memory = play.knowledge.memory
+        self._memory = play.knowledge.router
         self._model = model
         self.turns: list[tuple[int, bool]] = [(now_ns(), True)]
         self._task = asyncio.create_task(self._watch())
@@ -150,7 +150,7 @@ async def _variant(variant: str, first: Mortal, second: Mortal, times: tuple[flo
         breaker = _Breaker(play, model)
         load = asyncio.create_task(_load(client, started_ns, settle_s + before_s + _DOWN_S + watch_s))
         await asyncio.sleep(settle_s + before_s + (started_ns - now_ns()) / 1e9)
-        timeout_s = play.knowledge.memory.first_token_timeout(model, 620, now_ns())
+        timeout_s = play.knowledge.router.first_token_timeout(model, 620, now_ns())
         gone_ns = now_ns()
         first.kill() if variant == "killed" else first.silence()
         await asyncio.sleep(_DOWN_S)

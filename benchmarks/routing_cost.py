@@ -2,7 +2,7 @@
 
 A catalog of 20 models at origins of their own, of each of which answers have been noted; then questions of changing
 sizes and tasks, one a second of simulated time, so that nothing that decays with silence is known already. Medians of
-batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a way and a cache
+batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a path and a cache
 for each candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
 hold for the worst (`decide_worst_cpu_us`); of noting one attempt (`note_cpu_us`); and of the whole plan of the play,
 `Routing(...).plan(call)`, for a prepared call of some 4,000 bytes, the question put together and decided
@@ -26,12 +26,10 @@ from benchmarks._transport import MESSAGES
 from fastlane import Routing
 from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.engine.call import Call
-from fastlane.knowledge.prediction._sighting import Sighting
-from fastlane.knowledge.prediction._upstream import Upstream
-from fastlane.plays.routing._memory import Memory
-from fastlane.plays.routing._question import Question, Way
+from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
 from fastlane.plays.routing.catalog.scores import Scoreboard
+from fastlane.plays.routing.router import NetworkPath, RouteQuery, Router
 from fastlane.providers import facts_named
 from fastlane.transport.pool.pool import ConnectionForecast
 
@@ -61,12 +59,12 @@ def _catalog() -> Catalog:
     return Catalog(models=models)
 
 
-def _memory() -> Memory:
+def _router() -> Router:
     random = Random(0)
-    memory = Memory(_catalog(), scoreboard=Scoreboard())
+    router = Router(_catalog(), scoreboard=Scoreboard())
     for number in range(30 * _MODELS):
-        memory.note(_sighting(number, random), number * _S)
-    return memory
+        router.note(_sighting(number, random), number * _S)
+    return router
 
 
 def _sighting(number: int, random: Random) -> Sighting:
@@ -82,17 +80,17 @@ def _sighting(number: int, random: Random) -> Sighting:
     )
 
 
-def _questions(*, full: bool) -> list[Question]:
+def _questions(*, full: bool) -> list[RouteQuery]:
     random = Random(1)
     origins = [f"https://host-{index}.example.com:443" for index in range(_MODELS)]
-    ways = {origin: Way(connect_s=0.05, upload_s=0.01, round_trip_s=0.02) for origin in origins}
+    paths = {origin: NetworkPath(connect_s=0.05, upload_s=0.01) for origin in origins}
     cached = {Upstream(f"model-{index}", origin): 500.0 for index, origin in enumerate(origins)}
     return [
-        Question(
+        RouteQuery(
             task=f"task-{number % 3}",
             min_quality=10.0,
             input_tokens=random.uniform(600, 50_000),
-            ways=ways if full else {},
+            paths=paths if full else {},
             cached_tokens=cached if full else {},
         )
         for number in range(_BATCH)
@@ -109,10 +107,10 @@ def _batches_us(do: Callable[[int], object], batches: int) -> Sequence[float]:
     return taken
 
 
-def _decide_us(memory: Memory, questions: Sequence[Question], batches: int) -> float:
+def _decide_us(router: Router, questions: Sequence[RouteQuery], batches: int) -> float:
     start = 30 * _MODELS
     return median(
-        _batches_us(lambda number: memory.decide(questions[number % _BATCH], (start + number) * _S), batches)
+        _batches_us(lambda number: router.decide(questions[number % _BATCH], (start + number) * _S), batches)
     ).value
 
 
@@ -137,9 +135,9 @@ def _plan_us(batches: int) -> float:
         ]
         started = thread_cpu_ns()
         for call in calls:
-            plan = play.decide(call, facts=facts, outlook=lambda _: _OUTLOOK, missing_key=lambda _: None)
+            _, decision = play.decide(call, play.route_of(call), facts=facts, forecast=lambda _: _OUTLOOK)
         taken.append((thread_cpu_ns() - started) / _BATCH / 1e3)
-        if len(plan.steps) != _MODELS:
+        if len(decision.ranked) != _MODELS:
             raise RuntimeError("the plan does not rank all models")
     return median(taken).value
 
@@ -161,20 +159,20 @@ def measure(quick: bool) -> Report:
     """Decide and note, in batches."""
     batches = 30 if quick else 200
     plain, full = _questions(full=False), _questions(full=True)
-    decide_us = _decide_us(_memory(), plain, batches)
-    with_open = _memory()
+    decide_us = _decide_us(_router(), plain, batches)
+    with_open = _router()
     with_open.note(
         Sighting(model="model-0", origin="https://host-0.example.com:443", failure="rate_limit", rest_s=1e6), 0
     )
     random = Random(2)
-    memory = _memory()
+    router = _router()
     sightings = [_sighting(number, random) for number in range(_BATCH)]
     note_us = median(
-        _batches_us(lambda number: memory.note(sightings[number % _BATCH], (600 + number) * _S), batches)
+        _batches_us(lambda number: router.note(sightings[number % _BATCH], (600 + number) * _S), batches)
     ).value
     decide = {
         "decide_cpu_us": decide_us,
-        "decide_full_cpu_us": _decide_us(_memory(), full, batches),
+        "decide_full_cpu_us": _decide_us(_router(), full, batches),
         "decide_open_cpu_us": _decide_us(with_open, plain, batches),
     }
     plan_us, call_us = _plan_us(batches), _call_us(5 if quick else 15)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 from ..plays import Play
-from ..plays.routing.catalog import ModelPrice
+from ..plays.routing.catalog.models import ModelPrice
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
 from ._price import price_of
 from ._progress import Progress

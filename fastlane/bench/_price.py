@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..plays.routing.catalog import Catalog, ModelPrice
+from ..plays.routing.catalog.models import Catalog, ModelPrice
 
 _CURRENCY = "USD"
 

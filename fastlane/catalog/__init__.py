@@ -1,15 +1,5 @@
 """Models that calls may be routed to, routes that choose among them, and scores of their evaluations: for `Routing`."""
 
-from ..plays.routing.catalog import (
-    Route as Route,
-    Score as Score,
-    Scoreboard as Scoreboard,
-    clears as clears,
-    lower_bound as lower_bound,
-    score as score,
-    scoreboard as scoreboard,
-    upper_bound as upper_bound,
-)
 from ..plays.routing.catalog.models import (
     CAPABILITIES as CAPABILITIES,
     Catalog as Catalog,
@@ -17,6 +7,8 @@ from ..plays.routing.catalog.models import (
     ModelPrice as ModelPrice,
     Task as Task,
 )
+from ..plays.routing.catalog.route import Route as Route
+from ..plays.routing.catalog.scores import Score as Score, score as score, scoreboard as scoreboard
 
 __all__ = [
     "CAPABILITIES",
@@ -25,11 +17,7 @@ __all__ = [
     "ModelPrice",
     "Route",
     "Score",
-    "Scoreboard",
     "Task",
-    "clears",
-    "lower_bound",
     "score",
     "scoreboard",
-    "upper_bound",
 ]

@@ -15,7 +15,7 @@ from .observation import Observation
 from .upstream_failures import UpstreamFailed, Why, failure_of_status
 
 if TYPE_CHECKING:
-    from ..knowledge.prediction._sighting import Failure
+    from ..knowledge.sightings import Failure
     from ..providers import ProviderFacts
 
 Kind = Literal["first", "fallback", "hedge"]

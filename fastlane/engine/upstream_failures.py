@@ -10,7 +10,7 @@ import openai
 from .._clock import wall_ns
 from ..compat.clients import request_of_error
 from ..errors import QueueFullError, QueueTimeoutError
-from ..knowledge.prediction._sighting import Failure
+from ..knowledge.sightings import Failure
 
 Why = Failure | Literal["deadline"]
 """Why an attempt at an upstream has ended; "deadline": the time of the whole call is up."""

@@ -22,7 +22,7 @@ from .metrics import METRICS, model_prices
 from .store import EndedArm, ExperimentState, MemoryStore, store_at
 
 if TYPE_CHECKING:
-    from ..plays.routing.catalog import Catalog
+    from ..plays.routing.catalog.models import Catalog
 
 # The address of a function differs between processes.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

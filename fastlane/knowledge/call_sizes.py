@@ -1,62 +1,88 @@
-"""How many tokens a call has, by what the calls before it had: near enough for a budget and a delay."""
+"""How many tokens prompts and answers have, as the latest calls of a kind had them: of a task, or of an upstream."""
 
 from __future__ import annotations
 
-from math import exp, log
+from .token_ratios import TokenRatio
 
-# Of English prose and JSON, before the provider has counted anything.
+# Before the provider has counted anything: of English prose and JSON, of an answer, and of a body of unknown size.
 _TOKENS_PER_BYTE = 0.25
-_OUTPUT_TOKENS = 500.0
-# Of a body that nobody but openai's own code can write.
+_OUTPUT_TOKENS = 300.0
 _INPUT_TOKENS = 2_000.0
-_WEIGHT = 0.1
-# One body with a picture in it says nothing of others.
-_MOST_STEP = 1.0
+# Beyond these it is no text that was counted, but pictures, sounds or files; short bodies are mostly frames.
+_LEAST_PER_BYTE, _MOST_PER_BYTE = 0.08, 0.8
+_LEAST_BYTES = 400
+_REMEMBERED = 50.0
+# One endless answer is not to make all seem long.
+_OUTLIER = 8.0
+
+
+class RunningMean:
+    """A mean of about the last 50 values. Threads may share it: of two values at the same moment, one may be lost."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self, value: float, count: float = 0.0) -> None:
+        """`value` is what is expected before any value was seen. It counts as `count` values."""
+        self.value = value
+        self.count = count
+
+    def note(self, value: float) -> None:
+        """Learn from one value."""
+        self.count = min(_REMEMBERED, self.count + 1.0)
+        self.value += (min(value, _OUTLIER * self.value) - self.value) / self.count if self.value > 0 else value
 
 
 class CallSizes:
-    """What is known of the sizes of one upstream's prompts and answers: means of the latest calls.
+    """The sizes of one kind of calls. Threads may share it."""
 
-    Nothing is locked: each value is written at once, and what two threads learn at the same moment may count once.
-    """
+    __slots__ = ("_cached_share", "_input", "_ratio", "output")
 
-    __slots__ = ("_cached_share", "_input", "_output", "_per_byte")
+    def __init__(self, output: RunningMean | None = None) -> None:
+        """`output`: the tokens that an answer is expected to have."""
+        self._ratio = TokenRatio()
+        self._input = RunningMean(_INPUT_TOKENS)
+        self.output = output if output is not None else RunningMean(_OUTPUT_TOKENS, 0.3)
+        """Tokens of an answer."""
+        self._cached_share = RunningMean(0.0)
 
-    def __init__(self) -> None:
-        self._per_byte = log(_TOKENS_PER_BYTE)
-        self._input: float | None = None
-        self._output: float | None = None
-        self._cached_share = 0.0
+    @property
+    def tokens_per_byte(self) -> float | None:
+        """Tokens for each byte of a request's JSON; None where nothing was counted."""
+        return self._ratio.median
 
     def input_tokens(self, body_bytes: int) -> float:
-        """Tokens of the prompt in a body of so many bytes of JSON; of 0 bytes, as many as the latest had."""
+        """Return the tokens of the prompt in a body of so many bytes of JSON; for 0 bytes, the mean of the latest."""
         if not body_bytes:
-            return _INPUT_TOKENS if self._input is None else self._input
-        return body_bytes * exp(self._per_byte)
+            return self._input.value
+        return body_bytes * (self._ratio.median or _TOKENS_PER_BYTE)
 
     def output_tokens(self, limit: int | None) -> float:
-        """Tokens of an answer: as the latest had, and no more than the caller's limit."""
-        usual = _OUTPUT_TOKENS if self._output is None else self._output
-        return usual if limit is None else min(usual, float(limit))
+        """Return the tokens of an answer: the mean of the latest, and no more than the caller's limit."""
+        return self.output.value if limit is None else min(self.output.value, float(limit))
 
     @property
     def uncached_share(self) -> float:
         """The share of a prompt's tokens that the provider does not read from its cache."""
-        return 1.0 - self._cached_share
+        return 1.0 - self._cached_share.value
 
     def learn(
-        self, *, body_bytes: int, input_tokens: int | None, cached_tokens: int | None, output_tokens: int | None
+        self,
+        *,
+        body_bytes: int | None = None,
+        input_tokens: int | None = None,
+        cached_tokens: int | None = None,
+        output_tokens: int | None = None,
     ) -> None:
-        """Take note of what the provider has counted of one call; None is not known."""
+        """Learn from what the provider has counted of one call; None is not known."""
         if input_tokens is not None and input_tokens > 0:
-            known = input_tokens if self._input is None else self._input
-            self._input = known + _WEIGHT * (input_tokens - known)
-            if body_bytes > 0:
-                step = log(input_tokens / body_bytes) - self._per_byte
-                self._per_byte += _WEIGHT * min(_MOST_STEP, max(-_MOST_STEP, step))
+            self._input.note(input_tokens)
+            if (
+                body_bytes
+                and body_bytes >= _LEAST_BYTES
+                and _LEAST_PER_BYTE <= input_tokens / body_bytes <= _MOST_PER_BYTE
+            ):
+                self._ratio = self._ratio.learned(body_bytes, input_tokens, least=_LEAST_PER_BYTE, most=_MOST_PER_BYTE)
             if cached_tokens is not None:
-                share = min(1.0, max(0.0, cached_tokens / input_tokens))
-                self._cached_share += _WEIGHT * (share - self._cached_share)
-        if output_tokens is not None and output_tokens >= 0:
-            known = output_tokens if self._output is None else self._output
-            self._output = known + _WEIGHT * (output_tokens - known)
+                self._cached_share.note(min(1.0, max(0.0, cached_tokens / input_tokens)))
+        if output_tokens is not None and output_tokens > 0:
+            self.output.note(output_tokens)

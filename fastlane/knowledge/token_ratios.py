@@ -7,13 +7,19 @@ from typing import NamedTuple
 
 from .table import Table
 
-# Of the latest ratios the middle one holds: one prompt with a picture does not move it.
 _SAMPLES = 15
 
 
-class _Ratio(NamedTuple):
-    samples: tuple[float, ...]
-    middle: float
+class TokenRatio(NamedTuple):
+    """The median of the latest ratios: one prompt with a picture does not move it."""
+
+    samples: tuple[float, ...] = ()
+    median: float | None = None
+
+    def learned(self, size: float, tokens: float, *, least: float, most: float) -> TokenRatio:
+        """Return the ratio after a prompt of a size that was so many tokens, both above 0."""
+        samples = (*self.samples[1 - _SAMPLES :], min(max(tokens / size, least), most))
+        return TokenRatio(samples, sorted(samples)[len(samples) // 2])
 
 
 class TokenRatios:
@@ -23,24 +29,19 @@ class TokenRatios:
         """Ratios below `least` or above `most` are taken for these."""
         self._least = least
         self._most = most
-        self._known: Table[Hashable, _Ratio] = Table(name, max_entries=max_entries)
+        self._known: Table[Hashable, TokenRatio] = Table(name, max_entries=max_entries)
 
     def of(self, key: Hashable) -> float | None:
-        """Return the middle one of the latest ratios; None where nothing was learned."""
+        """Return the median of the latest ratios; None where nothing was learned."""
         known = self._known.get(key)
-        return None if known is None else known.middle
+        return None if known is None else known.median
 
     def learn(self, key: Hashable, size: float, tokens: float) -> None:
         """Learn that a prompt of a size was so many tokens. Nothing is learned from what is not above 0."""
         if not (size > 0 and tokens > 0):
             return
-        ratio = min(max(tokens / size, self._least), self._most)
-
-        def change(known: _Ratio | None) -> _Ratio:
-            samples = (*(known.samples if known is not None else ())[1 - _SAMPLES :], ratio)
-            return _Ratio(samples, sorted(samples)[len(samples) // 2])
-
-        self._known.update(key, change)
+        least, most = self._least, self._most
+        self._known.update(key, lambda known: (known or TokenRatio()).learned(size, tokens, least=least, most=most))
 
     def clear(self) -> None:
         """Forget all ratios."""

@@ -15,8 +15,7 @@ import fastlane
 from fastlane import Connection, Hedging, Routing
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.knowledge.prediction._sighting import Sighting
-from fastlane.knowledge.prediction._upstream import Upstream as ModelAt
+from fastlane.knowledge.sightings import Sighting, Upstream as ModelAt
 from tests.transport.peer import Peer, Stream
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
@@ -247,7 +246,7 @@ def used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") ->
                 at = ModelAt(model if routed is None else f"{upstream.name}-1", upstream.url.removesuffix("/v1"))
                 for _ in range(20):
                     seen = Sighting(model=at.model, origin=at.origin, uncached_tokens=10.0, first_token_s=0.005)
-                    play.memory.governor(at).note(seen, time_ns)
+                    play.memory.lateness(at).note(seen, time_ns)
     for upstream in upstreams:
         upstream.connections.clear()
         upstream.asked.clear()

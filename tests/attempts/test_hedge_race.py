@@ -190,7 +190,7 @@ def test_a_routed_calls_second_attempt_goes_to_another_upstream_that_is_as_fast(
 ) -> None:
     near, far = upstreams
     catalog = Catalog(models=(model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011)))
-    play = fastlane.Routing(catalog, exploration=0.0, first_token_timeout=5.0)
+    play = fastlane.Routing(catalog, exploration=0.0, first_token_timeout_s=5.0)
     with Asked(kind, near.url, play, hedging()) as asked:
         used_to(asked, near, far)
         near.usually = far.usually = say_nothing
@@ -280,7 +280,7 @@ def test_routing_waits_no_longer_than_for_a_first_token_while_both_are_silent(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    play = routing(near, far, first_token_timeout=0.3)
+    play = routing(near, far, first_token_timeout_s=0.3)
     with Asked(kind, near.url, play, hedging()) as asked:
         used_to(asked, near)
         near.usually = say_nothing

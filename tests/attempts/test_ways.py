@@ -94,7 +94,7 @@ def test_an_answer_that_comes_at_once_may_take_longer_than_a_first_token(
 ) -> None:
     near, far = upstreams
     near.usually = answer_after(0.2, "from near")
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1, streams=False)) as asked:
+    with Asked(kind, near.url, routing(near, far, first_token_timeout_s=0.1, streams=False)) as asked:
         assert asked.warm(near).text().strip() == "from near"
     assert far.asked == []
 
@@ -104,7 +104,7 @@ def test_so_may_one_of_a_provider_that_refuses_to_stream(kind: str, upstreams: t
     near, far = upstreams
     said = json.dumps({"error": {"message": "stream is not supported", "type": "t", "code": None, "param": "stream"}})
     near.scripts = [say(400, "application/json", said.encode()), answer_after(1.5, "from near")]
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=1.0)) as asked:
+    with Asked(kind, near.url, routing(near, far, first_token_timeout_s=1.0)) as asked:
         assert asked.warm(near).text().strip() == "from near"
     assert far.asked == []
     assert [one.kind for one in asked.record.attempts] == ["first", "plain"]
@@ -145,7 +145,7 @@ def test_where_both_last_models_are_asked_at_once_neither_is_given_up(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    with Asked(kind, near.url, alike(near, far, first_token_timeout=0.15), hedging()) as asked:
+    with Asked(kind, near.url, alike(near, far, first_token_timeout_s=0.15), hedging()) as asked:
         first, other = used_to(asked.warm(near, far), near, far)
         both = once(lambda: bool(first.asked and other.asked), late(0.3, answer("at last")))
         first.usually = other.usually = both
@@ -254,7 +254,7 @@ def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams:
     deadline = 0.2 if failure is break_off else 8
     began = time.monotonic()
     with (
-        Asked(kind, near.url, routing(near, far, deadline=deadline), max_retries=5) as asked,
+        Asked(kind, near.url, routing(near, far, deadline_s=deadline), max_retries=5) as asked,
         pytest.raises((openai.APIStatusError, openai.APITimeoutError)) as raised,
     ):
         asked.text()
@@ -268,7 +268,7 @@ def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams:
 def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = say_nothing
-    play = routing(near, far, first_token_timeout=0.1)
+    play = routing(near, far, first_token_timeout_s=0.1)
     records: list[fastlane.CallRecord] = []
 
     async def asked() -> str | None:
@@ -289,7 +289,7 @@ def test_so_is_one_that_is_asked_over_an_http_client_of_the_applications_own(
 ) -> None:
     near, far = upstreams
     own = CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0)
-    play = Routing(Catalog(models=(own, model_at(far, first_token_s=0.5))), exploration=0.0, first_token_timeout=0.1)
+    play = Routing(Catalog(models=(own, model_at(far, first_token_s=0.5))), exploration=0.0, first_token_timeout_s=0.1)
     http_client = openai.DefaultAsyncHttpxClient(http2=True)
     with Asked("async", near.url, play, http_client=http_client) as asked:
         # Connected first: given up amid its handshake, that library leaves a socket open.
@@ -443,7 +443,7 @@ def test_a_call_needs_no_garbage_collection_to_be_forgotten(
 ) -> None:
     near, far = upstreams
     # Only where time is what runs out is there little of it, and still enough for what comes before.
-    with Asked(kind, near.url, alike(near, far, deadline=1.5 if scene is _time_is_up else 20.0), hedging()) as asked:
+    with Asked(kind, near.url, alike(near, far, deadline_s=1.5 if scene is _time_is_up else 20.0), hedging()) as asked:
         first, other = used_to(asked, near, far)
         scene(first, other)
         text = Text("Name a river.")

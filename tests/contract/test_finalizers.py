@@ -29,7 +29,7 @@ from fastlane import (
 )
 from fastlane.catalog import Catalog
 from fastlane.emulator import Emulator
-from fastlane.plays.routing.catalog import CatalogModel
+from fastlane.plays.routing.catalog.models import CatalogModel
 from tests.contract.entry_points import MESSAGES, MODEL
 
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}

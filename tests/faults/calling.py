@@ -32,8 +32,7 @@ from fastlane import (
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.engine.session import CallOutcome, Session
-from fastlane.knowledge.prediction._sighting import Sighting
-from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.providers import ProviderFacts, load
 from tests.faults.scripts import CONTENT
 from tests.faults.table import Cell, Fault
@@ -163,7 +162,7 @@ def plays_of(cell: Cell, fault: Fault, base_url: str) -> tuple[list[Play], Count
     at = Upstream("m", base_url.removesuffix("/v1"))
     for _ in range(20):
         seen = Sighting(model=at.model, origin=at.origin, uncached_tokens=10.0, first_token_s=0.005)
-        hedging.memory.governor(at).note(seen, now_ns())
+        hedging.memory.lateness(at).note(seen, now_ns())
     return [
         Routing(Catalog(models=(model,)), exploration=0.0),
         hedging,

@@ -20,19 +20,17 @@ from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, score
 from fastlane.emulator import Emulator
 from fastlane.knowledge import redis as redis_module
-from fastlane.knowledge.prediction._sighting import Sighting
-from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.knowledge.redis import Redis
-from fastlane.knowledge.shared_sightings import SharedSightings
-from fastlane.plays.hedging._governor import TOO_LITTLE_SEEN
-from fastlane.plays.routing._knowledge import digest_of
-from fastlane.plays.routing._question import Question
-from fastlane.plays.routing.catalog import scoreboard
+from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
+from fastlane.plays.hedging.lateness import TOO_FEW
+from fastlane.plays.routing.catalog.scores import scoreboard
+from fastlane.plays.routing.knowledge import digest_of
+from fastlane.plays.routing.router import RouteQuery
 from fastlane.plays.urgency.pacing import Pacer
 from fastlane.plays.urgency.pacing._sharing import SharedPace
 from scripts.redis_server import RedisServer
-from tests.hedging.simulated import ORIGIN, run, usual
 from tests.knowledge.redis_servers import eventually
+from tests.plays.hedging.simulated import ORIGIN, run, usual
 
 AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"
 HERE = Upstream("m", ORIGIN)
@@ -124,8 +122,8 @@ def test_sightings_that_no_process_of_ours_writes_are_left_out(redis_server: Red
     shared = SharedSightings(Redis(redis_server.url), "test", lambda sighting, at_ns: found.append(sighting))
     upstream = Upstream("near", "https://near.example:443")
     other = Redis(redis_server.url)
-    other.add(shared._times(upstream), {field: 1})
-    other.add(shared._times(upstream), {'{"first_token_s":1.0}': 1})
+    other.add(shared.counters(upstream), {field: 1})
+    other.add(shared.counters(upstream), {'{"first_token_s":1.0}': 1})
     shared.watch(upstream)
 
     assert eventually(lambda: len(found) >= 1)
@@ -140,7 +138,7 @@ def routing(server: RedisServer) -> Routing:
 
 
 def chosen(play: Routing) -> str:
-    return play.knowledge.memory.decide(Question(input_tokens=1_000), now_ns()).ranked[0].name
+    return play.knowledge.router.decide(RouteQuery(input_tokens=1_000), now_ns()).ranked[0].name
 
 
 def test_routing_shares_speeds_and_rests(redis_server: RedisServer, two: Any) -> None:
@@ -154,17 +152,6 @@ def test_routing_shares_speeds_and_rests(redis_server: RedisServer, two: Any) ->
     assert eventually(lambda: chosen(second) == "near")
 
 
-def test_routing_answers_of_others_close_a_breaker(redis_server: RedisServer, two: Any) -> None:
-    first, second = two(lambda: routing(redis_server))
-    for _ in range(2):
-        first.knowledge.note(seen("near", failure="server"), now_ns())
-    assert eventually(lambda: chosen(second) == "far")
-    for _ in range(4):
-        first.knowledge.note(seen("near", uncached_tokens=1_000, first_token_s=0.1), now_ns())
-
-    assert eventually(lambda: chosen(second) == "near")
-
-
 def test_routing_few_failures_among_many_answers_open_no_breaker(redis_server: RedisServer, two: Any) -> None:
     first, second = two(lambda: routing(redis_server))
     for number in range(60):
@@ -173,8 +160,8 @@ def test_routing_few_failures_among_many_answers_open_no_breaker(redis_server: R
     first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
     far = CATALOG.named("far")
 
-    assert eventually(lambda: not second.knowledge.memory.is_well(far))
-    assert second.knowledge.memory.is_well(CATALOG.named("near"))
+    assert eventually(lambda: not second.knowledge.router.is_well(far))
+    assert second.knowledge.router.is_well(CATALOG.named("near"))
 
 
 def test_routing_connection_failures_are_not_shared(redis_server: RedisServer, two: Any) -> None:
@@ -184,8 +171,8 @@ def test_routing_connection_failures_are_not_shared(redis_server: RedisServer, t
     sick.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
     assert chosen(sick) == "near"
 
-    assert eventually(lambda: not well.knowledge.memory.is_well(CATALOG.named("far")))
-    assert well.knowledge.memory.is_well(CATALOG.named("near"))
+    assert eventually(lambda: not well.knowledge.router.is_well(CATALOG.named("far")))
+    assert well.knowledge.router.is_well(CATALOG.named("near"))
 
 
 def test_routing_shares_scores_once_however_many_plays_there_are(redis_server: RedisServer) -> None:
@@ -211,31 +198,31 @@ def test_routing_with_other_prices_keeps_what_was_learned() -> None:
 def test_routing_does_not_share_what_a_cache_holds(redis_server: RedisServer, two: Any) -> None:
     first, second = two(lambda: routing(redis_server))
     upstream = Upstream("near", "https://near.example:443")
-    before = second.knowledge.asking._sizes.cached_share(upstream, True)
+    before = second.knowledge.queries._cached_share(upstream, None)
     for _ in range(30):
-        expected = 1_000 * first.knowledge.asking._sizes.cached_share(upstream, True)
+        expected = 1_000 * first.knowledge.queries._cached_share(upstream, None)
         first.knowledge.note(seen("near", expected_cached_tokens=expected, cached_tokens=100), now_ns())
     first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
 
-    assert eventually(lambda: not second.knowledge.memory.is_well(CATALOG.named("far")))
-    assert first.knowledge.asking._sizes.cached_share(upstream, True) == pytest.approx(0.1, abs=0.05)
-    assert second.knowledge.asking._sizes.cached_share(upstream, True) == before
+    assert eventually(lambda: not second.knowledge.router.is_well(CATALOG.named("far")))
+    assert first.knowledge.queries._cached_share(upstream, None) == pytest.approx(0.1, abs=0.05)
+    assert second.knowledge.queries._cached_share(upstream, None) == before
 
 
 # Hedging
 
 
 def why_not(play: Hedging) -> str | None:
-    return play.memory.governor(HERE).delay(1_000, now_ns())[1]
+    return None if play.memory.lateness(HERE).delay_s(1_000) is not None else TOO_FEW
 
 
 def test_hedging_knows_from_others_when_a_call_is_late(redis_server: RedisServer, two: Any) -> None:
     old, new = two(lambda: Hedging(store=redis_server.url))
     run(old, usual(), calls=60)
 
-    assert why_not(Hedging()) == TOO_LITTLE_SEEN
+    assert why_not(Hedging()) == TOO_FEW
     assert eventually(lambda: why_not(new) is None)
-    ours, theirs = (play.memory.governor(HERE).delay(1_000, now_ns())[0] for play in (new, old))
+    ours, theirs = (play.memory.lateness(HERE).delay_s(1_000) for play in (new, old))
     assert ours == pytest.approx(theirs, rel=0.2)
 
 
@@ -262,7 +249,7 @@ def test_hedging_new_replica_hedges_a_late_call(
     with fastlane.OpenAI(**arguments, only_plays=new, strict=True) as client:
         for _ in range(2):  # which it pays the second attempt with
             client.chat.completions.create(**asked)
-        assert eventually(lambda: plays[1].memory.governor(upstream).delay(100, now_ns())[1] is None)
+        assert eventually(lambda: plays[1].memory.lateness(upstream).delay_s(100) is not None)
         late = {"x-emulator-fault": "hang=30;times=1", "x-emulator-tag": "late"}
         client.chat.completions.create(**asked, extra_headers=late)
         record = client.last_call
@@ -285,7 +272,7 @@ def test_hedging_copy_learns_by_itself(copied: Any) -> None:
 def test_hedging_play_that_is_gone_is_let_go() -> None:
     pytest.importorskip("redis")
     play = Hedging(store=AWAY)
-    play.memory.governor(HERE)
+    play.memory.lateness(HERE)
     memory = weakref.ref(play.memory)
     del play
 

@@ -23,7 +23,7 @@ from typing import Any
 import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
-from fastlane.plays.routing.upstreams import siblings_of
+from fastlane.plays.routing.clients import upstream_clients_of
 from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
 
 LIMIT_S = 40.0
@@ -151,7 +151,7 @@ def upstream_at(url: str, name: str = "near") -> Any:
 def falling_back(url: str) -> None:
     client = client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
     beside(lambda: ask(client, "fastlane/auto"))
-    siblings = siblings_of(client._fastlane.pipeline)
+    siblings = upstream_clients_of(client._fastlane.pipeline)
     until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
 
 
@@ -248,7 +248,7 @@ async def async_before_a_retry(url: str) -> None:
 async def async_falling_back(url: str) -> None:
     client = async_client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
     task(ask(client, "fastlane/auto"))
-    siblings = siblings_of(client._fastlane.pipeline)
+    siblings = upstream_clients_of(client._fastlane.pipeline)
     await async_until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
 
 

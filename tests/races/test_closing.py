@@ -15,8 +15,8 @@ import pytest
 from fastlane import Connection, Hedging, Routing, Urgency
 from fastlane.engine.closing import until_closed, waiting_on
 from fastlane.engine.drivers import TaskPause, ThreadPause
-from fastlane.plays.routing.catalog import Catalog
-from fastlane.plays.routing.upstreams import Siblings
+from fastlane.plays.routing.catalog.models import Catalog
+from fastlane.plays.routing.clients import UpstreamClients
 from fastlane.plays.urgency.admission import states
 from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
 from tests.races.callers import (
@@ -133,13 +133,13 @@ def test_who_waits_for_another_upstream_is_told(
         client = a_client(party, Routing(models, exploration=0.0), max_retries=0)
         call = party.ask(client, model="fastlane/auto")
         until(lambda: pauses(party, client) == 1)
-        close_siblings = Siblings.close
+        close_siblings = UpstreamClients.close
 
-        def close_slowly(siblings: Siblings) -> None:
+        def close_slowly(siblings: UpstreamClients) -> None:
             time.sleep(0.2)  # in which whoever was called off would go on
             close_siblings(siblings)
 
-        monkeypatch.setattr(Siblings, "close", close_slowly)
+        monkeypatch.setattr(UpstreamClients, "close", close_slowly)
         close(party, client)
 
         assert is_told_that_the_client_is_closed(call)

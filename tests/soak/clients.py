@@ -27,7 +27,6 @@ from fastlane import (
     Urgency,
 )
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.plays.routing import _takes
 from fastlane.plays.routing.catalog.models import Capability
 from fastlane.providers import Fact, ProviderFacts
 from tests.soak.asking import MODEL
@@ -134,7 +133,6 @@ class Clients:
         Only while no client is open.
         """
         self._plays = self._new_plays()
-        _takes._takes.clear()
         for each in gc.get_objects():
             # (Some are proxies that load what they stand for when they are asked what they are.)
             if type(each) is _lru_cache_wrapper and str(each.__module__).startswith("fastlane"):

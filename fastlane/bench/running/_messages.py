@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastlane.plays.routing.catalog import ModelPrice
+from fastlane.plays.routing.catalog.models import ModelPrice
 
 from .._arms import Arm
 from ..load import Arrivals, RunBudget

@@ -17,9 +17,9 @@ from .section import HedgingSection
 if TYPE_CHECKING:
     from fastlane.engine.session import Session
 
-    from ._memory import Memory
+    from .memory import HedgingMemory
 else:
-    Memory = Any
+    HedgingMemory = Any
 
 
 @settings
@@ -50,23 +50,24 @@ class Hedging(Play):
     """Seconds before which no first token is late."""
     not_with_tools: Annotated[Texts, Field(description='names of tools, ("send_mail",)')] = ()
     """Names of tools: calls that offer one of them get no second attempt. `"hedge": False` in a tool says the same."""
-    store: str | None = None
+    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = None
     """Where replicas share the first tokens that they see, such as "redis://host:6379/0" (extra `redis`); None: in this
     process."""
-    memory: Memory = field(init=False, repr=False, compare=False)
+    memory: HedgingMemory = field(init=False, repr=False, compare=False)
     """What the play has learned: it is shared by all clients that this object is given to."""
 
     def __post_init__(self) -> None:
         # With the client and not with `import fastlane`.
-        from ._memory import Memory, Settings
+        from .memory import HedgingMemory
 
-        learned_with = Settings(
+        memory = HedgingMemory(
             budget=self.budget,
             quantile=self.quantile,
             minimum_delay_s=self.minimum_delay_s,
-            not_with_tools=frozenset(self.not_with_tools),
+            not_with_tools=self.not_with_tools,
+            store=self.store,
         )
-        object.__setattr__(self, "memory", Memory(learned_with, self.store))
+        object.__setattr__(self, "memory", memory)
 
     def __repr__(self) -> str:
         # The fingerprint, without the address of a store, which may hold a password.

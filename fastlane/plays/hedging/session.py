@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastlane._clock import now_ns
 from fastlane.engine.effects import Cancelled, Flow, Race, Racer
 from fastlane.engine.first_content import is_asyncio
 from fastlane.engine.session import CallOutcome, SendCall, Session
 from fastlane.errors import CallRefusedError
 
-from ._memory import only_once
-from ._side_effects import MARK, check_marks, without_marks
+from .lateness import TOO_FEW
 from .section import HedgingSection
+from .side_effects import MARK, check_marks, without_marks
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.engine.upstream_attempt import UpstreamAttempt
 
-    from ._memory import Memory
-    from ._plan import HedgePlan
+    from .memory import HedgePlan, HedgingMemory
 
 
 class HedgingSession(Session):
     """Sends a second attempt beside one that is late, and takes the one whose content comes first."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: HedgingMemory) -> None:
         self._memory = memory
         self._plans: dict[UpstreamAttempt, HedgePlan] = {}
         self._is_planned = False
@@ -47,17 +44,17 @@ class HedgingSession(Session):
         Raises MarkError where a tool is marked with anything but True or False, or in the wrong place.
         """
         check_marks(call.body)
-        settings = self._memory.settings
-        why_not = only_once(call, settings.not_with_tools)
         tools = without_marks(call.body.get("tools"))
         if tools is not None:
             call = call.with_body(f'Hedging took "{MARK}" out of the tools', tools=tools)
-        plan = self._memory.plan(call, only_once=why_not)
+        plan = self._memory.plan(call)
         if call.upstream is not None:
             self._plans[call.upstream] = plan
         if not self._is_planned:
             self._is_planned, self._delay_s, self._why_not = True, plan.delay_s, plan.why_not
-        return call.replaced(streams_for=call.streams_for or "Hedging") if plan.streams else call
+        # Also before enough first tokens were seen to know which are late.
+        may_hedge = plan.why_not in (None, TOO_FEW)
+        return call.replaced(streams_for=call.streams_for or "Hedging") if may_hedge else call
 
     def around_call(self, send: SendCall) -> SendCall:
         """Race the call against a second attempt."""
@@ -81,8 +78,11 @@ class HedgingSession(Session):
                 is_second = race.winner is race.second
                 first.attempts.failed = self._second if is_second else first
                 raise
+            plan = self._plans.get(first)
             if self._second is not None and self._won is None:
                 self._decided(first, self._second, won=race.winner is race.second)
+            elif plan is not None and plan.delay_s is not None and not plan.is_late:
+                plan.lateness.count(is_late=False)
             return reply
 
         return send_hedged
@@ -101,12 +101,13 @@ class HedgingSession(Session):
     def _no_hedge(self, first: UpstreamAttempt, why_not: str) -> None:
         plan = self._plans.get(first)
         if plan is not None and plan.delay_s is not None:
-            self._delay_s, self._why_not = None, why_not
+            plan.delay_s = self._delay_s = None
+            self._why_not = why_not
 
     def _begin_second(self, send: SendCall, call: Call, first: UpstreamAttempt, racer: Racer) -> Flow | None:
         """Make the second attempt. Returns its flow, or None when there is to be none."""
         plan = self._plans[first]
-        why_not = plan.governor.take(plan.input_tokens + plan.output_tokens, now_ns())
+        why_not = self._memory.reserve(plan)
         if why_not is not None:
             self._why_not = why_not
             return None
@@ -157,9 +158,9 @@ class HedgingSession(Session):
 
     def close(self, outcome: CallOutcome) -> HedgingSection | None:
         """Say whether a second attempt was made, and learn how late first tokens were and what it cost."""
+        section = self._section() if self._is_planned else None
+        self._memory.note(outcome.record, tuple(self._plans.values()), section)
         self._plans.clear()
-        section, record = self._section() if self._is_planned else None, outcome.record
-        self._memory.note(record if section is None else replace(record, sections=(*record.sections, section)))
         return section
 
     def _section(self) -> HedgingSection:

@@ -1,1 +1,1 @@
-"""The play `Routing`: the fastest model above a quality bar, for this call."""
+"""The play `Routing`: the fastest model of a catalog that is good enough."""

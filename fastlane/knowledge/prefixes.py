@@ -1,0 +1,86 @@
+"""Which upstream has read which beginning of a prompt lately, by hashes of its blocks."""
+
+from __future__ import annotations
+
+from .sightings import Upstream
+
+# Providers keep prompts in blocks of 16 to 128 tokens, most of them from 1,024 tokens on: this is about 512 tokens.
+_BLOCK_BYTES = 2_048
+_MOST_BLOCKS_OF_ONE = 512
+# Twice as many at most, the older ones in `_old`: 32 to 64 MB of prompts, in a tenth of that.
+_MOST_BLOCKS = 16_384
+# No catalog has more upstreams that are sent the same prompt within its life time.
+_MOST_UPSTREAMS = 32
+_LONGEST_LIFETIME_S = 1e9
+
+_Readers = tuple[tuple[Upstream, int], ...]
+
+
+class PrefixMemory:
+    """What was read where. Threads and finalizers may share it without a lock: of two that write at once, one may lose.
+
+    No text is kept. The hashes are Python's own, which are keyed per process: elsewhere they mean nothing.
+    """
+
+    __slots__ = ("_new", "_old")
+
+    def __init__(self) -> None:
+        # What is in them is replaced and never changed, so that no thread sees anything half done.
+        self._new: dict[int, _Readers] = {}
+        self._old: dict[int, _Readers] = {}
+
+    def __reduce__(self) -> tuple[type[PrefixMemory], tuple[()]]:
+        """A copy remembers nothing: another process has other hashes."""
+        return PrefixMemory, ()
+
+    def blocks(self, prompt: bytes) -> tuple[int, ...]:
+        """Return a number for each whole block of 2,048 bytes of a prompt, which stands for all that is before it too.
+
+        What follows the first megabyte is not looked at. About 0.3 us per kB.
+        """
+        found: list[int] = []
+        chain = 0
+        for number in range(min(len(prompt) // _BLOCK_BYTES, _MOST_BLOCKS_OF_ONE)):
+            chain = hash((chain, prompt[number * _BLOCK_BYTES : (number + 1) * _BLOCK_BYTES]))
+            found.append(chain)
+        return tuple(found)
+
+    def expected(self, blocks: tuple[int, ...], now_ns: int) -> dict[Upstream, float]:
+        """Return how many bytes of the prompt's beginning each upstream has read and should still have.
+
+        One that is not named has none of it. Sharing more with what an upstream has read never makes it fewer.
+        """
+        found: dict[Upstream, float] = {}
+        last: _Readers | None = None
+        for index in range(len(blocks) - 1, -1, -1):
+            readers = self._readers(blocks[index])
+            # Blocks that were read together have the same readers, mostly.
+            if readers is None or readers is last:
+                continue
+            last = readers
+            for upstream, until_ns in readers:
+                if until_ns > now_ns and upstream not in found:
+                    found[upstream] = float((index + 1) * _BLOCK_BYTES)
+        return found
+
+    def note(self, blocks: tuple[int, ...], upstream: Upstream, now_ns: int, lifetime_s: float) -> None:
+        """Take note that an upstream has just read a prompt, and keeps it for so many seconds."""
+        if not lifetime_s > 0:
+            return
+        until_ns = now_ns + int(min(lifetime_s, _LONGEST_LIFETIME_S) * 1e9)
+        before: _Readers | None = None
+        after: _Readers = ((upstream, until_ns),)
+        new = self._new
+        for block in blocks:
+            readers = self._readers(block)
+            if readers is not before:
+                before = readers
+                others = [one for one in readers or () if one[0] != upstream and one[1] > now_ns]
+                after = ((upstream, until_ns), *others[: _MOST_UPSTREAMS - 1])
+            new[block] = after
+        if len(new) >= _MOST_BLOCKS:
+            self._old = new
+            self._new = {}
+
+    def _readers(self, block: int) -> _Readers | None:
+        return self._new.get(block) or self._old.get(block)

@@ -1,0 +1,530 @@
+"""Which model of the catalog a call goes to: what is known of each, and the decisions that are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count, islice
+from math import copysign, erfc, exp, hypot, log
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from fastlane._fork import new_lock
+from fastlane.knowledge.call_sizes import CallSizes, RunningMean
+from fastlane.knowledge.sightings import Sighting, Upstream
+from fastlane.knowledge.speed import Speed, deviations_of
+from fastlane.knowledge.table import Table
+
+from .breaker import Breaker
+from .catalog.scores import Score, clears
+
+if TYPE_CHECKING:
+    from .catalog.models import Catalog, CatalogModel
+    from .catalog.scores import Scoreboard
+
+# Models are explored that may take this many times as long as the fastest at most.
+_NEAR = 1.4
+_TIMEOUT_QUANTILE, _TIMEOUT_FACTOR, _LEAST_TIMEOUT_S = 0.995, 1.5, 1.0
+# Standard deviation of the logarithm of an answer's length: two of three lie within a third of the mean.
+_LENGTHS = 0.3
+# Answers that the catalog's length of a task, or the other models' answers, count as.
+_PRIOR_ANSWERS = 3.0
+_MOST_KINDS = 256
+# How unlikely the waiting of calls has to be, if nothing has changed, before a model counts as slow.
+_CHANCE = 0.02
+_LEAST_SLOWNESS = 1.5
+_MOST_COUNTED = 4
+
+
+class NetworkPath(NamedTuple):
+    """What lies between this process and an origin now. Seconds."""
+
+    connect_s: float = 0.0
+    """Until a connection is open; 0 where one is."""
+    upload_s: float = 0.0
+    """From the request's first byte leaving here to its last byte arriving there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteQuery:
+    """One call, as far as the choice of its model depends on it."""
+
+    task: str | None = None
+    kind: str | None = None
+    """By what the lengths of answers are learned: the task, or the name of the answer's schema."""
+    min_quality: float | None = None
+    """In the units of the catalog's index."""
+    min_pass_rate: float | None = None
+    """The least share of passed evaluations of the task, 0 to 1."""
+    quantile: float = 0.5
+    """Which quantile of the predicted time counts."""
+    endpoint: str = "/chat/completions"
+    needs: frozenset[str] = frozenset()
+    """Capabilities of the catalog that the call needs."""
+    body_bytes: int = 0
+    """Of the request as JSON."""
+    input_tokens: float = 0.0
+    """Tokens of the prompt, estimated alike for all models."""
+    max_output_tokens: int | None = None
+    """The caller's own limit."""
+    cached_tokens: Mapping[Upstream, float] = field(default_factory=dict)
+    """Tokens of the prompt that an upstream is expected to have in its cache; 0 where it is not named."""
+    paths: Mapping[str, NetworkPath] = field(default_factory=dict)
+    """By origin; an origin that is not named counts as connected and near."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Names of models that cannot answer this call, and why, beyond what the catalog says."""
+    blocks: tuple[int, ...] = ()
+    """Of the prompt: see `fastlane.knowledge.prefixes`."""
+
+    def uncached_tokens(self, upstream: Upstream) -> float:
+        """Return the tokens of the prompt that an upstream has to read."""
+        return max(0.0, self.input_tokens - self.cached_tokens.get(upstream, 0.0))
+
+
+class Prediction(NamedTuple):
+    """Seconds that a call is expected to take at an upstream. The parts are medians."""
+
+    connect_s: float
+    upload_s: float
+    first_token_s: float
+    """From the request's arrival to the first token."""
+    decode_s: float
+    """From the first token to the last."""
+    total_s: float
+    """At the quantile that was asked for."""
+    output_tokens: float
+
+
+class Candidate(NamedTuple):
+    """One model of the catalog, as the decision saw it."""
+
+    name: str
+    """As the catalog names it."""
+    upstream: Upstream
+    prediction: Prediction | None = None
+    """None where it was not eligible, unless it only rests after failures."""
+    why_not: str | None = None
+    """Why it was not eligible; None where it was."""
+
+
+Reason = Literal["fastest", "only", "explored", "probed"]
+"""Why a model was chosen.
+
+- fastest: the lowest predicted time of all that are good enough
+- only: no other was eligible
+- explored: to see whether it is as fast as it may be by now
+- probed: it had failed, and it is time to see whether it is back
+"""
+
+
+class Decision(NamedTuple):
+    """What was decided: `ranked[0]` is the choice, the others are what to fall back on, in order."""
+
+    ranked: tuple[Candidate, ...]
+    """Those that are eligible; empty where none is."""
+    rejected: tuple[Candidate, ...]
+    resting: tuple[Candidate, ...]
+    """Those that rest after failures, while others do not: better than an error where all others fail."""
+    reason: Reason | None
+    """None where nothing is eligible."""
+
+
+class _PendingCalls:
+    """Calls of one upstream that wait for their first token.
+
+    Those count that began after the last one which was answered: a slow call that others overtake says nothing of the
+    upstream, while calls that no other overtakes say that it has become slow, long before a timeout does.
+    """
+
+    __slots__ = ("_answered", "_numbers", "calls")
+
+    def __init__(self) -> None:
+        self.calls: dict[int, tuple[int, float]] = {}
+        self._numbers = count(1)
+        self._answered = 0
+
+    def began(self, expected_s: float, now_ns: int) -> int:
+        """Note that a call has begun. Returns its number."""
+        number = next(self._numbers)
+        self.calls[number] = now_ns, expected_s
+        return number
+
+    def ended(self, number: int, *, answered: bool) -> None:
+        """Note that a call has its first token, or will have none. May be called again."""
+        if self.calls.pop(number, None) is not None and answered:
+            self._answered = max(self._answered, number)
+
+    def slowness(self, deviation: float, now_ns: int) -> float:
+        """Return how many times the expected the longest has waited, where that is unlikely by chance; else 1."""
+        chance = longest = 1.0
+        counted = (call for number, call in self.calls.items() if number > self._answered)
+        for began_ns, expected_s in islice(counted, _MOST_COUNTED):
+            times = (now_ns - began_ns) * 1e-9 / expected_s
+            if times > 1.0:
+                longest = max(longest, times)
+                chance *= 0.5 * erfc(log(times) / (deviation * 2**0.5))
+        return max(_LEAST_SLOWNESS, longest) if chance < _CHANCE else 1.0
+
+
+class KindSizes(CallSizes):
+    """The sizes of one kind of calls, and the lengths of the answers of each upstream."""
+
+    __slots__ = ("own",)
+
+    def __init__(self, output: RunningMean | None) -> None:
+        super().__init__(output)
+        self.own: dict[Upstream, RunningMean] = {}
+
+    def learn_output(self, upstream: Upstream, factor: float, tokens: float) -> None:
+        """Learn from one answer. `factor`: how many times the tokens of the others an upstream's answers have."""
+        own = self.own.get(upstream)
+        if own is None:
+            expected = RunningMean(factor * self.output.value, min(_PRIOR_ANSWERS, self.output.count))
+            own = self.own[upstream] = expected
+        own.note(tokens)
+        self.output.note(tokens / factor)
+
+
+class ModelState:
+    """One model of the catalog, and what is known of it."""
+
+    __slots__ = (
+        "breaker", "chosen_at", "chosen_count", "model", "name", "origin_breaker", "pending", "speed", "upstream"
+    )  # fmt: skip
+
+    def __init__(
+        self, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker, origin_breaker: Breaker
+    ) -> None:
+        """Models at the same upstream share its speed and its breaker."""
+        self.model = model
+        self.name = model.name
+        self.upstream = upstream
+        self.speed = speed
+        self.breaker = breaker
+        self.origin_breaker = origin_breaker
+        """Opens where no connection can be had."""
+        self.pending = _PendingCalls()
+        self.chosen_at = 0
+        """The number of the last decision for it."""
+        self.chosen_count = 0
+
+    @property
+    def is_well(self) -> bool:
+        """Whether both breakers are closed."""
+        return self.breaker.until_ns is None and self.origin_breaker.until_ns is None
+
+    def rest_s(self, now_ns: int) -> float:
+        """Return the seconds until a call is admitted; 0 where one is now."""
+        if self.breaker.until_ns is None and self.origin_breaker.until_ns is None:
+            return 0.0
+        return max(self.breaker.rest_s(now_ns), self.origin_breaker.rest_s(now_ns))
+
+    def begin_probe(self, now_ns: int) -> None:
+        """Admit no other call until this one has ended, where a breaker is not closed."""
+        self.breaker.begin_probe(now_ns)
+        self.origin_breaker.begin_probe(now_ns)
+
+    def end_probe(self) -> None:
+        """Admit the next call."""
+        self.breaker.end_probe()
+        self.origin_breaker.end_probe()
+
+
+class Ticket(NamedTuple):
+    """An attempt that waits for its first token."""
+
+    state: ModelState
+    number: int
+    is_probe: bool
+
+
+_Ranked: TypeAlias = tuple[float, int, Candidate, ModelState]
+"""Predicted seconds, the position in the catalog, and what they are of: the least of them is the fastest."""
+
+
+class Router:
+    """Learns from every attempt, and decides. Thread-safe."""
+
+    def __init__(
+        self, catalog: Catalog, *, seed: int = 0, exploration: float = 0.02, scoreboard: Scoreboard | None = None
+    ) -> None:
+        """`exploration` is the share of calls that may go to a model which is not predicted to be the fastest."""
+        from .catalog.scores import scoreboard as shared_scoreboard
+
+        self._catalog = catalog
+        self._scoreboard = scoreboard if scoreboard is not None else shared_scoreboard
+        self._exploration = exploration
+        self._credit = 0.0
+        self._decisions = 0
+        # Two threads that both found a breaker half-open would both probe.
+        self._lock = new_lock()
+        self._sizes: Table[str | None, KindSizes] = Table("sizes of calls", max_entries=1_000)
+        random = Random(seed)
+        speeds: dict[Upstream, tuple[Speed, Breaker]] = {}
+        origins: dict[str, Breaker] = {}
+        self.states: dict[str, ModelState] = {}
+        """By the name of the model."""
+        for model in catalog.models:
+            upstream = Upstream(model.model, catalog.origin_of(model))
+            if upstream not in speeds:
+                speeds[upstream] = Speed(model.first_token_s, model.tokens_per_s), Breaker(random)
+            origin_breaker = origins.setdefault(upstream.origin, Breaker(random))
+            self.states[model.name] = ModelState(model, upstream, *speeds[upstream], origin_breaker)
+        self._by_upstream = {state.upstream: state for state in reversed(self.states.values())}
+        self._suited: dict[Any, tuple[list[ModelState], list[Candidate]]] = {}
+        self._scored = -1
+
+    # Decisions
+
+    def decide(self, query: RouteQuery, now_ns: int) -> Decision:
+        """Rank the models that can answer a call; where all of them rest after failures, those."""
+        with self._lock:
+            return self._decide(query, now_ns)
+
+    def _decide(self, query: RouteQuery, now_ns: int) -> Decision:
+        self._decisions += 1
+        suited, unsuited = self._suited_for(query)
+        sizes = self.sizes(query.kind)
+        ranked: list[_Ranked] = []
+        resting: list[_Ranked] = []
+        rejected = list(unsuited)
+        for number, state in enumerate(suited):
+            why_not = query.unfit.get(state.name) if query.unfit else None
+            prediction = _predict(state, query, sizes, now_ns)
+            limit = state.model.context_tokens
+            if why_not is None and limit is not None and query.input_tokens + prediction.output_tokens > limit:
+                why_not = f"{limit:,} tokens of context are too few"
+            if why_not is not None:
+                rejected.append(Candidate(state.name, state.upstream, why_not=why_not))
+                continue
+            candidate = Candidate(state.name, state.upstream, prediction)
+            if not (rest_s := state.rest_s(now_ns)):
+                ranked.append((prediction.total_s, number, candidate, state))
+            else:
+                resting.append((rest_s, number, candidate, state))
+        ranked.sort()
+        resting.sort()
+        left = tuple([one[2] for one in resting]) if ranked else ()
+        reason: Reason | None = "fastest" if len(ranked) > 1 else "only"
+        if not ranked:
+            # An error for sure would be no better than one more failure.
+            ranked, reason = resting, None
+        else:
+            rejected += [one[2]._replace(why_not=f"failed; left alone for another {one[0]:.1f} s") for one in resting]
+            if explored := self._explored(ranked, query):
+                ranked.insert(0, ranked.pop(explored))
+                reason = "explored"
+        if ranked:
+            chosen = ranked[0][3]
+            chosen.chosen_count += 1
+            chosen.chosen_at = self._decisions
+            if not chosen.is_well:
+                chosen.begin_probe(now_ns)
+                reason = "probed"
+        return Decision(tuple([one[2] for one in ranked]), tuple(rejected), left, reason)
+
+    def _suited_for(self, query: RouteQuery) -> tuple[list[ModelState], list[Candidate]]:
+        """Return the models that can answer calls of this kind, and why the others cannot. Remembered by kind."""
+        version = self._scoreboard.version
+        if version != self._scored or len(self._suited) >= _MOST_KINDS:
+            self._suited = {}
+            self._scored = version
+        kind = query.endpoint, query.needs, query.task, query.min_quality, query.min_pass_rate
+        known = self._suited.get(kind)
+        if known is None:
+            why = {state.name: self._why_unsuited(state.model, query) for state in self.states.values()}
+            known = self._suited[kind] = (
+                [state for state in self.states.values() if why[state.name] is None],
+                [
+                    Candidate(one.name, one.upstream, None, why[one.name])
+                    for one in self.states.values()
+                    if why[one.name]
+                ],
+            )
+        return known
+
+    def _why_unsuited(self, model: CatalogModel, query: RouteQuery) -> str | None:
+        if query.endpoint not in model.endpoints:
+            return f'its endpoints in the catalog lack "{query.endpoint}"'
+        if lacking := query.needs - model.capabilities:
+            listed = ", ".join([f'"{one}"' for one in sorted(lacking)])
+            return f"its capabilities in the catalog lack {listed}"
+        quality, rate, measured = query.min_quality, query.min_pass_rate, Score()
+        if query.task is not None:
+            if (task := self._catalog.tasks.get(query.task)) is not None:
+                quality = task.min_quality if quality is None else quality
+                rate = task.min_pass_rate if rate is None else rate
+            measured = model.scores.get(query.task, measured).plus(self._scoreboard.of(query.task, model.name))
+        return clears(model, min_quality=quality, min_pass_rate=rate, measured=measured)
+
+    def _explored(self, ranked: list[_Ranked], query: RouteQuery) -> int:
+        """Return the index of the model to try instead of the fastest; 0 for none.
+
+        It is the one that was not chosen for longest, of those that are about as fast, or would be at their usual
+        speed: what was slow, and is not asked any more, would never be found to have recovered.
+        """
+        if len(ranked) < 2:
+            return 0
+        self._credit = min(1.0, self._credit + self._exploration)
+        if self._credit < 1.0 - 1e-9:
+            return 0
+        best_s = ranked[0][0]
+        near = [index for index in range(1, len(ranked)) if _at_best(ranked[index], query) <= _NEAR * best_s]
+        if not near:
+            return 0
+        self._credit = 0.0
+        return min(near, key=lambda index: ranked[index][3].chosen_at)
+
+    # What is learned
+
+    def sizes(self, kind: str | None) -> KindSizes:
+        """Return the sizes of one kind of calls."""
+
+        def make() -> KindSizes:
+            task = self._catalog.tasks.get(kind) if kind is not None else None
+            said = task.output_tokens if task is not None else None
+            return KindSizes(None if said is None else RunningMean(said, _PRIOR_ANSWERS))
+
+        return self._sizes.fetch(kind, make)
+
+    def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Ticket:
+        """Note that an attempt begins. `ended` is to be called once it has its first token, or will have none."""
+        state = self.states[model.name]
+        expected_s = state.speed.first_token(uncached_tokens, now_ns)
+        with self._lock:
+            return Ticket(state, state.pending.began(expected_s, now_ns), not state.is_well)
+
+    def ended(self, ticket: Ticket, *, answered: bool) -> None:
+        """Note that an attempt has its first token (`answered`), or will have none. May be called again."""
+        state = ticket.state
+        with self._lock:
+            state.pending.ended(ticket.number, answered=answered)
+            if ticket.is_probe and not state.is_well:
+                state.end_probe()
+
+    def note(self, sighting: Sighting, now_ns: int) -> float:
+        """Learn from one attempt. What the catalog does not have is left out.
+
+        Returns the seconds for which its model now rests; 0 where this attempt has not opened its breaker.
+        """
+        state = self._find(sighting)
+        if state is None:
+            return 0.0
+        with self._lock:
+            was_well, before_ns = state.is_well, state.breaker.until_ns
+            if sighting.failure == "connection":
+                state.origin_breaker.failed(sighting.rest_s, now_ns)
+            elif sighting.failure is not None and sighting.failure != "too_long":
+                state.breaker.failed(sighting.rest_s, now_ns)
+            elif sighting.late_s is None:
+                state.breaker.answered(now_ns)
+                state.origin_breaker.answered(now_ns)
+            # How long it fails says nothing of how fast it will be.
+            if was_well or sighting.failure is None:
+                self._learn(state, sighting, now_ns)
+            until_ns = state.breaker.until_ns
+            return (until_ns - now_ns) / 1e9 if until_ns is not None and until_ns != before_ns else 0.0
+
+    def learn(self, sighting: Sighting, now_ns: int) -> None:
+        """Learn times and lengths from an attempt of another process."""
+        state = self._find(sighting)
+        if state is not None:
+            with self._lock:
+                self._learn(state, sighting, now_ns)
+
+    def rest(self, upstream: Upstream, seconds: float, now_ns: int) -> None:
+        """Leave an upstream alone: it has failed for another process."""
+        with self._lock:
+            self._by_upstream[upstream].breaker.failed(seconds, now_ns)
+
+    def _learn(self, state: ModelState, sighting: Sighting, now_ns: int) -> None:
+        state.speed.note(sighting, now_ns)
+        tokens = sighting.output_tokens
+        if tokens is not None and tokens > 0 and sighting.failure is None and sighting.late_s is None:
+            self.sizes(sighting.task).learn_output(state.upstream, state.model.output_factor, tokens)
+
+    def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
+        """Return the seconds without a first token after which a model is given up for the next one; at least 1.
+
+        1.5 times the quantile 0.995: one first token of 200 takes longer than that, if nothing has changed.
+        """
+        speed = self.states[model.name].speed
+        first_token_s = speed.first_token(uncached_tokens, now_ns, _TIMEOUT_QUANTILE)
+        return max(_LEAST_TIMEOUT_S, _TIMEOUT_FACTOR * first_token_s)
+
+    def admit(self, model: CatalogModel, now_ns: int) -> bool:
+        """Return whether a call may be sent to a model now; a half-open breaker admits one probe at a time."""
+        state = self.states[model.name]
+        with self._lock:
+            if state.rest_s(now_ns) > 0.0:
+                return False
+            state.begin_probe(now_ns)
+            return True
+
+    def withdraw(self, model: CatalogModel, *, answered: bool = False) -> None:
+        """Let another call probe: the admitted one is not sent. `answered` is as in `ended`, and False."""
+        with self._lock:
+            self.states[model.name].end_probe()
+
+    def is_well(self, model: CatalogModel) -> bool:
+        """Return whether the breakers of a model and of its origin are closed."""
+        return self.states[model.name].is_well
+
+    def report(self, now_ns: int) -> list[dict[str, Any]]:
+        """Return what is known of each model, for people: one row each."""
+        chosen = sum(state.chosen_count for state in self.states.values())
+        return [
+            {
+                "name": state.name,
+                "model": state.upstream.model,
+                "origin": state.upstream.origin,
+                "seen": state.speed.first.count,
+                "first_token_s_at_1000": state.speed.first_token(1_000, now_ns),
+                "first_token_s_at_10000": state.speed.first_token(10_000, now_ns),
+                "tokens_per_s": state.speed.rate(now_ns),
+                "breaker": max((state.breaker.state(now_ns), state.origin_breaker.state(now_ns)), key=_STATES.index),
+                "share_of_calls": state.chosen_count / chosen if chosen else 0.0,
+            }
+            for state in self.states.values()
+        ]
+
+    def _find(self, sighting: Sighting) -> ModelState | None:
+        # A model at the client's own base URL has no origin in the catalog.
+        model, origin = sighting.model, sighting.origin
+        return self._by_upstream.get(Upstream(model, origin)) or self._by_upstream.get(Upstream(model, ""))
+
+
+_STATES = ("closed", "half-open", "open")
+_NEARBY = NetworkPath()
+
+
+def _predict(state: ModelState, query: RouteQuery, sizes: KindSizes, now_ns: int) -> Prediction:
+    """Predict a call. The deviations of first token and decoding count as independent of each other."""
+    speed, upstream = state.speed, state.upstream
+    uncached = query.uncached_tokens(upstream) if query.cached_tokens else query.input_tokens
+    first_s, token_s = speed.expected(uncached, now_ns)
+    if state.pending.calls:
+        first_s *= state.pending.slowness(speed.first.deviation, now_ns)
+    own = sizes.own.get(upstream)
+    tokens = own.value if own is not None else sizes.output.value * state.model.output_factor
+    if query.max_output_tokens is not None and tokens > query.max_output_tokens:
+        tokens = query.max_output_tokens
+    decode_s = tokens * token_s
+    connect_s, upload_s = query.paths.get(upstream.origin, _NEARBY)
+    total_s = connect_s + upload_s + first_s + decode_s
+    if query.quantile != 0.5:
+        deviations = deviations_of(query.quantile)
+        first_off_s = first_s * (exp(deviations * speed.first.deviation) - 1.0)
+        decode_off_s = decode_s * (exp(deviations * hypot(speed.pace.deviation, _LENGTHS)) - 1.0)
+        total_s += copysign(hypot(first_off_s, decode_off_s), deviations)
+    return Prediction(connect_s, upload_s, first_s, decode_s, total_s, tokens)
+
+
+def _at_best(ranked: _Ranked, query: RouteQuery) -> float:
+    """Return the seconds that a call takes at the predicted or at the usual speed of a model, whichever is faster."""
+    total_s, _, candidate, state = ranked
+    prediction, speed = candidate.prediction, state.speed
+    assert prediction is not None
+    usual_s = speed.base_s + speed.read_token_s * query.uncached_tokens(state.upstream)
+    usual_s += prediction.output_tokens * speed.output_token_s
+    return total_s - max(0.0, prediction.first_token_s + prediction.decode_s - usual_s)

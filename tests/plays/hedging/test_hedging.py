@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane.emulator import Emulator
+from fastlane.engine.call import Call
+from fastlane.errors import ConfigurationError
+from fastlane.plays import Stage
+from fastlane.plays.hedging.memory import HedgePlan
+from fastlane.plays.hedging.play import Hedging
+
+CHAT = "/chat/completions"
+TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
+
+
+def call(*, endpoint: str = CHAT, body: dict[str, Any] | None = None, **fields: Any) -> Call:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}]} if body is None else body
+    return Call(
+        call_id="1", endpoint=endpoint, origin="https://a.example:443", body=body, stream=True, issued_ns=1, **fields
+    )
+
+
+def planned_by(play: Hedging, asked: Call) -> Call:
+    session = play.open(asked)
+    assert session is not None
+    return session.plan(asked)
+
+
+def plan_of(play: Hedging, asked: Call) -> HedgePlan:
+    return play.memory.plan(asked)
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
+    play = Hedging(budget=0.1, not_with_tools=("pay",))
+    planned_by(play, call())
+
+    assert repr(Hedging()) == "Hedging(budget=0.05, quantile=0.95, minimum_delay_s=0.1, not_with_tools=())"
+    assert eval(repr(play)) == play == Hedging(budget=0.1, not_with_tools=("pay",))
+
+
+def test_settings_are_frozen_and_named() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Hedging().budget = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Hedging(0.05)  # type: ignore[call-arg]
+    assert Hedging.stage is Stage.SEND
+    assert Hedging.keeps_bodies
+    assert not Hedging.needs_facts
+
+
+def test_a_list_of_tools_is_taken_as_a_tuple_is() -> None:
+    assert Hedging(not_with_tools=["pay"]) == Hedging(not_with_tools=("pay",))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"budget": 0}, "Hedging(budget=...) takes a share of all tokens above 0, up to 1 (0.05 is 5 %), got 0"),
+        ({"budget": 5}, "up to 1 (0.05 is 5 %), got 5"),
+        ({"budget": "5%"}, "got '5%'"),
+        ({"budget": True}, "got True"),
+        ({"budget": float("nan")}, "got nan"),
+        ({"quantile": 95}, "Hedging(quantile=...) takes a quantile from 0.5 to below 1"),
+        ({"quantile": 1.0}, "from 0.5 to below 1"),
+        ({"quantile": 0.4}, "got 0.4"),
+        ({"minimum_delay_s": -1}, "Hedging(minimum_delay_s=...) takes seconds from 0, got -1"),
+        ({"minimum_delay_s": float("inf")}, "got inf"),
+        ({"minimum_delay_s": None}, "got None"),
+        ({"not_with_tools": "send_mail"}, "takes names of tools, (\"send_mail\",), got 'send_mail'"),
+        ({"not_with_tools": (1,)}, "takes names of tools"),
+        ({"not_with_tools": 3}, "takes names of tools"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Hedging(**settings)
+
+    assert words in str(raised.value)
+
+
+# What it does to a call
+
+
+@pytest.mark.parametrize(
+    ("marked", "words"),
+    [
+        ({"tools": [TOOL, {**TOOL, "hedge": "no"}]}, 'must be True or False, got str: write "hedge": False'),
+        ({"tools": [{**TOOL, "hedge": 0}]}, "must be True or False, got int"),
+        ({"tools": [{**TOOL, "hedge": None}]}, "must be True or False"),
+        ({"tools": [{"type": "function", "function": {"hedge": False, "name": "pay"}}]}, 'write it beside "type"'),
+        ({"tools": [{"type": "custom", "custom": {"hedge": True, "name": "pay"}}]}, 'write it beside "type"'),
+        ({"functions": [{"hedge": False, "name": "pay"}]}, "not_with_tools"),
+    ],
+)
+def test_a_mark_that_does_not_say_what_is_meant_is_told_and_nothing_is_sent(
+    marked: dict[str, Any], words: str, provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    with (
+        fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), Hedging()]) as client,
+        pytest.raises(ConfigurationError) as raised,
+    ):
+        client.chat.completions.create(**prompt(1), **marked)
+
+    assert words in str(raised.value)
+    assert provider.log() == ()
+
+
+def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:
+    asked = call()
+    planned = planned_by(Hedging(), asked)
+
+    assert planned.body is asked.body
+    assert planned.changes == ()
+    assert plan_of(Hedging(), asked).upstream == ("m", "https://a.example:443")
+
+
+def test_calls_that_generate_nothing_are_left_alone() -> None:
+    asked = call(endpoint="/embeddings", body={"model": "m", "input": "x", "tools": [{"hedge": False}]})
+
+    assert Hedging().open(asked) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (call(unread=True), "reads the bytes"),
+        (call(body={"model": "m", "store": True}), "keeps the answer"),
+        (call(endpoint="/responses", body={"model": "m"}), "store=False"),
+        (call(body={"model": "m", "tools": [{**TOOL, "hedge": False}]}), "side effects"),
+        (call(body={"model": "m", "tools": [TOOL]}), "side effects"),
+    ],
+)
+def test_a_call_with_side_effects_has_no_second_chance_and_says_why(asked: Call, words: str) -> None:
+    plan = plan_of(Hedging(not_with_tools=("send_mail",)), asked)
+
+    assert plan.delay_s is None
+    assert words in (plan.why_not or "")
+
+
+@pytest.mark.parametrize("mark", [True, False])
+def test_the_mark_on_a_tool_is_for_us_and_is_not_sent(mark: bool) -> None:
+    tools = [{**TOOL, "hedge": mark}]
+    asked = call(body={"model": "m", "tools": tools, "messages": []})
+    planned = planned_by(Hedging(), asked)
+
+    assert planned.body == {"model": "m", "tools": [TOOL], "messages": []}
+    assert planned.changes == ('Hedging took "hedge" out of the tools',)
+    assert asked.body["tools"] is tools
+    assert tools == [{**TOOL, "hedge": mark}]
+
+
+def test_a_body_that_only_openai_can_write_is_planned_all_the_same() -> None:
+    assert planned_by(Hedging(), call(body={"model": "m", "messages": [object()]})).streams_for == "Hedging"
+
+
+def test_a_body_without_a_model_is_planned_all_the_same() -> None:
+    assert plan_of(Hedging(), call(body={"messages": []})).upstream.model == ""
+
+
+# On the wire
+
+
+def prompt(number: int) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": f"Is water wet? {number} " * 60}]}
+
+
+def late(tag: str, seconds: int = 30) -> dict[str, str]:
+    """Have the provider leave the first request with this tag unanswered."""
+    return {"x-emulator-fault": f"hang={seconds};times=1", "x-emulator-tag": tag}
+
+
+def check(record: fastlane.CallRecord | None, provider: Emulator, tag: str) -> None:
+    """The first attempt hung, the second one answered, and the provider was told to stop the first."""
+    assert record is not None
+    assert record.hedging is not None
+    assert (record.hedging.hedged, record.hedging.won, record.hedging.why_not) == (True, True, None)
+    lost, won = sorted(record.attempts, key=lambda attempt: attempt.number)
+    assert (lost.kind, lost.given_up, won.kind, won.given_up) == ("first", "lost", "hedge", None)
+    hung, answered = [request for request in provider.log() if request.tag == tag]
+    assert (hung.reset_ns is not None, hung.output_tokens) == (True, 0)
+    assert (answered.reset_ns, answered.output_tokens) == (None, 64)
+    assert lost.connection_id != won.connection_id
+
+
+def test_a_late_call_is_answered_by_its_second_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
+    play = Hedging(budget=1.0)
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], strict=True) as client:
+        for number in range(20):
+            client.chat.completions.create(**prompt(number))
+        left = play.memory.budget.left
+        answer = client.chat.completions.create(**prompt(20), extra_headers=late("whole"))
+
+        assert answer.choices[0].message.content
+        check(client.last_call, provider, "whole")
+    usage = answer.usage
+    assert usage is not None
+    # What the call itself put in, less what was read of its prompt in vain.
+    assert play.memory.budget.left <= left + usage.total_tokens - 0.8 * usage.prompt_tokens
+
+
+@pytest.mark.asyncio
+async def test_a_late_stream_is_taken_over_by_its_second_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
+    plays = [fastlane.Connection(), Hedging(budget=1.0)]
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, strict=True) as client:
+        for number in range(20):
+            await client.chat.completions.create(**prompt(number))
+        stream = await client.chat.completions.create(**prompt(20), stream=True, extra_headers=late("stream"))
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+
+        assert text
+        check(client.last_call, provider, "stream")
+
+
+def test_a_call_with_side_effects_waits_for_its_only_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), Hedging(budget=1.0)], strict=True) as client:
+        for number in range(20):
+            client.chat.completions.create(**prompt(number))
+        client.chat.completions.create(**prompt(20), store=True, extra_headers=late("once", seconds=1))
+        record = client.last_call
+
+    assert record is not None
+    assert record.hedging is not None
+    assert not record.hedging.hedged
+    assert "keeps the answer" in (record.hedging.why_not or "")
+    assert [request.tag for request in provider.log()].count("once") == 1

@@ -1,0 +1,56 @@
+"""Models of a catalog, and what is known of their providers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from fastlane.plays.routing.adapting import Adapted, adapted
+from fastlane.plays.routing.catalog.models import CatalogModel
+from fastlane.plays.routing.demands import demands_of
+from fastlane.plays.routing.model_rules import ModelRules
+from fastlane.providers import Fact, ProviderFacts
+
+CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
+MESSAGES = [{"role": "user", "content": "Name a river."}]
+
+
+def model(name: str = "m-2", *, base_url: str | None = "https://second.invalid/v1", **fields: Any) -> CatalogModel:
+    return CatalogModel(
+        name=name,
+        base_url=base_url,
+        first_token_s=((1_000, 0.5),),
+        tokens_per_s=100.0,
+        endpoints=(CHAT, RESPONSES, COMPLETIONS),
+        **fields,
+    )
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://second.invalid/docs", evidence="documented", checked=date(2026, 11, 22))
+
+
+def facts(**parameters: Any) -> ProviderFacts:
+    """What a provider does with its requests' fields."""
+    return ProviderFacts.model_validate(
+        {"slug": "second", "parameters": {name.replace("__", "."): fact(value) for name, value in parameters.items()}}
+    )
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    return {"model": "fastlane/auto", "messages": MESSAGES, **fields}
+
+
+def unfit(body: Mapping[str, Any], endpoint: str, model: CatalogModel, facts: ProviderFacts | None) -> str | None:
+    return demands_of(body, endpoint).unmet_by(ModelRules(model, facts))
+
+
+def adapt(
+    body: Mapping[str, Any],
+    endpoint: str,
+    model: CatalogModel,
+    facts: ProviderFacts | None,
+    extra: frozenset[str] = frozenset(),
+) -> Adapted:
+    return adapted(body, endpoint, model.model, ModelRules(model, facts), extra=extra)

@@ -1,0 +1,270 @@
+"""What evaluations say of a model is only as much as their number allows."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from fastlane import ConfigurationError
+from fastlane.plays.routing.catalog.models import CatalogModel
+from fastlane.plays.routing.catalog.scores import Score, Scoreboard, clears, lower_bound, score, scoreboard, upper_bound
+
+SCORES = st.integers(0, 400).flatmap(lambda count: st.builds(Score, st.integers(0, count), st.just(count)))
+
+
+def model(quality: float | None = 50) -> CatalogModel:
+    return CatalogModel(name="m", quality=quality, first_token_s=((1_000, 0.5),), tokens_per_s=100)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCORES)
+def test_the_rate_lies_between_its_bounds(measured: Score) -> None:
+    assume(measured.count > 0)
+
+    assert 0 <= lower_bound(measured) <= measured.passed / measured.count <= upper_bound(measured) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCORES, st.integers(2, 10))
+def test_more_of_the_same_says_more(measured: Score, times: int) -> None:
+    more = Score(measured.passed * times, measured.count * times)
+
+    assert lower_bound(more) >= lower_bound(measured)
+    assert upper_bound(more) <= upper_bound(measured)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCORES)
+def test_passing_and_failing_mirror_each_other(measured: Score) -> None:
+    failed = Score(measured.count - measured.passed, measured.count)
+
+    assert upper_bound(measured) == pytest.approx(1 - lower_bound(failed))
+
+
+def test_the_bounds_are_those_of_the_literature() -> None:
+    # 81 of 263: R. G. Newcombe, Statistics in Medicine 17 (1998), pages 857-872, table I, with 95 % within both bounds,
+    # which is 97.5 % for each.
+    assert lower_bound(Score(81, 263), 0.975) == pytest.approx(0.2553, abs=5e-5)
+    assert upper_bound(Score(81, 263), 0.975) == pytest.approx(0.3662, abs=5e-5)
+
+
+def test_nothing_is_known_of_what_was_never_measured() -> None:
+    assert (lower_bound(Score()), upper_bound(Score())) == (0, 1)
+
+
+def test_a_confidence_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="confidence must be"):
+        lower_bound(Score(1, 2), 1.0)
+
+
+@pytest.mark.parametrize(("passed", "count"), [(3, 2), (-1, 2), (True, 1), (1.0, 2)])
+def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
+    with pytest.raises(ConfigurationError, match="passed is not the larger"):
+        Score(passed, count)
+
+
+@pytest.mark.parametrize(
+    ("quality", "bar", "rate", "measured", "why"),
+    [
+        (33.3, 45, None, Score(), "quality 33.3 is below 45"),
+        (45, 45, None, Score(), None),
+        (None, 45, None, Score(), "its quality is not known, and 45 is asked for"),
+        (None, None, None, Score(), None),
+        (50, 45, None, Score(0, 100), None),
+        (50, 45, 0.8, Score(), None),
+        (33, 45, 0.8, Score(58, 60), None),
+        (50, 45, 0.8, Score(41, 60), "passed 41 of 60 (at most 0.77) is below 0.8"),
+        (50, 45, 0.7, Score(41, 60), "passed 41 of 60 (at least 0.58) is below 0.7"),
+        (50, 45, 0.8, Score(15, 19), None),
+        (50, 45, 0.8, Score(16, 20), "passed 16 of 20 (at least 0.62) is below 0.8"),
+        (40, 45, 0.8, Score(15, 19), "quality 40 is below 45"),
+        (None, None, 0.8, Score(15, 19), None),
+    ],
+)
+def test_what_clears_a_bar(
+    quality: float | None, bar: float | None, rate: float | None, measured: Score, why: str | None
+) -> None:
+    assert clears(model(quality), min_quality=bar, min_pass_rate=rate, measured=measured) == why
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.8, 0.9, 0.95, 0.99, 1.0])
+def test_a_model_that_has_never_failed_never_fails(rate: float) -> None:
+    reasons = {
+        clears(model(), min_quality=45, min_pass_rate=rate, measured=Score(count, count))
+        for count in range(0, 2_000, 7)
+    }
+
+    assert reasons == {None}
+
+
+def test_at_a_rate_of_one_a_single_failure_is_enough() -> None:
+    why = clears(model(), min_quality=45, min_pass_rate=1.0, measured=Score(999, 1_000))
+
+    assert why == "passed 999 of 1000 (at most 1.00) is below 1"
+
+
+def test_what_is_scored_is_counted() -> None:
+    board = Scoreboard()
+    board.score("triage", "small", True)
+    board.score("triage", "small", False)
+    board.score("summary", "small", True)
+
+    assert board.of("triage", "small") == Score(1, 2)
+    assert board.of("triage", "large") == Score()
+    assert board.version == 3
+
+
+def test_the_public_one_is_that_of_the_process() -> None:
+    before = scoreboard.of("of this test", "small")
+
+    score("of this test", "small", True)
+
+    assert scoreboard.of("of this test", "small") == before.plus(Score(1, 1))
+
+
+def test_old_evaluations_fade() -> None:
+    board = Scoreboard()
+    for _ in range(5_000):
+        board.score("triage", "small", True)
+    for _ in range(1_000):
+        board.score("triage", "small", False)
+
+    measured = board.of("triage", "small")
+    assert 500 <= measured.count <= 1_000
+    assert upper_bound(measured) < 0.5
+
+
+def test_the_board_does_not_grow_without_end() -> None:
+    board = Scoreboard()
+    for number in range(10_001):
+        board.score("triage", f"model-{number}", True)
+        board.score("triage", "model-0", True)
+
+    assert board.of("triage", "model-1") == Score()
+    assert board.of("triage", "model-0").count > 500  # it was scored over and over, and never forgotten
+    assert board.of("triage", "model-10000") == Score(1, 1)
+
+
+def test_what_is_forgotten_is_a_change() -> None:
+    board = Scoreboard()
+    board.score("triage", "small", True)
+    before = board.version
+
+    board.clear()
+
+    assert board.of("triage", "small") == Score()
+    assert board.version != before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_process_is_not_held_up_by_a_thread_of_its_parent_s() -> None:
+    board = Scoreboard()
+    with board._lock:  # as another thread of the parent may at any moment
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            board.score("triage", "small", True)
+            os._exit(0 if board.of("triage", "small") == Score(1, 1) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_threads_lose_no_evaluation() -> None:
+    board = Scoreboard()
+
+    def evaluate() -> None:
+        for _ in range(200):
+            board.score("triage", "small", True)
+
+    threads = [threading.Thread(target=evaluate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert board.of("triage", "small") == Score(800, 800)
+
+
+def test_what_is_scored_here_is_told_and_what_comes_from_elsewhere_is_not() -> None:
+    board = Scoreboard()
+    told: list[tuple[str, str, bool]] = []
+    end = board.subscribe(lambda *event: told.append(event))
+
+    board.score("triage", "small", True)
+    board.receive("triage", "small", False)
+    end()
+    board.score("triage", "small", True)
+
+    assert told == [("triage", "small", True)]
+    assert board.of("triage", "small") == Score(2, 3)
+
+
+def test_a_listener_that_raises_keeps_nobody_from_scoring(caplog: pytest.LogCaptureFixture) -> None:
+    def listener(task: str, model: str, passed: bool) -> None:
+        raise RuntimeError(task)
+
+    board = Scoreboard()
+    board.subscribe(listener)
+
+    with caplog.at_level(logging.WARNING, logger="fastlane"):
+        board.score("secret task", "small", True)
+
+    assert board.of("secret task", "small") == Score(1, 1)
+    assert "RuntimeError" in caplog.text
+    assert "secret task" not in caplog.messages[0]
+
+
+def test_a_method_does_not_keep_its_object_alive() -> None:
+    class Store:
+        told = 0
+
+        def hear(self, task: str, model: str, passed: bool) -> None:
+            Store.told += 1
+
+    board = Scoreboard()
+    store = Store()
+    board.subscribe(store.hear)
+    board.score("triage", "small", True)
+    del store
+    gc.collect()
+
+    board.score("triage", "small", True)
+
+    assert Store.told == 1
+    board.subscribe(Store().hear)
+    assert len(board._listeners) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "passed", "said"),
+    [
+        ("", "small", True, "task must be a text that is not empty, got an empty text"),
+        (None, "small", True, "task must be a text that is not empty, got a NoneType"),
+        ("triage", 7, True, "model must be a text that is not empty, got a int"),
+        ("triage", "small", "the secret answer", "passed must be True or False, got a str"),
+        ("triage", "small", 0.7, "passed must be True or False, got a float"),
+        ("triage", "small", None, "passed must be True or False, got a NoneType"),
+    ],
+)
+def test_what_is_no_evaluation_is_refused_and_not_quoted(task: str, name: str, passed: bool, said: str) -> None:
+    board = Scoreboard()
+
+    with pytest.raises(ConfigurationError) as caught:
+        board.score(task, name, passed)
+
+    assert str(caught.value) == said
+    assert board.version == 0
+
+
+def test_an_evaluation_may_be_what_equals_a_truth() -> None:
+    board = Scoreboard()
+    board.score("triage", "small", 1)  # type: ignore[arg-type]
+    board.score("triage", "small", 0)  # type: ignore[arg-type]
+
+    assert board.of("triage", "small") == Score(1, 2)

@@ -1,0 +1,37 @@
+"""Two providers: the application's own, and another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.call_peer import CallPeer
+from tests.plays.routing.driving import VARIABLE
+
+
+@pytest.fixture(scope="module")
+def running_first() -> Iterator[CallPeer]:
+    with CallPeer("HTTP/1.1") as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def running_second() -> Iterator[CallPeer]:
+    with CallPeer("HTTP/2") as peer:
+        yield peer
+
+
+@pytest.fixture
+def first(running_first: CallPeer, trusting_peers: None) -> CallPeer:
+    """The application's own provider, over HTTP/1.1."""
+    running_first.clear()
+    return running_first
+
+
+@pytest.fixture
+def second(running_second: CallPeer, trusting_peers: None, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    """Another provider, over HTTP/2, whose key is in the environment."""
+    running_second.clear()
+    monkeypatch.setenv(VARIABLE, "sk-second")
+    return running_second

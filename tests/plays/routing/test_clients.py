@@ -1,0 +1,313 @@
+"""Clients for other upstreams: one for each, on the shared connections, whatever the application's own client is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from fastlane import ConfigurationError, Connection
+from fastlane.plays.routing.clients import UpstreamClients, checked_forward, forwarded, key_of, missing_key, options_for
+from fastlane.transport.pool.pool import UNKNOWN
+from tests.call_peer import MESSAGES, CallPeer
+from tests.plays.routing.driving import VARIABLE, async_run, model_at, options_of, run
+
+NOWHERE = "https://never.invalid"
+
+
+def client_of(first: CallPeer, **options: Any) -> fastlane.OpenAI:
+    return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", **options})
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "sk-second")
+
+
+def test_an_upstream_has_one_client_however_often_it_is_asked_for(first: CallPeer, key: None) -> None:
+    clients = UpstreamClients()
+    with client_of(first) as client:
+        sibling = clients.of(client, model_at(NOWHERE))
+        assert sibling is clients.of(client, model_at(NOWHERE, name="other"))
+        assert sibling is clients.of(client.with_options(timeout=3.0), model_at(NOWHERE))
+        assert sibling is not clients.of(client, model_at("https://another.invalid"))
+        clients.close()
+
+
+def test_threads_that_ask_at_once_get_the_same_client(first: CallPeer, key: None) -> None:
+    clients, found = UpstreamClients(), []
+    together = threading.Barrier(8)
+
+    def ask(client: Any) -> None:
+        together.wait()
+        found.append(clients.of(client, model_at(NOWHERE)))
+
+    with client_of(first) as client:
+        threads = [threading.Thread(target=ask, args=(client,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8
+        assert len({id(one) for one in found}) == 1
+        clients.close()
+
+
+def test_it_has_the_application_s_pipeline_and_the_shared_connections(first: CallPeer, key: None) -> None:
+    clients = UpstreamClients()
+    with client_of(first, only_plays=[Connection(max_connections=7)]) as client:
+        sibling: Any = clients.of(client, model_at(NOWHERE))
+        assert sibling._fastlane.pipeline is client._fastlane.pipeline  # type: ignore[union-attr]
+        assert sibling._fastlane.transport == "fastlane"
+        assert sibling._client is not client._client
+        assert sibling._client._transport.settings == client._client._transport.settings  # type: ignore[attr-defined]
+        clients.close()
+
+
+def test_it_is_of_fastlane_s_own_class_whatever_the_application_s_is(first: CallPeer, key: None) -> None:
+    class Mine(fastlane.OpenAI):
+        pass
+
+    clients = UpstreamClients()
+    azure = fastlane.AzureOpenAI(api_key="sk-first", base_url=first.url, api_version="1")
+    for client in (Mine(api_key="sk-first", base_url=first.url), azure):
+        assert type(clients.of(client, model_at(NOWHERE))) is fastlane.OpenAI
+        client.close()
+    asynchronous = fastlane.AsyncAzureOpenAI(api_key="sk-first", base_url=first.url, api_version="1")
+    assert type(clients.of(asynchronous, model_at(NOWHERE))) is fastlane.AsyncOpenAI
+    clients.close()
+
+
+def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(first: CallPeer, key: None) -> None:
+    http_client = openai.DefaultHttpxClient()
+    for plays in ([Connection(max_connections=5)], []):
+        clients = UpstreamClients()
+        client = client_of(first, http_client=http_client, only_plays=plays)
+        sibling: Any = clients.of(client, model_at(NOWHERE))
+        assert sibling._client is not http_client
+        assert sibling._fastlane.transport == "fastlane"
+        assert sibling._client._transport.settings.max_connections == (5 if plays else 1_000)
+        clients.close()
+    assert not http_client.is_closed
+    http_client.close()
+
+
+def test_with_proxies_it_goes_by_openai_s_own_http_client(
+    first: CallPeer, key: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    clients = UpstreamClients()
+    with client_of(first) as client:
+        sibling: Any = clients.of(client, model_at(NOWHERE))
+        assert sibling._fastlane.transport == "stock"
+        assert clients.forecast(client, model_at(NOWHERE)) == UNKNOWN
+        clients.close()
+
+
+def test_without_the_connection_play_it_goes_by_openai_s_own_http_client(first: CallPeer, key: None) -> None:
+    clients = UpstreamClients()
+    with client_of(first, only_plays=[]) as client:
+        sibling: Any = clients.of(client, model_at(NOWHERE))
+        assert sibling._fastlane.transport == "stock"
+        clients.close()
+
+
+def test_a_key_that_changes_is_taken_from_the_next_call_on(
+    first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients, model = UpstreamClients(), model_at(second.url)
+    with client_of(first) as client:
+        for given in ("sk-1", "sk-1", "sk-2", "sk-2\n"):
+            monkeypatch.setenv(VARIABLE, given)
+            run(clients, client, model, options_of())
+        sent = [asked.header("authorization") for asked in second.take()]
+        assert sent == ["Bearer sk-1", "Bearer sk-1", "Bearer sk-2", "Bearer sk-2"]
+        clients.close()
+
+
+@pytest.mark.parametrize("given", [None, "", " \n"])
+def test_without_its_key_there_is_no_client_and_the_variable_is_named(
+    first: CallPeer, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(VARIABLE, given)
+    clients = UpstreamClients()
+    with client_of(first) as client:
+        assert clients.of(client, model_at(NOWHERE)) is None
+        assert missing_key(model_at(NOWHERE)) == "SECOND_KEY is not set"
+        assert missing_key(model_at(NOWHERE, variable=None)) is None
+
+
+def test_a_key_that_no_header_can_carry_is_not_sent_and_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("sk-1\r\nHost: x", "sk-ü", "sk-\x7f"):
+        monkeypatch.setenv(VARIABLE, key)
+        assert key_of(model_at(NOWHERE)) is None
+        assert missing_key(model_at(NOWHERE)) == "SECOND_KEY holds what no HTTP header can"
+
+
+def test_its_calls_have_the_time_outs_and_retries_of_the_client_that_makes_them(
+    first: CallPeer, second: CallPeer
+) -> None:
+    clients, model = UpstreamClients(), model_at(second.url)
+    with client_of(first, timeout=11.0, max_retries=4) as client:
+        run(clients, client, model, options_of())
+        run(clients, client.with_options(timeout=12.0), model, options_of())
+        run(clients, client, model, options_of(timeout=13.0))
+        assert [asked.header("x-stainless-read-timeout") for asked in second.take()] == ["11.0", "12.0", "13.0"]
+
+        options = options_of()
+        assert options_for(options, client).max_retries == 4
+        assert options_for(options_of(), client.with_options(max_retries=0)).max_retries == 0
+        clients.close()
+
+
+def test_the_caller_s_options_stay_as_they_are(first: CallPeer, key: None) -> None:
+    options = options_of(extra_headers={"X-Tenant": "a"}, extra_query={"b": "c"})
+    before = dict(options.__dict__)
+    with client_of(first) as client:
+        changed = options_for(options, client)
+    assert options.__dict__ == before
+    assert changed.headers == {} == changed.params
+
+
+def test_forecast_of_a_connection_opens_none(first: CallPeer, second: CallPeer) -> None:
+    clients, model = UpstreamClients(), model_at(second.url)
+    own = model.model_copy(update={"base_url": None, "api_key_env": None})
+    with client_of(first) as client:
+        assert clients.forecast(client, model) == UNKNOWN
+        assert not clients.forecast(client, own).is_open
+        clients.of(client, model)
+        assert not clients.forecast(client, model).is_open
+        assert second.take() == []
+
+        run(clients, client, model, options_of())
+        assert clients.forecast(client, model).http_version == "HTTP/2"
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        for _ in range(2):
+            assert clients.forecast(client, own).http_version == "HTTP/1.1"
+        clients.close()
+
+
+def test_what_is_closed_is_made_anew_for_the_next_call(first: CallPeer, second: CallPeer) -> None:
+    clients, model = UpstreamClients(), model_at(second.url)
+    with client_of(first) as client:
+        run(clients, client, model, options_of())
+        before: Any = clients.of(client, model)
+        clients.close()
+        assert before.is_closed()
+        run(clients, client, model, options_of())
+        after: Any = clients.of(client, model)
+        after.close()
+        run(clients, client, model, options_of())
+        assert len(second.take()) == 3
+        clients.close()
+
+
+def test_a_client_that_was_closed_calls_no_other_provider_either(first: CallPeer, second: CallPeer) -> None:
+    clients, client = UpstreamClients(), client_of(first, max_retries=0)
+    client.close()
+
+    def stock() -> Any:
+        return client.chat.completions.create(model="m", messages=MESSAGES)
+
+    def routed() -> Any:
+        return run(clients, client, model_at(second.url), options_of())
+
+    errors = []
+    for call in (stock, routed):
+        with pytest.raises((RuntimeError, openai.APIConnectionError)) as caught:
+            call()
+        errors.append((repr(caught.value), repr(caught.value.__cause__)))
+    assert errors[0] == errors[1]
+    assert first.take() == second.take() == []
+
+
+def test_event_loops_one_after_the_other_have_each_their_own_connections(first: CallPeer, second: CallPeer) -> None:
+    clients, model = UpstreamClients(), model_at(second.url)
+    client = fastlane.AsyncOpenAI(api_key="sk-first", base_url=first.url)
+
+    async def call() -> bool:
+        await async_run(clients, client, model, options_of())
+        found = clients.forecast(client, model)
+        await clients.aclose()
+        return found.is_open
+
+    assert asyncio.run(call())
+    assert asyncio.run(call())
+    asyncio.run(client.close())
+    assert len(second.take()) == 2
+
+
+def test_a_subclass_s_own_request_building_is_not_asked_about_another_provider(
+    first: CallPeer, second: CallPeer
+) -> None:
+    class Mine(fastlane.OpenAI):
+        @property
+        def auth_headers(self) -> dict[str, str]:
+            return {"X-Mine": "planted"}
+
+        def _prepare_options(self, options: Any) -> Any:
+            raise AssertionError
+
+    clients = UpstreamClients()
+    client = Mine(api_key="sk-first", base_url=first.url)
+    run(clients, client, model_at(second.url), options_of())
+    (asked,) = second.take()
+    assert asked.header("x-mine") is None
+    client.close()
+    clients.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_process_is_not_held_up_by_a_lock_of_its_parent_s(first: CallPeer, key: None) -> None:
+    clients = UpstreamClients()
+    with client_of(first) as client:
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with clients._lock:
+                held.set()
+                done.wait(30)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(30)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if clients.of(client, model_at(NOWHERE)) is not None else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        done.set()
+        thread.join()
+
+
+def test_which_headers_may_go_elsewhere_is_said_by_name() -> None:
+    assert checked_forward(["Traceparent", "X-Request"]) == ("traceparent", "x-request")
+    assert forwarded({"X-REQUEST": "1", "X-Other": "2"}, ("x-request",)) == {"X-REQUEST": "1"}
+    assert forwarded({"Authorization": "1"}, ("authorization",)) == {}
+    assert forwarded(openai.NOT_GIVEN) == {}
+    for wrong in ("traceparent", ["Authorization"], ["API-Key"], ["cookie"], ["X-A: secret"], [""], [7], 7):
+        with pytest.raises(ConfigurationError, match="forward_headers takes") as caught:
+            checked_forward(wrong)  # type: ignore[arg-type]
+        assert "secret" not in str(caught.value)
+
+
+def test_no_password_file_of_the_machine_is_looked_into(
+    first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text(f"machine {httpx2.URL(second.url).host} login planted password planted\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    clients = UpstreamClients()
+    with client_of(first) as client:
+        run(clients, client, model_at(second.url), options_of())
+        (asked,) = second.take()
+        assert asked.header("authorization") == "Bearer sk-second"
+        clients.close()

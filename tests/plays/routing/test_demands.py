@@ -1,0 +1,232 @@
+"""What a call cannot do without, and which upstream is not asked for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types import chat, responses
+
+from fastlane.plays.routing.adapting import COMMON, PRIVATE, TASTES
+from fastlane.plays.routing.demands import FIELDS, HOSTED, demands_of
+from fastlane.plays.routing.model_rules import ModelRules
+from fastlane.providers import ProviderFacts, facts_named
+from tests.plays.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model, unfit
+
+OWN = model(base_url=None)
+OTHER = model()
+NOTHING = facts_named("unknown")
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+def form(schema: Any = SCHEMA, *, strict: bool = True) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": strict}}
+
+
+def part(kind: str, **fields: Any) -> dict[str, Any]:
+    return body(messages=[*MESSAGES, {"role": "user", "content": [{"type": kind, **fields}]}])
+
+
+@pytest.mark.parametrize(
+    ("asked", "needs"),
+    [
+        (body(), set()),
+        (body(tools=[TOOL]), {"tools"}),
+        (body(tools=[]), set()),
+        (body(functions=[{"name": "f"}]), {"tools"}),
+        (body(response_format={"type": "text"}), set()),
+        (body(response_format={"type": "json_object"}), {"json"}),
+        (body(response_format=form()), {"json_strict"}),
+        (body(response_format=form(strict=False)), {"json"}),
+        (part("image_url", image_url={"url": "data:,"}), {"vision"}),
+        (part("input_audio", input_audio={"data": ""}), {"audio"}),
+        (part("text", text="image_url"), set()),
+        (body(tools=[{"type": "custom", "custom": {"name": "f"}}]), {"tools"}),
+        (body(modalities=["text", "audio"], audio={"voice": "v"}), {"audio"}),
+        (body(modalities=["text"]), set()),
+        (body(reasoning_effort="high"), set()),
+    ],
+)
+def test_a_chat_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[str]) -> None:
+    assert demands_of(asked, CHAT).needs == needs
+
+
+@pytest.mark.parametrize(
+    ("asked", "needs"),
+    [
+        ({"input": "hello"}, set()),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, {"vision"}),
+        (
+            {"input": "x", "text": {"format": {"type": "json_schema", "schema": SCHEMA, "strict": True}}},
+            {"json_strict"},
+        ),
+        ({"input": "x", "text": {"format": {"type": "json_object"}}}, {"json"}),
+        ({"input": "x", "reasoning": {"effort": "low"}}, set()),
+        ({"input": "x", "reasoning": {"summary": "auto"}}, {"reasoning"}),
+        ({"input": "x", "reasoning": {"generate_summary": "concise"}}, {"reasoning"}),
+        ({"input": [{"type": "computer_call_output", "output": {"image_url": "data:,"}}]}, {"vision"}),
+        ({"input": "x", "include": ["reasoning.encrypted_content"]}, {"reasoning"}),
+    ],
+)
+def test_a_response_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[str]) -> None:
+    assert demands_of(asked, RESPONSES).needs == needs
+
+
+def test_a_call_that_asks_for_nothing_special_fits_everywhere() -> None:
+    for slug in ("openai", "groq", "cerebras", "anthropic", "mistral", "vllm", "unknown"):
+        for one in (OWN, OTHER):
+            assert unfit(body(temperature=0.5, stream=True, n=1, stop=None), CHAT, one, facts_named(slug)) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 2},
+        {"logprobs": True},
+        {"top_logprobs": 3},
+        {"stop": ["END"]},
+        {"stop": "END"},
+        {"logit_bias": {"5": 1}},
+        {"tools": [TOOL]},
+        {"tool_choice": "required"},
+        {"response_format": {"type": "json_object"}},
+        {"max_tool_calls": 1},
+        {"best_of": 2},
+        {"echo": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("verdict", [False, "ignored"])
+def test_who_refuses_or_ignores_what_changes_the_answer_does_not_fit(fields: dict[str, Any], verdict: Any) -> None:
+    (name,) = fields
+    refusing = facts(**{name: verdict})
+    assert unfit(body(**fields), CHAT, OTHER, refusing) == f"takes no {name}"
+    assert unfit(body(**fields), CHAT, OWN, refusing) == f"takes no {name}"
+    assert unfit(body(), CHAT, OTHER, refusing) is None
+    assert unfit(body(**fields), CHAT, OTHER, NOTHING) is None
+
+
+def test_of_several_reasons_the_same_one_is_given_in_every_process() -> None:
+    demanding = {"n": 2, "stop": ["END"], "logprobs": True, "best_of": 2, "top_logprobs": 3, "logit_bias": {"5": 1}}
+    demands = demands_of(body(**demanding), CHAT)
+    # By the list, and not by the hashes of names, which are others in each process.
+    assert [path for path, _ in demands.fields] == [path for path in FIELDS if path in demanding]
+
+
+def test_the_catalog_s_word_counts_before_the_facts() -> None:
+    asked = body(stop=["END"])
+    assert unfit(asked, CHAT, model(parameters={"stop": True}), facts(stop=False)) is None
+    assert unfit(asked, CHAT, model(parameters={"stop": False}), facts(stop=True)) == "takes no stop"
+
+
+def test_several_answers_are_refused_where_there_is_only_one() -> None:
+    groq = facts_named("groq")
+    assert unfit(body(n=1), CHAT, OTHER, groq) is None
+    assert unfit(body(n=2), CHAT, OTHER, groq) == "does not take this n"
+
+
+def test_tools_one_at_a_time_matter_where_there_are_tools() -> None:
+    ignoring = facts(parallel_tool_calls="ignored")
+    assert unfit(body(parallel_tool_calls=False), CHAT, OTHER, ignoring) is None
+    assert unfit(body(tools=[TOOL]), CHAT, OTHER, ignoring) is None
+    asked = body(tools=[TOOL], parallel_tool_calls=False)
+    assert unfit(asked, CHAT, OTHER, ignoring) == "takes no parallel_tool_calls"
+
+
+def test_a_form_that_is_not_bound_there_is_not_asked_for_there() -> None:
+    strict, loose = body(response_format=form()), body(response_format=form(strict=False))
+    just_json = body(response_format={"type": "json_object"})
+    assert unfit(strict, CHAT, OTHER, facts_named("openai")) is None
+    assert unfit(just_json, CHAT, OTHER, facts_named("deepseek")) is None
+    assert unfit(loose, CHAT, OTHER, facts_named("deepseek")) == "takes no json_schema"
+    assert unfit(just_json, CHAT, OTHER, facts_named("gemini")) == "takes no json_object"
+    assert unfit(just_json, CHAT, OTHER, facts_named("anthropic")) == "takes no response_format"
+    unbound = ProviderFacts.model_validate({"slug": "x", "structured": {"strict": fact(False)}})
+    assert unfit(strict, CHAT, OTHER, unbound) == "binds no answer to a schema"
+    assert unfit(loose, CHAT, OTHER, unbound) is None
+
+
+def test_a_schema_that_would_lose_a_rule_there_is_asked_for_elsewhere_unless_somebody_checks_answers() -> None:
+    ruled = {**SCHEMA, "properties": {"a": {"type": "string", "not": {"const": "x"}}}}
+    demands = demands_of(body(response_format=form(ruled)), CHAT)
+    openai = facts_named("openai")
+    assert demands.unmet_by(ModelRules(OTHER, openai)) == "does not keep to all of the schema"
+    assert demands.unmet_by(ModelRules(OTHER, openai), is_checked=True) is None
+    assert demands.unmet_by(ModelRules(OTHER, NOTHING)) is None
+
+
+def test_an_answer_that_cannot_be_bounded_is_not_asked_for() -> None:
+    unbounded = facts(max_tokens=False, max_completion_tokens="ignored")
+    assert unfit(body(max_tokens=5), CHAT, OTHER, unbounded) == "takes no limit of the answer's length"
+    assert unfit(body(), CHAT, OTHER, unbounded) is None
+    assert unfit(body(max_completion_tokens=5), CHAT, OTHER, facts(max_completion_tokens=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "endpoint"),
+    [
+        (body(store=True), CHAT),
+        ({"input": "x", "background": True}, RESPONSES),
+        ({"prompt": {"id": "pmpt_1"}}, RESPONSES),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, RESPONSES),
+        ({"input": [{"type": "reasoning", "id": "rs_1", "encrypted_content": "…"}]}, RESPONSES),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}]}, RESPONSES),
+        ({"input": [{"type": "computer_call_output", "output": {"file_id": "file-1"}}]}, RESPONSES),
+        (part("file", file={"file_id": "file-1"}), CHAT),
+        (body(messages=[{"role": "assistant", "audio": {"id": "audio_1"}}, *MESSAGES]), CHAT),
+    ],
+)
+def test_what_only_the_application_s_own_provider_keeps_is_asked_for_there(
+    asked: dict[str, Any], endpoint: str
+) -> None:
+    assert unfit(asked, endpoint, OWN, NOTHING) is None
+    assert unfit(asked, endpoint, OTHER, NOTHING) == "what the call refers to is kept elsewhere"
+
+
+def test_a_text_prompt_is_no_reference() -> None:
+    assert unfit({"prompt": "Once"}, COMPLETIONS, OTHER, NOTHING) is None
+    assert unfit({"input": "x", "store": False}, RESPONSES, OTHER, NOTHING) is None
+
+
+def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_says_so() -> None:
+    asked = {"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
+    own = {"input": "x", "tools": [{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}]}
+    assert unfit(own, RESPONSES, OTHER, NOTHING) is None
+    assert unfit(asked, RESPONSES, OWN, NOTHING) is None
+    assert unfit(asked, RESPONSES, OTHER, NOTHING) == "is not known to take tools.web_search"
+    assert unfit(asked, RESPONSES, model(parameters={"tools.web_search": True}), NOTHING) is None
+    assert unfit(body(web_search_options={}), CHAT, OTHER, NOTHING) is not None
+    secret = {"input": "x", "tools": [{"type": "a kind that nobody knows"}]}
+    assert unfit(secret, RESPONSES, OTHER, NOTHING) == "is not known to take tools of a kind of its own"
+
+
+@pytest.mark.parametrize("field", ["moderation", "access_programs", "context_management"])
+def test_what_a_provider_does_beside_answering_is_not_left_out_silently(field: str) -> None:
+    asked = {"input": "x", field: {"policy": "block"}}
+    assert unfit(asked, RESPONSES, OWN, NOTHING) is None
+    assert unfit(asked, RESPONSES, OTHER, NOTHING) == f"is not known to take {field}"
+    assert unfit(asked, RESPONSES, model(parameters={field: True}), NOTHING) is None
+
+
+def test_every_field_of_the_api_is_one_that_somebody_has_thought_about() -> None:
+    # A new version of openai has new ones: does the answer come back as something else without them?
+    thought_about = {*FIELDS, *HOSTED, "audio", *TASTES, *PRIVATE, *COMMON}
+    for params in (chat.completion_create_params, responses.response_create_params):
+        base: Any = next(getattr(params, name) for name in dir(params) if name.endswith("CreateParamsBase"))
+        assert set(base.__annotations__) <= thought_about
+
+
+def test_bodies_of_any_kind_are_read_without_an_error() -> None:
+    odd: list[Any] = [
+        {},
+        {"messages": "x", "tools": "y", "stop": 7, "modalities": 3, "response_format": []},
+        {"messages": [None, 3, {"content": [None, {"type": []}]}], "n": [], "logit_bias": "x"},
+        {"input": [[], {"content": 5}], "reasoning": 5, "include": 7, "tools": [None, {"type": 5}], "text": []},
+    ]
+    for one in odd:
+        for endpoint in (CHAT, RESPONSES, COMPLETIONS):
+            demands = demands_of(one, endpoint)
+            for slug in ("openai", "groq", "unknown"):
+                demands.unmet_by(ModelRules(OTHER, facts_named(slug)))
+            assert demands.needs == demands_of(one, endpoint).needs

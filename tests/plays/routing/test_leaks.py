@@ -1,0 +1,285 @@
+"""Nothing by which one provider knows the application reaches another: every way in which it can be planted."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion
+
+import fastlane
+from fastlane import Connection
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
+from fastlane.plays.routing.clients import UpstreamClients, missing_key
+from fastlane.plays.routing.play import Routing
+from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
+from tests.plays.routing.driving import model_at, options_of, run
+from tests.transport.peer import authority
+
+SECRET = "planted-secret"
+PLAYS = [Connection(http2="prefer")]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way by which something of the application's can be on its way to its own provider."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=dict)
+    http_client: dict[str, Any] = field(default_factory=dict)
+    call: dict[str, Any] = field(default_factory=dict)
+    path: str = "/chat/completions"
+    is_azure: bool = False
+    is_sent: bool = True
+    """Its own provider gets to see it."""
+
+
+def headers(name: str) -> Row:
+    return Row(call={"extra_headers": {name: SECRET}})
+
+
+ROWS = {
+    "OPENAI_API_KEY": Row(environment={"OPENAI_API_KEY": SECRET}, client={"api_key": None}),
+    "OPENAI_ORG_ID": Row(environment={"OPENAI_ORG_ID": SECRET}),
+    "OPENAI_PROJECT_ID": Row(environment={"OPENAI_PROJECT_ID": SECRET}),
+    "OPENAI_ADMIN_KEY": Row(environment={"OPENAI_ADMIN_KEY": SECRET}, is_sent=False),
+    "OPENAI_WEBHOOK_SECRET": Row(environment={"OPENAI_WEBHOOK_SECRET": SECRET}, is_sent=False),
+    "OPENAI_CUSTOM_HEADERS": Row(environment={"OPENAI_CUSTOM_HEADERS": f"X-Custom: {SECRET}\nX-Other: {SECRET}"}),
+    "OPENAI_CUSTOM_HEADERS with a key": Row(environment={"OPENAI_CUSTOM_HEADERS": f"Authorization: Bearer {SECRET}"}),
+    "the key": Row(client={"api_key": SECRET}),
+    "a key that is called for": Row(client={"api_key": lambda: SECRET}),
+    "the admin key": Row(client={"admin_api_key": SECRET}, is_sent=False),
+    "organization": Row(client={"organization": SECRET}),
+    "project": Row(client={"project": SECRET}),
+    "default_headers": Row(client={"default_headers": {"X-Tenant": SECRET, "Authorization": f"Bearer {SECRET}"}}),
+    "default_query": Row(client={"default_query": {"tenant": SECRET}}),
+    "the HTTP client's headers": Row(http_client={"headers": {"Authorization": SECRET, "X-Tenant": SECRET}}),
+    "the HTTP client's cookies": Row(http_client={"cookies": {"session": SECRET}}),
+    "the HTTP client's parameters": Row(http_client={"params": {"tenant": SECRET}}),
+    "the HTTP client's user": Row(http_client={"auth": (SECRET, SECRET)}, is_sent=False),
+    "extra_headers: Authorization": headers("Authorization"),
+    "extra_headers: authorization": headers("authorization"),
+    "extra_headers: api-key": headers("api-key"),
+    "extra_headers: X-API-Key": headers("X-API-Key"),
+    "extra_headers: Cookie": headers("Cookie"),
+    "extra_headers: Proxy-Authorization": headers("Proxy-Authorization"),
+    "extra_headers: OpenAI-Organization": headers("OpenAI-Organization"),
+    "extra_headers: OpenAI-Project": headers("OpenAI-Project"),
+    "extra_headers: OpenAI-Beta": headers("OpenAI-Beta"),
+    "extra_headers: any other": headers("X-Tenant"),
+    "extra_headers: baggage": headers("baggage"),
+    "extra_query": Row(call={"extra_query": {"tenant": SECRET}}),
+    "a query in the path": Row(path=f"/chat/completions?tenant={SECRET}"),
+    "an Azure key": Row(client={"api_key": SECRET}, is_azure=True),
+    "an Azure token": Row(client={"api_key": None, "azure_ad_token": SECRET}, is_azure=True),
+}
+
+
+@pytest.fixture(params=ROWS, ids=list(ROWS))
+def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Row:
+    row = ROWS[request.param]
+    for name, value in row.environment.items():
+        monkeypatch.setenv(name, value)
+    return row
+
+
+def client_of(
+    row: Row, first: CallPeer, second: CallPeer, *, asynchronous: bool, others: Sequence[CatalogModel] = ()
+) -> Any:
+    routing = Routing(Catalog(models=(*others, model_at(second.url))), streams=False, exploration=0.0)
+    options: dict[str, Any] = {"api_key": "sk-first", "base_url": f"{first.url}/v1", "max_retries": 0}
+    options["only_plays"] = [*PLAYS, routing]
+    options |= row.client
+    if row.is_azure:
+        options["api_version"] = "2026-01-01"
+    if row.http_client:
+        made: Any = openai.DefaultAsyncHttpxClient if asynchronous else openai.DefaultHttpxClient
+        context = ssl.create_default_context()
+        authority().configure_trust(context)
+        options["http_client"] = made(verify=context, **row.http_client)
+    if asynchronous and callable(options["api_key"]):
+
+        async def key() -> str:
+            return SECRET
+
+        options["api_key"] = key
+    kind: Any = getattr(fastlane, f"{'Async' if asynchronous else ''}{'AzureOpenAI' if row.is_azure else 'OpenAI'}")
+    return kind(**options)
+
+
+def planted(asked: list[Asked]) -> list[str]:
+    """Where the secret is to be read."""
+    places = []
+    for one in asked:
+        places += ["target"] if SECRET in one.target else []
+        places += ["body"] if SECRET.encode() in one.body else []
+        places += [name.decode().lower() for name, value in one.headers if SECRET.encode() in value]
+    return places
+
+
+def failing_once(peer: CallPeer) -> None:
+    peer.replies = [Reply(status=500, headers=(JSON, ("retry-after-ms", "1")))]
+
+
+def check(row: Row, first: CallPeer, second: CallPeer) -> None:
+    own, others = first.take(), second.take()
+    assert bool(planted(own)) is row.is_sent
+    assert len(others) == 4
+    assert planted(others) == []
+    assert {one.header("authorization") for one in others} == {"Bearer sk-second"}
+    assert {one.target for one in others} == {"/v1/chat/completions"}
+    assert all(b"Name a river." in one.body for one in others)
+
+
+def ask(client: Any, row: Row, model: str, **options: Any) -> Any:
+    """One call, by a resource, or as an application may post it."""
+    if "?" in row.path:
+        body = {"model": model, "messages": MESSAGES}
+        return client.post(row.path, body=body, cast_to=ChatCompletion, options=options)
+    return client.chat.completions.create(model=model, messages=MESSAGES, **row.call)
+
+
+def test_another_provider_sees_nothing_of_it(row: Row, first: CallPeer, second: CallPeer) -> None:
+    with client_of(row, first, second, asynchronous=False) as client:
+        ask(client, row, "m")
+        for _ in range(2):
+            ask(client, row, "fastlane/auto")
+        failing_once(second)
+        ask(client.with_options(max_retries=1), row, "fastlane/auto")
+    check(row, first, second)
+
+
+def test_another_provider_sees_nothing_of_it_asynchronously(row: Row, first: CallPeer, second: CallPeer) -> None:
+    async def calls() -> None:
+        async with client_of(row, first, second, asynchronous=True) as client:
+            await ask(client, row, "m")
+            for _ in range(2):
+                await ask(client, row, "fastlane/auto")
+            failing_once(second)
+            await ask(client.with_options(max_retries=1), row, "fastlane/auto")
+
+    asyncio.run(calls())
+    check(row, first, second)
+
+
+@pytest.mark.parametrize("row", ["default_headers", "extra_headers: api-key", "OPENAI_CUSTOM_HEADERS"], indirect=True)
+def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
+    row: Row, first: CallPeer, second: CallPeer
+) -> None:
+    first.usually = lambda _: Reply(status=503)
+    own = model_at(second.url, name="own", quality=9.0).model_copy(update={"base_url": None, "api_key_env": None})
+    fast = own.model_copy(update={"tokens_per_s": 10_000.0})
+    with client_of(row, first, second, asynchronous=False, others=[fast]) as client:
+        ask(client, row, "fastlane/auto")
+        assert client.last_call.routing.chosen == "own"
+        assert client.last_call.routing.model == "second"
+    (asked,) = second.take()
+    assert planted([asked]) == []
+    assert asked.header("authorization") == "Bearer sk-second"
+    assert planted(first.take()) != []
+
+
+@pytest.mark.parametrize("row", ["OPENAI_ADMIN_KEY", "OPENAI_WEBHOOK_SECRET", "OPENAI_ORG_ID"], indirect=True)
+def test_what_openai_takes_from_its_environment_is_not_even_kept(row: Row, first: CallPeer, second: CallPeer) -> None:
+    clients = UpstreamClients()
+    with client_of(row, first, second, asynchronous=False) as client:
+        assert SECRET in client.__dict__.values()
+        sibling: Any = clients.of(client, model_at(second.url))
+        assert SECRET not in sibling.__dict__.values()
+        clients.close()
+
+
+def own_client(first: CallPeer, **options: Any) -> fastlane.OpenAI:
+    return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", "only_plays": PLAYS, **options})
+
+
+def test_a_cookie_of_one_provider_stays_there(first: CallPeer, second: CallPeer) -> None:
+    # Both have the same name, and a browser would send what one of them has set to the other.
+    first.usually = second.usually = lambda _: Reply(headers=(JSON, ("set-cookie", f"session={SECRET}; Path=/")))
+    clients = UpstreamClients()
+    with own_client(first) as client:
+        for _ in range(2):
+            run(clients, client, model_at(second.url), options_of())
+            client.chat.completions.create(model="m", messages=MESSAGES)
+        assert [planted([asked]) for asked in first.take()] == [[], ["cookie"]]
+        assert [planted([asked]) for asked in second.take()] == [[], ["cookie"]]
+        clients.close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_provider_that_sends_a_call_on_does_not_hand_on_its_key(
+    first: CallPeer, second: CallPeer, status: int
+) -> None:
+    second.usually = lambda _: Reply(status=status, headers=(("location", f"{first.url}/v1/elsewhere"),), body=b"")
+    clients = UpstreamClients()
+    with own_client(first) as client:
+        run(clients, client, model_at(second.url), options_of(extra_headers={"X-Tenant": SECRET}))
+        (asked,) = first.take()
+        assert asked.target == "/v1/elsewhere"
+        assert not any(b"sk-" in value for _, value in asked.headers)
+        assert planted([asked]) == []
+        clients.close()
+
+
+def test_what_ties_spans_together_goes_to_every_provider_and_what_openai_says_of_itself(
+    first: CallPeer, second: CallPeer
+) -> None:
+    clients = UpstreamClients()
+    with own_client(first) as client:
+        given = {"traceparent": "00-1-2-01", "X-Stainless-Helper-Method": "chat.completions.parse", "X-Request": "7"}
+        run(clients, client, model_at(second.url), options_of(extra_headers=given))
+        run(clients, client, model_at(second.url), options_of(extra_headers=given), forward=("x-request",))
+        usual, chosen = second.take()
+        assert (usual.header("traceparent"), usual.header("x-request")) == ("00-1-2-01", None)
+        assert (chosen.header("traceparent"), chosen.header("x-request")) == (None, "7")
+        assert usual.header("x-stainless-helper-method") == "chat.completions.parse"
+        assert (usual.header("user-agent") or "").startswith("OpenAI/Python")
+        clients.close()
+
+
+def test_the_application_s_own_provider_gets_its_call_as_it_was_written(first: CallPeer) -> None:
+    model = model_at("https://never.invalid").model_copy(update={"base_url": None, "api_key_env": None})
+    options = options_of(extra_headers={"X-Tenant": SECRET}, extra_query={"tenant": SECRET})
+    clients = UpstreamClients()
+    with own_client(first, default_headers={"X-Default": "d"}) as client:
+        assert clients.of(client, model) is client
+        run(clients, client, model, options)
+        (asked,) = first.take()
+        assert planted([asked]) == ["target", "x-tenant"]
+        assert asked.header("authorization") == "Bearer sk-first"
+        assert asked.header("x-default") == "d"
+
+
+def test_a_key_stands_in_no_repr_and_in_no_error_of_ours(
+    first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients, model = UpstreamClients(), model_at(second.url)
+    second.usually = lambda _: Reply(status=401, body=b'{"error": {"message": "wrong key"}}')
+    with own_client(first) as client:
+        with pytest.raises(openai.AuthenticationError) as caught:
+            run(clients, client, model, options_of())
+        sibling: Any = clients.of(client, model)
+        for made in (clients, sibling, sibling._fastlane, model, caught.value, client.last_call):
+            assert "sk-" not in f"{made!r}{made}"
+        monkeypatch.setenv("SECOND_KEY", "sk-with\x07bell")
+        assert clients.of(client, model) is None
+        assert missing_key(model) == "SECOND_KEY holds what no HTTP header can"
+        clients.close()
+
+
+def test_two_providers_at_one_address_have_a_client_each_with_its_own_key(
+    first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THIRD_KEY", "sk-third")
+    clients = UpstreamClients()
+    with own_client(first) as client:
+        for variable in ("SECOND_KEY", "THIRD_KEY", None):
+            run(clients, client, model_at(second.url, variable=variable), options_of())
+        sent = [asked.header("authorization") for asked in second.take()]
+        assert sent == ["Bearer sk-second", "Bearer sk-third", "Bearer none"]
+        clients.close()

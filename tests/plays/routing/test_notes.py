@@ -1,0 +1,83 @@
+"""What a model does not take does not reach it, and the record of the call says what was changed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import Routing
+from fastlane.catalog import Catalog
+from fastlane.plays.routing.clients import UpstreamClients
+from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
+from tests.call_peer import CallPeer
+from tests.plays.routing.driving import model_at as at, options_of, run
+
+pytestmark = pytest.mark.usefixtures("trusting_peers")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_changed_for_it(
+    kind: str, fails: bool, running: tuple[Upstream, Upstream]
+) -> None:
+    near, far = running
+    for one in running:
+        one.asked.clear()
+        one.usually = answer(f"from {one.name}")
+    near.scripts[:] = [refuse(503)] if fails else []
+    taken = {"temperature": False, "max_tokens": False, "reasoning_effort": True}
+    catalog = Catalog(
+        models=(
+            model_at(near, first_token_s=0.01, parameters=taken),
+            model_at(far, first_token_s=0.5, max_output_tokens=40, parameters={"reasoning_effort": ["low", "high"]}),
+        )
+    )
+    given: dict[str, Any] = {
+        "temperature": 0.125, "max_tokens": 60, "reasoning_effort": "medium", "user": "somebody", "top_p": 0.9,
+    }  # fmt: skip
+    with Asked(kind, near.url, Routing(catalog, exploration=0.0, streams=False)) as client:
+        assert client.text(**given, extra_body={"top_k": 7}) == f"from {'far' if fails else 'near'}"
+        record = client.record
+
+    took_near, took_far = (
+        {"model": "near-1", "messages": MESSAGES, "max_completion_tokens": 60, "reasoning_effort": "medium"},
+        {"model": "far-1", "messages": MESSAGES, "max_tokens": 40, "reasoning_effort": "high", "temperature": 0.125},
+    )
+    assert near.asked == [{**took_near, "top_p": 0.9, "stream": False}]
+    if fails:
+        assert far.asked == [{**took_far, "top_p": 0.9, "stream": False}]
+        said = (
+            "left out user, top_k, which far is not known to take",
+            "lowered max_tokens to the most that far takes",
+            "asked for the reasoning_effort that is nearest of those that far has",
+        )
+    else:
+        said = (
+            "left out user, top_k, which near is not known to take",
+            "bounded the answer by max_completion_tokens, as near takes it",
+            "left out temperature, which near does not take",
+        )
+    assert record.changes[: len(said)] == said
+    assert not any(value in str(record.changes) for value in ("0.125", "somebody"))
+    assert record.routing is not None
+    assert record.routing.model == ("far" if fails else "near")
+
+
+def test_another_provider_is_named_no_account_and_not_even_an_empty_one(first: CallPeer, second: CallPeer) -> None:
+    clients = UpstreamClients()
+    with fastlane.OpenAI(api_key="sk-own", base_url=f"{first.url}/v1", organization="org", project="proj") as client:
+        run(clients, client, at(second.url), options_of())
+        (asked,) = second.take()
+        for name in ("openai-organization", "openai-project", "cookie", "api-key", "x-api-key"):
+            assert asked.header(name) is None
+        assert asked.header("authorization") == "Bearer sk-second"
+        clients.close()

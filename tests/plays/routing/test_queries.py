@@ -1,0 +1,508 @@
+"""What a call asks of the model that is to answer it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane.engine.call import Call
+from fastlane.knowledge.sightings import Sighting, Upstream
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
+from fastlane.plays.routing.catalog.route import Route
+from fastlane.plays.routing.knowledge import RoutingKnowledge
+from fastlane.plays.routing.model_rules import ModelRules
+from fastlane.plays.routing.queries import network_path
+from fastlane.plays.routing.router import RouteQuery
+from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers.facts import Cache
+from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
+
+SECOND_NS = 10**9
+CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
+ENDPOINTS = (CHAT, RESPONSES, COMPLETIONS)
+IDS = map(str, itertools.count())
+
+
+def model(name: str, host: str | None = None, **fields: Any) -> CatalogModel:
+    place = {} if host is None else {"base_url": f"https://{host}.example.com/v1", "api_key_env": f"{host.upper()}_KEY"}
+    return CatalogModel(
+        name=name, first_token_s=((1_000, 0.3),), tokens_per_s=100.0, endpoints=ENDPOINTS, **{**place, **fields}
+    )
+
+
+OWN, FIRST, SECOND, NEIGHBOUR = (
+    model("own"), model("first", "one"), model("second", "two"), model("neighbour", "one")
+)  # fmt: skip
+CATALOG = Catalog(
+    models=(OWN, FIRST, SECOND, NEIGHBOUR),
+    tasks={"triage": Task(min_quality=45.0, min_pass_rate=0.8, output_tokens=30.0)},
+)
+AT = {one.name: Upstream(one.model, CATALOG.origin_of(one)) for one in CATALOG.models}
+OPEN = ConnectionForecast(is_open=True, http_version="HTTP/2", round_trip_time_ns=20_000_000)
+
+
+def fact(value: Any) -> Any:
+    return Fact(value=value, evidence="measured", source="https://docs.example.com", checked=date(2026, 11, 1))
+
+
+def keeping(automatic: bool | None, least: int = 1_024, lifetime_s: float | None = 300.0) -> ProviderFacts:
+    cache = Cache(
+        automatic=None if automatic is None else fact(automatic),
+        minimum_tokens=fact(least),
+        lifetime_s=None if lifetime_s is None else fact(lifetime_s),
+    )
+    return ProviderFacts(slug="keeps", cache=cache)
+
+
+KEEPS = keeping(True)
+
+
+def call(body: Mapping[str, Any], endpoint: str = CHAT, **fields: Any) -> Call:
+    return Call(
+        call_id=next(IDS), endpoint=endpoint, origin="https://own.example.com:443", body=body, stream=False, **fields
+    )
+
+
+def knowledge(catalog: Catalog = CATALOG) -> RoutingKnowledge:
+    return RoutingKnowledge(catalog, seed=0, exploration=0.0)
+
+
+def ask(
+    known: RoutingKnowledge,
+    given: Call,
+    route: Route | None = None,
+    *,
+    facts: Callable[[CatalogModel], ProviderFacts] = lambda _: KEEPS,
+    forecast: Callable[[CatalogModel], ConnectionForecast] = lambda _: OPEN,
+    now_ns: int = SECOND_NS,
+    **more: Any,
+) -> RouteQuery:
+    known.queries.rules_of = lambda model, own: ModelRules(model, facts(model))  # type: ignore[method-assign]
+    given = replace(given, issued_ns=now_ns)
+    return known.queries.query(given, route or Route(), facts=KEEPS, forecast=forecast, **more)
+
+
+@cache
+def long_text(seed: int) -> str:
+    random = Random(seed)
+    return " ".join("".join(random.choices("etaoinshrdlu", k=5)) for _ in range(34_000))
+
+
+def text(characters: int, seed: int = 0) -> str:
+    return long_text(seed)[:characters]
+
+
+def chat(*contents: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "messages": [{"role": "user", "content": content} for content in contents],
+        "model": "fastlane/auto",
+        **more,
+    }
+
+
+def sighting(upstream: Upstream = AT["first"], **numbers: Any) -> Sighting:
+    return Sighting(model=upstream.model, origin=upstream.origin, **numbers)
+
+
+# Sizes
+
+
+def test_a_body_is_as_long_as_its_json() -> None:
+    bodies = (
+        chat("Hello"),
+        chat(text(5_000), tools=[{"type": "function", "function": {"name": "f"}}], temperature=0.5, seed=None),
+        chat("Grüße 東京", response_format={"type": "json_object"}),
+    )
+    for body in bodies:
+        assert ask(knowledge(), call(body)).body_bytes == len(orjson.dumps(body))
+    written = json.dumps(bodies[0]).encode()
+    assert ask(knowledge(), call(bodies[0], written=written)).body_bytes == len(written)
+
+
+def test_until_answers_were_counted_four_characters_are_a_token_and_then_what_they_were() -> None:
+    known = knowledge()
+    body = chat(text(40_000))
+    assert ask(known, call(body)).input_tokens == pytest.approx(10_000, rel=0.1)
+    for _ in range(3):
+        known.queries.note(sighting(body_bytes=40_000, input_tokens=14_000))
+    assert ask(known, call(body)).input_tokens == pytest.approx(14_000, rel=0.01)
+
+
+def test_what_was_counted_for_a_task_is_the_tasks_own() -> None:
+    known = knowledge()
+    known.queries.note(sighting(task="logs", body_bytes=40_000, input_tokens=20_000))
+    for _ in range(9):
+        known.queries.note(sighting(task="prose", body_bytes=40_000, input_tokens=8_000))
+    body = chat(text(40_000))
+    sizes = [ask(known, call(body), Route(task=task)).input_tokens for task in ("logs", "prose", "never seen")]
+    assert sizes == pytest.approx([20_000, 8_000, 8_000], rel=0.01)
+
+
+@pytest.mark.parametrize(("body_bytes", "input_tokens"), [(0, 10), (900_000, 700), (300, 200), (9_000, 0)])
+def test_a_count_that_is_not_of_text_teaches_nothing(body_bytes: int, input_tokens: int) -> None:
+    known = knowledge()
+    before = ask(known, call(chat(text(9_000)))).input_tokens
+    known.queries.note(sighting(body_bytes=body_bytes, input_tokens=input_tokens))
+    assert ask(known, call(chat(text(9_000)))).input_tokens == before
+
+
+def picture(size: int, seed: int = 0) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + Random(seed).randbytes(size).hex()}}
+
+
+def test_a_picture_counts_as_what_it_is_to_the_model_and_not_as_its_bytes() -> None:
+    asked = ask(knowledge(), call(chat([{"type": "text", "text": "What is this?"}, picture(200_000)])))
+    assert asked.body_bytes > 400_000
+    assert 500 < asked.input_tokens < 1_500
+    assert "vision" in asked.needs
+
+
+def test_a_picture_that_is_looked_at_roughly_counts_less() -> None:
+    fine = picture(200_000)
+    rough = {**fine, "image_url": {**fine["image_url"], "detail": "low"}}
+    first, second = (ask(knowledge(), call(chat([one]))).input_tokens for one in (rough, fine))
+    assert first < second / 2
+
+
+def test_a_prompt_of_token_ids_has_as_many_tokens() -> None:
+    asked = ask(knowledge(), call({"prompt": list(range(5_000)), "max_tokens": 7}, COMPLETIONS))
+    assert asked.input_tokens == pytest.approx(5_000, rel=0.01)
+    assert asked.max_output_tokens == 7
+
+
+# Output
+
+
+def test_lengths_are_learned_by_task_and_else_by_the_name_of_the_schema() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "label", "schema": {"type": "object"}}}
+    assert ask(knowledge(), call(chat("Hello", response_format=form))).kind == "label"
+    assert ask(knowledge(), call(chat("Hello", response_format=form)), Route(task="triage")).kind == "triage"
+    assert ask(knowledge(), call(chat("Hello"))).kind is None
+
+
+# What was asked for
+
+
+def test_what_the_route_says_counts_before_what_its_task_says() -> None:
+    asked = ask(knowledge(), call(chat("Hello")), Route(task="triage"))
+    assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (45.0, 0.8, 0.5)
+    asked = ask(knowledge(), call(chat("Hello")), Route(task="triage", min_quality=50, min_pass_rate=0.9, quantile=0.9))
+    assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (50.0, 0.9, 0.9)
+    assert ask(knowledge(), call(chat("Hello")), Route(urgency="interactive")).quantile == 0.95
+
+
+def test_each_origin_is_looked_at_once_and_only_where_a_model_may_answer() -> None:
+    looked: list[str] = []
+
+    def look(one: CatalogModel) -> ConnectionForecast:
+        looked.append(one.name)
+        return OPEN
+
+    asked = ask(knowledge(), call(chat("Hello")), forecast=look)
+    assert looked == ["own", "first", "second"]
+    assert set(asked.paths) == {"", "https://one.example.com:443", "https://two.example.com:443"}
+
+
+def test_a_model_without_a_key_is_unfit() -> None:
+    why = {"first": "ONE_KEY is not set"}
+    asked = ask(knowledge(), call(chat("Hello")), missing_key=lambda model: why.get(model.name))
+    assert asked.unfit == why
+
+
+def test_a_body_counts_as_encoded_only_where_the_provider_takes_it_so() -> None:
+    gzip = ProviderFacts(slug="takes", encodings={CHAT: fact(("json", "json+gzip"))})
+    given = call(chat(text(90_000)))
+
+    def facts(one: CatalogModel) -> ProviderFacts:
+        return gzip if one.name == "first" else KEEPS
+
+    plain = ask(knowledge(), given, facts=facts).paths
+    encoded = ask(knowledge(), given, facts=facts, encoded_share=lambda _: 0.25).paths
+    assert encoded[AT["first"].origin].upload_s < plain[AT["first"].origin].upload_s
+    assert encoded[AT["second"].origin] == plain[AT["second"].origin]
+    short = call(chat(text(5_000)))
+    assert ask(knowledge(), short, facts=facts, encoded_share=lambda _: 0.25) == ask(knowledge(), short, facts=facts)
+
+
+def test_the_applications_own_provider_is_where_the_call_says() -> None:
+    gzip = ProviderFacts(slug="takes", encodings={CHAT: fact(("json", "json+gzip"))})
+    shares = {"https://own.example.com:443": 0.1, AT["first"].origin: 0.9}
+    asked = ask(knowledge(), call(chat(text(90_000))), facts=lambda _: gzip, encoded_share=shares.get)
+    assert asked.paths[""].upload_s < asked.paths[AT["first"].origin].upload_s
+
+
+# Network paths
+
+
+@pytest.mark.parametrize(
+    ("forecast", "body_bytes", "tls", "connect_s", "upload_s"),
+    [
+        # Nothing is known: a round trip of 50 ms for TCP, and one for TLS.
+        (UNKNOWN, 4_000, True, 0.1, 0.025),
+        (UNKNOWN, 4_000, False, 0.05, 0.025),
+        (ConnectionForecast(round_trip_time_ns=40_000_000), 4_000, True, 0.08, 0.02),
+        (OPEN, 4_000, True, 0.0, 0.01),
+        # 10 + 20 + 40 segments: three rounds.
+        (OPEN, 90_000, True, 0.0, 0.05),
+        (OPEN._replace(congestion_window=2_000), 90_000, True, 0.0, 0.01),
+        (OPEN._replace(congestion_window=2_000, peer_stream_window=30_000), 90_000, True, 0.0, 0.05),
+        (OPEN._replace(http_version="HTTP/1.1", peer_stream_window=30_000), 4_000, True, 0.0, 0.01),
+        (OPEN._replace(delivery_rate_bytes_per_s=90_000.0), 90_000, True, 0.0, 1.0),
+    ],
+)
+def test_path_takes_round_trips(
+    forecast: ConnectionForecast, body_bytes: int, tls: bool, connect_s: float, upload_s: float
+) -> None:
+    assert network_path(forecast, body_bytes, tls=tls) == pytest.approx((connect_s, upload_s))
+
+
+windows = st.none() | st.integers(0, 1 << 24)
+forecasts = st.builds(
+    ConnectionForecast,
+    is_open=st.booleans(),
+    http_version=st.sampled_from((None, "HTTP/2", "HTTP/1.1")),
+    round_trip_time_ns=st.none() | st.integers(0, 2_000_000_000),
+    congestion_window=st.none() | st.integers(1, 2_000),
+    in_flight_segments=st.none() | st.integers(0, 500),
+    segment_bytes=st.none() | st.integers(500, 65_483),
+    peer_stream_window=windows,
+    peer_connection_window=windows,
+    delivery_rate_bytes_per_s=st.none() | st.floats(0, 1e12),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(forecasts, st.integers(0, 3_000_000), st.integers(0, 3_000_000))
+def test_path_a_longer_body_never_arrives_sooner(forecast: ConnectionForecast, shorter: int, more: int) -> None:
+    less, greater = network_path(forecast, shorter), network_path(forecast, shorter + more)
+    assert 0 <= less.upload_s <= greater.upload_s < float("inf")
+    assert (less.connect_s == 0.0) or not forecast.is_open
+
+
+# Caches
+
+
+def answered(
+    known: RoutingKnowledge, body: Mapping[str, Any], name: str, *, facts: ProviderFacts = KEEPS, at_s: int = 1
+) -> None:
+    query = ask(known, call(body), facts=lambda _: facts, now_ns=at_s * SECOND_NS)
+    known.queries.note_read(query, CATALOG.named(name), facts, at_s * SECOND_NS)
+
+
+def test_the_model_that_has_read_the_conversation_should_have_it_in_its_cache() -> None:
+    known = knowledge()
+    long = text(40_000)
+    answered(known, chat(long), "first")
+    asked = ask(known, call(chat(long, "And then?")))
+    assert set(asked.cached_tokens) == {AT["first"]}
+    assert 0.8 * asked.input_tokens < asked.cached_tokens[AT["first"]] < asked.input_tokens
+
+
+def test_other_tools_are_another_beginning() -> None:
+    known = knowledge()
+    tool = {"type": "function", "function": {"name": "f", "description": text(3_000)}}
+    answered(known, chat(text(40_000), tools=[tool]), "first")
+    assert ask(known, call(chat(text(40_000), tools=[tool]))).cached_tokens
+    assert not ask(known, call(chat(text(40_000)))).cached_tokens
+
+
+def test_another_form_of_the_answer_is_another_beginning() -> None:
+    known = knowledge()
+    kinds = [{"type": "json_schema", "name": "answer", "schema": {"description": text(3_000, seed)}} for seed in (0, 1)]
+    bodies = [{"input": text(40_000), "text": {"format": kind}} for kind in kinds]
+    query = ask(known, call(bodies[0], RESPONSES))
+    known.queries.note_read(query, FIRST, KEEPS, SECOND_NS)
+    assert ask(known, call(bodies[0], RESPONSES)).cached_tokens
+    assert not ask(known, call(bodies[1], RESPONSES)).cached_tokens
+
+
+@pytest.mark.parametrize(
+    ("facts", "least", "most"),
+    [(keeping(True), 0.85, 0.95), (keeping(None), 0.4, 0.6), (keeping(False), 0.0, 0.1)],
+)
+def test_how_much_is_expected_at_first_is_what_is_known_of_the_provider(
+    facts: ProviderFacts, least: float, most: float
+) -> None:
+    known = knowledge()
+    answered(known, chat(text(100_000)), "first", facts=facts)
+    asked = ask(known, call(chat(text(100_000), "And then?")), facts=lambda _: facts)
+    assert least <= asked.cached_tokens[AT["first"]] / asked.input_tokens <= most
+
+
+def test_too_short_a_prompt_is_not_kept() -> None:
+    known = knowledge()
+    answered(known, chat(text(8_000)), "first", facts=keeping(True, least=4_096))
+    assert not ask(known, call(chat(text(8_000))), facts=lambda _: keeping(True, least=4_096)).cached_tokens
+
+
+@pytest.mark.parametrize("lifetime_s", [300.0, None])
+def test_after_its_life_time_nothing_is_expected(lifetime_s: float | None) -> None:
+    known = knowledge()
+    answered(known, chat(text(40_000)), "first", facts=keeping(True, lifetime_s=lifetime_s), at_s=1)
+    assert ask(known, call(chat(text(40_000))), now_ns=300 * SECOND_NS).cached_tokens
+    assert not ask(known, call(chat(text(40_000))), now_ns=302 * SECOND_NS).cached_tokens
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.5, 1.0])
+def test_what_upstreams_have_had_in_their_caches_is_expected_of_them(truth: float) -> None:
+    known = knowledge()
+    answered(known, chat(text(40_000)), "first")
+    random = Random(0)
+    shares = []
+    for _ in range(40):
+        asked = ask(known, call(chat(text(40_000))))
+        expected = asked.cached_tokens[AT["first"]]
+        # All of it or nothing, as where several machines keep a cache each.
+        hit = random.random() < truth
+        known.queries.note(
+            sighting(expected_cached_tokens=expected, cached_tokens=round(asked.input_tokens) if hit else 0)
+        )
+        shares.append(expected / asked.input_tokens)
+    assert sum(shares[-20:]) / 20 == pytest.approx(truth, abs=0.15)
+
+
+def test_pictures_in_the_beginning_are_expected_for_what_they_come_to() -> None:
+    known = knowledge()
+    begin = [{"type": "text", "text": text(4_000)}, picture(100_000)]
+    answered(known, chat(begin), "first")
+    asked = ask(known, call(chat(begin, text(40_000, seed=1))))
+    assert 1_000 < asked.cached_tokens[AT["first"]] < 2_500
+    other = ask(known, call(chat([begin[0], picture(100_000, seed=1)], text(40_000, seed=1))))
+    assert other.cached_tokens.get(AT["first"], 0) < 1_100
+
+
+# What goes on from another answer
+
+
+def test_a_call_goes_on_where_its_response_was_made() -> None:
+    known = knowledge()
+    known.queries.note_response("resp_1", AT["first"])
+    body = {"input": "And then?", "previous_response_id": "resp_1", "model": "fastlane/auto"}
+    # The same key at the same place: what is kept there can be seen from there.
+    assert set(ask(known, call(body, RESPONSES)).unfit) == {"own", "second"}
+
+
+def test_what_nobody_has_seen_made_is_the_applications_own() -> None:
+    known = knowledge()
+    for field in ({"previous_response_id": "resp_9"}, {"conversation": "conv_9"}, {"conversation": {"id": "conv_9"}}):
+        asked = ask(known, call({"input": "And then?", **field}, RESPONSES))
+        assert set(asked.unfit) == {"first", "second", "neighbour"}
+    known.queries.note_response("conv_9", AT["second"])
+    asked = ask(known, call({"input": "And then?", "conversation": {"id": "conv_9"}}, RESPONSES))
+    assert "second" not in asked.unfit
+
+
+def test_a_response_and_a_conversation_at_two_places_can_be_gone_on_from_nowhere() -> None:
+    known = knowledge()
+    known.queries.note_response("resp_1", AT["first"])
+    body = {"input": "And then?", "previous_response_id": "resp_1", "conversation": "conv_of_the_applications"}
+    assert set(ask(known, call(body, RESPONSES)).unfit) == set(AT)
+
+
+def test_a_cache_that_has_kept_nothing_for_long_is_found_again_once_it_does() -> None:
+    known = knowledge()
+    answered(known, chat(text(40_000)), "first")
+    shares = []
+    for cached in [0] * 200 + [10_000] * 20:
+        expected = ask(known, call(chat(text(40_000)))).cached_tokens[AT["first"]]
+        # Records have whole tokens.
+        known.queries.note(sighting(expected_cached_tokens=float(int(expected)), cached_tokens=cached))
+        shares.append(expected)
+    assert 0 < shares[199] < 500
+    assert shares[-1] > 8_000
+
+
+# Laws
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+parts = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image_url", "input_image", "input_audio", "input_file", "file", 1, None])},
+    optional={"text": values, "image_url": values, "input_audio": values, "file": values, "detail": values},
+)
+messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "system", "tool"])},
+    optional={"content": values | st.lists(parts | values, max_size=3), "tool_calls": values, "output": values},
+)
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "messages": st.lists(messages | values, max_size=4) | values,
+        "input": st.lists(messages | values, max_size=4) | values,
+        "prompt": values,
+        "tools": values,
+        "tool_choice": values,
+        "parallel_tool_calls": values,
+        "functions": values,
+        "response_format": st.fixed_dictionaries({"type": st.just("json_schema"), "json_schema": values}) | values,
+        "text": values | st.fixed_dictionaries({"format": values}),
+        "instructions": values,
+        "max_tokens": values,
+        "max_output_tokens": values,
+        "previous_response_id": values,
+        "conversation": values,
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(bodies, st.sampled_from(ENDPOINTS))
+def test_whatever_is_in_a_body_it_is_asked_about_and_left_as_it_is(body: dict[str, Any], endpoint: str) -> None:
+    before = copy.deepcopy(body)
+    given_call = call(body, endpoint)
+    fields = {name: getattr(given_call, name) for name in Call.__dataclass_fields__}
+    asked = ask(knowledge(), given_call)
+    assert repr(body) == repr(before)
+    assert all(getattr(given_call, name) is value for name, value in fields.items())
+    assert asked.body_bytes >= 0
+    assert asked.input_tokens >= 0
+
+
+def test_what_is_no_json_is_no_error_here_either() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for odd in (endless, {1: object()}, "\ud800", 2**70, float("nan"), {"a": {1, 2}}, b"bytes", object()):
+        for field in ("messages", "tools", "temperature", "response_format", "prompt", "input"):
+            asked = ask(knowledge(), call({"messages": [{"role": "user", "content": "Hello"}], field: odd}))
+            assert asked.body_bytes >= 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 60_000), st.integers(0, 60_000), st.integers(0, 60_000), st.sampled_from((1, 1_024, 8_192)))
+def test_sharing_more_never_means_that_less_is_cached(read: int, shared: int, more: int, least: int) -> None:
+    known, facts = knowledge(), keeping(True, least=least)
+    whole, other = text(60_000), text(60_000, seed=1)
+    answered(known, chat(whole[:read]), "first", facts=facts)
+    longer = min(60_000, shared + more)
+    less, greater = (
+        ask(known, call(chat(whole[:same] + other[same:])), facts=lambda _: facts).cached_tokens.get(AT["first"], 0.0)
+        for same in (shared, longer)
+    )
+    assert less <= greater
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 100_000), st.integers(1, 100_000), st.none() | st.floats(0.05, 0.9))
+def test_a_longer_prompt_has_more_tokens_and_never_arrives_sooner(size: int, more: int, ratio: float | None) -> None:
+    known, facts = knowledge(), ProviderFacts(slug="takes", encodings={CHAT: fact(("json", "json+gzip"))})
+    shorter, longer = (
+        ask(known, call(chat(text(n))), facts=lambda _: facts, encoded_share=lambda _: ratio)
+        for n in (size, size + more)
+    )
+    assert shorter.input_tokens < longer.input_tokens
+    assert all(way.upload_s <= longer.paths[origin].upload_s for origin, way in shorter.paths.items())

@@ -1,0 +1,488 @@
+"""The fastest model above the quality bar answers, and the record says why it was chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+import fastlane
+from fastlane import (
+    AsyncOpenAI,
+    Call,
+    CallRefusedError,
+    ConfigurationError,
+    Connection,
+    OpenAI,
+    RequestEncoding,
+    Routing,
+    Stage,
+)
+from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Task, score
+from fastlane.plays.routing.catalog.scores import scoreboard
+from fastlane.providers import Fact, ProviderFacts, registered
+from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
+from tests.session_play import SessionPlay
+
+pytestmark = pytest.mark.usefixtures("trusting_peers")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+@pytest.fixture
+def upstreams(running: tuple[Upstream, Upstream]) -> Iterator[tuple[Upstream, Upstream]]:
+    for one in running:
+        one.scripts.clear()
+        one.asked.clear()
+    # As the catalog says it, or else it would soon be known better.
+    running[0].usually, running[1].usually = answer("from near"), answer_after(0.1, "from far")
+    yield running
+    scoreboard.clear()
+
+
+def catalog_of(near: Upstream, far: Upstream, **tasks: Task) -> Catalog:
+    """ "near" is the faster, "far" the better."""
+    return Catalog(
+        models=(
+            model_at(near, first_token_s=0.01, quality=40.0, price=ModelPrice(input=1.0, output=2.0)),
+            model_at(far, first_token_s=0.5, quality=60.0, context_tokens=100_000),
+        ),
+        tasks=tasks,
+    )
+
+
+def client_of(near: Upstream, play: Routing, **options: Any) -> OpenAI:
+    plays = [Connection(http2="require"), play]
+    return OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, only_plays=plays, **options)
+
+
+def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
+    answered = client.chat.completions.create(**{"model": model, "messages": MESSAGES, **more})
+    return (answered.choices[0].message.content or "").strip()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"catalog": 3}, "Catalog or the path"),
+        ({"first_token_timeout_s": 0}, "seconds above 0"),
+        ({"deadline_s": "soon"}, "seconds above 0"),
+        ({"fallbacks": -1}, "a whole number from 0"),
+        ({"exploration": 0.9}, "a share from 0 to 0.5"),
+        ({"seed": "x"}, "a whole number"),
+        ({"streams": 1}, "True or False"),
+        ({"min_quality": "high"}, "min_quality"),
+        ({"quantile": 1.5}, "quantile"),
+        ({"forward_headers": ["authorization"]}, "credential"),
+        ({"store": "mysql://host"}, "redis://"),
+        ({"store": 7}, "redis://"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_where_it_is_given(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Routing(**{"catalog": Catalog.example(), **settings})
+
+
+def test_a_catalog_is_read_from_its_file(tmp_path: Any) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text('[[models]]\nname = "one"\nfirst_token_s = [[1_000, 0.3]]\ntokens_per_s = 90.0\n')
+    assert isinstance(Routing(path).catalog, Catalog)
+    with pytest.raises(ConfigurationError, match=r"absent\.toml"):
+        Routing(tmp_path / "absent.toml")
+
+
+def test_its_fingerprint_names_what_was_set_and_no_address_of_a_store() -> None:
+    play = Routing(Catalog.example(), min_quality=45, deadline_s=20.0)
+    assert "min_quality=45" in repr(play)
+    assert "deadline_s=20.0" in repr(play)
+    assert "Catalog(" in repr(play)
+    assert "exploration" not in repr(play)
+
+
+def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        assert asked(client) == "from near"
+        assert asked(client, "fastlane/auto?min_quality=50") == "from far"
+        record = client.last_call
+    assert record is not None
+    routed = record.routing
+    assert routed is not None
+    assert (routed.asked, routed.min_quality, routed.reason) == ("fastlane/auto?min_quality=50", 50.0, "only")
+    assert (routed.chosen, routed.model) == ("far", "far")
+    rejected = next(one for one in routed.candidates if one.model == "near")
+    assert rejected.why_not == "quality 40 is below 50"
+    assert rejected.predicted_s is None
+    chosen = routed.candidates[0]
+    assert chosen.predicted_s is not None
+    assert chosen.first_token_s is not None
+    assert routed.actual_s is not None
+    assert near.asked[-1]["model"] == "near-1"
+    assert far.asked[-1]["model"] == "far-1"
+
+
+@dataclass(frozen=True)
+class Team(SessionPlay):
+    """A play of the application's, which names the team when the body is written."""
+
+    stage: ClassVar[Stage] = Stage.ENCODE
+
+    def plan(self, call: Call) -> Call:
+        return replace(call, headers={**call.headers, "x-team": "search"}, changes=(*call.changes, "x-team"))
+
+
+def test_prediction_beside_an_own_encode_play_is_the_same(upstreams: tuple[Upstream, Upstream]) -> None:
+    """An upload is predicted to be shorter only with a play that encodes bodies, such as `RequestEncoding`."""
+    near, far = upstreams
+    source: Any = {"source": "https://docs.example.com", "checked": date(2026, 11, 22), "evidence": "documented"}
+    forms: Any = Fact(value=("json", "json+gzip"), **source)
+    question: Any = [{"role": "user", "content": "Name a river. " * 20_000}]
+    predicted: list[list[float]] = []
+    with registered(ProviderFacts(slug="takes", encodings={"/chat/completions": forms}), origins=[near.url, far.url]):
+        for number, own in enumerate([(), (Team(),), (RequestEncoding(min_bytes=10**9),)]):
+            # Each has a pool of its own, in which nothing is known of the connection. The peer reads JSON only.
+            plays = [Connection(http2="require", idle_s=200.0 + number), Routing(catalog_of(near, far)), *own]
+            with OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, only_plays=plays) as client:
+                client.chat.completions.create(model="fastlane/auto", messages=question)
+                record = client.last_call
+            assert record is not None
+            assert record.routing is not None
+            predicted.append([one.upload_s or 0.0 for one in record.routing.candidates])
+
+    without, with_own, with_encoding = predicted
+    assert with_own == without
+    assert with_encoding < without
+
+
+def first_answer(near: Upstream, play: Routing, model: str) -> str:
+    """By what is known beforehand alone."""
+    with client_of(near, play) as client:
+        return asked(client, model)
+
+
+def test_the_bar_of_the_play_holds_where_the_call_says_none(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    def play() -> Routing:
+        return Routing(catalog_of(near, far), min_quality=50, exploration=0.0)
+
+    assert first_answer(near, play(), "fastlane/auto") == "from far"
+    assert first_answer(near, play(), Route(min_quality=0)) == "from near"
+
+
+def test_the_bar_of_a_task_holds_and_evaluations_outweigh_the_index(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    def answered(task: str) -> str:
+        tasks = {"triage": Task(min_quality=50, min_pass_rate=0.8), "other": Task()}
+        play = Routing(catalog_of(near, far, **tasks), exploration=0.0)
+        return first_answer(near, play, Route(task=task))
+
+    assert answered("triage") == "from far"
+    for _ in range(40):
+        score("triage", "near", True)
+    assert answered("triage") == "from near"
+    for _ in range(40):
+        score("triage", "near", False)
+    assert answered("triage") == "from far"
+    assert answered("other") == "from near"
+
+
+def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, far = upstreams
+    catalog, said = (
+        catalog_of(near, far, invoice=Task(min_quality=50)),
+        r"\('invoice'\), got 'invioce'.*give a min_quality",
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        Routing(catalog, task="invioce")
+    with client_of(near, Routing(catalog, exploration=0.0)) as client:
+        for model in (Route(task="invioce"), "fastlane/auto?task=invioce"):
+            with pytest.raises(ConfigurationError, match=said):
+                asked(client, model)
+        with pytest.raises(ConfigurationError, match="got 'invoice '"):
+            asked(client, "fastlane/auto?task=invoice ")
+        assert asked(client, Route(task="invioce", min_quality=50)) == "from far"
+    with client_of(near, Routing(catalog, task="mail", min_quality=50, exploration=0.0)) as client:
+        assert asked(client) == asked(client, Route(task="letters")) == "from far"
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        asked(client, Route(task="of any name"))
+
+
+def test_facts_that_nobody_knows_are_told_when_the_play_is_made() -> None:
+    model = CatalogModel(name="tiny", facts="vlmm", first_token_s=((1_000, 0.3),), tokens_per_s=90.0)
+    with pytest.raises(
+        ConfigurationError, match=r'models\[0\] \("tiny"\): facts: expected one of .*vllm.*, got \'vlmm\''
+    ):
+        Routing(Catalog(models=(model,)))
+    with registered(ProviderFacts(slug="vlmm")):
+        Routing(Catalog(models=(model,)))
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["fastlane/auto ", " fastlane/auto", "Fastlane/Auto", "FASTLANE/AUTO?task=x", "fastlane/auto/", "fastlane/auto ?"],
+)
+def test_what_is_almost_a_route_is_told(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with (
+        client_of(near, Routing(catalog_of(near, far))) as client,
+        pytest.raises(ConfigurationError, match='expected "fastlane/auto"'),
+    ):
+        asked(client, model)
+    assert near.asked == far.asked == []
+
+
+def test_the_answer_names_the_real_model(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        answered = client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
+        record = client.last_call
+    assert answered.model == "near-1"
+    assert answered.usage is not None
+    assert answered.usage.total_tokens == 7
+    assert record is not None
+    assert (record.model, record.response_model) == ("near-1", "near-1")
+
+
+def test_the_record_says_what_the_answer_cost(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        asked(client)
+        record = client.last_call
+    assert record is not None
+    assert record.routing is not None
+    assert record.routing.price == pytest.approx((5 * 1.0 + 2 * 2.0) / 1e6)
+    assert json.loads(json.dumps(record.to_dict()))["routing"]["chosen"] == "near"
+
+
+def test_an_unstreamed_answer_shows_its_first_token(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        asked(client)
+        first = client.last_call
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0, streams=False)) as client:
+        asked(client)
+        second = client.last_call
+    assert first is not None
+    assert second is not None
+    assert first.time_to_first_token_s is not None
+    assert second.time_to_first_token_s is None
+    assert [one.get("stream") for one in near.asked] == [True, None]
+
+
+def test_a_prompt_that_a_model_cannot_hold_goes_to_one_that_can(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    small = model_at(near, first_token_s=0.01, context_tokens=1_000)
+    with client_of(near, Routing(Catalog(models=(small, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        assert asked(client) == "from near"
+        assert asked(client, messages=[{"role": "user", "content": "river " * 3_000}]) == "from far"
+
+
+def test_abilities_decide_who_may_answer(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    class River(BaseModel):
+        name: str
+
+    plain = model_at(near, first_token_s=0.01).model_copy(update={"capabilities": frozenset()})
+    with client_of(near, Routing(Catalog(models=(plain, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        far.usually = answer('{"name":"Rhine"}')
+        parsed = client.chat.completions.parse(model="fastlane/auto", messages=MESSAGES, response_format=River)
+        assert parsed.choices[0].message.parsed == River(name="Rhine")
+        image: list[Any] = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
+        with pytest.raises(CallRefusedError, match="vision"):
+            asked(client, messages=image)
+
+
+@pytest.mark.parametrize(("validate", "answered_by"), [(True, "near"), (False, "far")])
+def test_a_schema_that_nobody_checks_goes_where_it_is_kept(
+    validate: bool, answered_by: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    """BoundedOutput(validate=False) checks no answer, so that the provider has to keep to all of the schema."""
+    near, far = upstreams
+    near.usually, far.usually = answer('{"name":"near"}'), answer('{"name":"far"}')
+    known = {"source": "https://example.com/docs", "checked": date(2026, 11, 22), "evidence": "documented"}
+    facts = ProviderFacts.model_validate(
+        {
+            "slug": "x",
+            "structured": {"strict": {"value": True, **known}, "refused_keywords": {"value": ["pattern"], **known}},
+        }
+    )
+    name = {"type": "string", "pattern": "^[a-z]+$"}
+    schema = {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "river", "strict": True, "schema": schema}}
+    with (
+        registered(facts, origins=[near.url]),
+        client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client,
+    ):
+        checking = client.with_plays(fastlane.BoundedOutput(validate=validate))
+        assert json.loads(asked(checking, response_format=form)) == {"name": answered_by}
+
+
+def test_a_key_that_is_not_set_keeps_a_model_out(
+    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = upstreams
+    keyed = model_at(near, first_token_s=0.01, api_key_env="NEAR_KEY")
+    with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        assert asked(client) == "from far"
+        record = client.last_call
+    monkeypatch.setenv("NEAR_KEY", "sk-near")
+    with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        assert asked(client) == "from near"
+    assert near.keys[-1] == "Bearer sk-near"
+    assert record is not None
+    assert record.routing is not None
+    assert "NEAR_KEY is not set" in [one.why_not for one in record.routing.candidates]
+
+
+def test_it_learns_which_model_is_the_faster(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        stream.hold_for(0.15)
+        answer("from near")(upstream, stream, body)
+
+    near.usually, far.usually = slowly, answer("from far")
+    models = (model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02, quality=60.0))
+    play = Routing(Catalog(models=models), exploration=0.0)
+    with client_of(near, play) as client:
+        assert asked(client) == "from near"
+        asked(client, Route(min_quality=50))  # what has no connection yet takes longer
+        told = [asked(client) for _ in range(20)]
+    assert told[-5:] == ["from far"] * 5
+    report = {row["name"]: row for row in play.report()}
+    assert report["near"]["first_token_s_at_1000"] > report["far"]["first_token_s_at_1000"]
+
+
+def test_calls_of_other_endpoints_cannot_be_routed(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with (
+        client_of(near, Routing(catalog_of(near, far))) as client,
+        pytest.raises(ConfigurationError, match="/embeddings are not routed"),
+    ):
+        client.embeddings.create(model="fastlane/auto", input="x")
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
+    strict: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
+    with (
+        OpenAI(api_key="sk-own", base_url=near.url, strict=strict, only_plays=plays) as client,
+        pytest.raises(ConfigurationError, match="min_quality"),
+    ):
+        asked(client, "fastlane/auto?quality=99")
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.parametrize("model", ["fastlane/fast", "fastlane/auto-2", "fastlane/", " Fastlane/fast?task=x"])
+def test_route_misspelt_is_an_error_that_lists_the_valid_ones(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    said = r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with min_quality, task, min_pass_rate'
+    for plays in ([Connection(), Routing(catalog_of(near, far))], [Connection()]):
+        with OpenAI(api_key="sk-own", base_url=near.url, plays=plays) as client:
+            for send in (client.chat.completions.create, client.responses.create, client.embeddings.create):
+                prompt = {"messages": MESSAGES} if send == client.chat.completions.create else {"input": "?"}
+                with pytest.raises(ConfigurationError, match=said) as raised:
+                    send(model=model, **prompt)
+                assert repr(model) in str(raised.value)
+            with pytest.raises(ConfigurationError, match=said):
+                client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("routed", [True, False])
+async def test_route_misspelt_is_an_error_of_async_calls_too(
+    routed: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    plays = [Connection(), *([Routing(catalog_of(near, far))] if routed else [])]
+    async with AsyncOpenAI(api_key="sk-own", base_url=near.url, plays=plays) as client:
+        for stream in (False, True):
+            with pytest.raises(ConfigurationError, match="'fastlane/fast' is not a route"):
+                await client.chat.completions.create(model="fastlane/fast", messages=MESSAGES, stream=stream)
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.parametrize("model", ["fastlane", "fastlane-1", "org/fastlane/fast", "fastlanes/auto"])
+def test_model_name_without_our_prefix_is_sent_as_it_is(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far))) as client:
+        asked(client, model)
+        record = client.last_call
+    assert [one["model"] for one in near.asked] == [model]
+    assert record is not None
+    assert record.routing is None
+
+
+def test_a_prompt_that_is_too_long_for_a_model_says_nothing_of_its_health(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, far = upstreams
+    near.usually, far.usually = refuse(400, code="context_length_exceeded"), answer_after(0.4, "from far")
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        assert {asked(client) for _ in range(4)} == {"from far"}
+        records = client.calls
+    assert len(near.asked) > 1
+    assert not [one.why_not for record in records if record.routing for one in record.routing.candidates if one.why_not]
+
+
+def test_lengths_are_learned_from_streams_that_nobody_counts(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        for _ in range(6):
+            for _ in client.chat.completions.create(
+                model="fastlane/auto?min_quality=50", messages=MESSAGES, stream=True
+            ):
+                pass
+        records = client.calls
+    assert "stream_options" not in far.asked[-1]
+    expected = [record.routing.candidates[0].decode_s for record in records if record.routing is not None]
+    assert expected[0] is not None
+    assert expected[-1] is not None
+    assert expected[-1] < expected[0] / 5
+
+
+def test_a_plan_changes_nothing_of_the_call_itself(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    body: dict[str, Any] = {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        client.chat.completions.create(**body)
+    assert body == {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}
+    assert MESSAGES == [{"role": "user", "content": "Name a river."}]
+
+
+def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.scripts = [lambda upstream, stream, body: stream.rst(2)]
+    seen: list[fastlane.CallRecord] = []
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0), hooks=[seen.append]) as client:
+        with fastlane.user_action("answer") as action:
+            assert asked(client) == "from far"
+        assert len(client.calls) == 1
+    assert len(seen) == 1
+    assert len(action.calls) == 1
+    assert seen[0].user_actions == ("answer",)
+
+
+def test_the_catalogs_models_are_named_by_the_example_too() -> None:
+    play = Routing(Catalog.example(), min_quality=45)
+    assert isinstance(play.catalog, Catalog)
+    assert all(isinstance(model, CatalogModel) for model in play.catalog.models)

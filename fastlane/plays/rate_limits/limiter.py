@@ -124,7 +124,7 @@ class RateLimiter:
         if learned_s > ready_s:
             ready_s, waits_for = learned_s, "refusals"
         for name, bucket in self._announced.items():
-            limit_s = bucket.ready_s(now_s, cost.of(bucket.counts), patient=patient)
+            limit_s = bucket.ready_s(now_s, cost[bucket.part], patient=patient)
             if limit_s > ready_s:
                 ready_s, waits_for = limit_s, name
         if ready_s <= now_s:
@@ -134,7 +134,7 @@ class RateLimiter:
         ready_s = min(ready_s, max(now_s, latest_s))
         for counts, per_minute in stated:
             own = self._state(counts, per_minute, now_s)
-            stated_s = own.ready_s(now_s, cost.of(counts), patient=patient)
+            stated_s = own.ready_s(now_s, cost[own.part], patient=patient)
             if stated_s > ready_s:
                 ready_s, waits_for = stated_s, "stated"
         self.waits_for = waits_for if ready_s > now_s else None
@@ -144,14 +144,16 @@ class RateLimiter:
         """Count a request that is sent now."""
         now_s = now_ns / _NS
         for announced in self._announced.values():
-            announced.spend(now_s, cost.of(announced.counts))
+            announced.spend(now_s, cost[announced.part])
         for bucket, _ in self._stated.values():
-            bucket.spend(now_s, cost.of(bucket.counts))
+            bucket.spend(now_s, cost[bucket.part])
         self._learned.spend(now_s)
         if now_s - self._burst.began_s > _BURST_S:
             self._burst = Burst(now_s, self._total, self._total)
-        self._total += cost
-        self._burst.after = self._total
+        before = self._total
+        self._total = self._burst.after = RequestCost(
+            before[0] + cost[0], before[1] + cost[1], before[2] + cost[2], before[3] + cost[3]
+        )
         self._number += 1
         self._sent_s = now_s
         if now_s < self._asked_until_s:
@@ -183,11 +185,11 @@ class RateLimiter:
             bucket = self._announced.get(name)
             if bucket is None:
                 bucket = self._announced[name] = AnnouncedBucket(self._reader.limits[name], said, now_s)
-            counts = bucket.counts
-            total, own = self._total.of(counts), sent.cost.of(counts)
-            spent_since = total - sent.burst.after.of(counts), total - sent.burst.before.of(counts) - own
+            part = bucket.part
+            total, own = self._total[part], sent.cost[part]
+            spent_since = total - sent.burst.after[part], total - sent.burst.before[part] - own
             bucket.announced(said, number=sent.number, sent_s=sent.sent_s, spent_since=spent_since, now_s=now_s)
-            is_explained = is_explained or said.remaining < sent.cost.of(counts)
+            is_explained = is_explained or said.remaining < own
         if status not in _RESTING:
             return 0.0
         if status == _REFUSED:
@@ -205,13 +207,13 @@ class RateLimiter:
         if sent.is_settled or cost is None:
             return
         sent.is_settled = True
-        unused = sent.cost - cost
         for bucket, _ in self._stated.values():
-            bucket.give_back(unused.of(bucket.counts))
+            bucket.give_back(sent.cost[bucket.part] - cost[bucket.part])
         if self._is_refunded:  # where nobody says so, the next response tells
-            self._total -= unused
+            unused = [counted - used for counted, used in zip(sent.cost, cost, strict=True)]
+            self._total = RequestCost(*[total - one for total, one in zip(self._total, unused, strict=True)])
             for announced in self._announced.values():
-                announced.give_back(unused.of(announced.counts))
+                announced.give_back(unused[announced.part])
 
     def others_rest(self, now_ns: int, rest_s: float) -> None:
         """Another replica was asked to rest. Anybody who can write into the store may have written that."""
@@ -226,7 +228,7 @@ class RateLimiter:
             return
         for bucket, others in self._stated.values():
             others.advance(now_s)
-            spent = min(cost.of(bucket.counts), max(0.0, others.level))
+            spent = min(cost[bucket.part], max(0.0, others.level))
             others.spend(now_s, spent)
             bucket.advance(now_s)
             bucket.give_back(-spent)
@@ -257,7 +259,7 @@ class RateLimiter:
         if sent.number > self._spread_after:
             self._spread_after = self._number
             for bucket in self._announced.values():
-                bucket.refused(sent.cost.of(bucket.counts), now_s)
+                bucket.refused(sent.cost[bucket.part], now_s)
         if not any(bucket.counts == "requests" for bucket in self._announced.values()):
             self._learned.refused(now_s, sent.number, self._number)
 

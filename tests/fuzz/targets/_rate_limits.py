@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from fastlane.plays.urgency.pacing import Pacer
-from fastlane.plays.urgency.pacing._reading import MOST_LIMIT, MOST_RETRY_S, limits_in, number, reset_s, retry_after_s
+from fastlane.plays.rate_limits.bucket import RequestCost
+from fastlane.plays.rate_limits.headers import MAX_LIMIT, MAX_RETRY_S, limits_of, number, reset_s, retry_after_s
+from fastlane.plays.rate_limits.limiter import MAX_WAIT_S, RateLimiter
 from fastlane.providers import facts_named, names
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds
@@ -27,10 +28,8 @@ _TEXTS = (
     "1" * 400 + "s", "12345678901234567890d", "0" * 38, "0x10", "1e12", "1.0000000000001e12", "32d", "33d",
 )  # fmt: skip
 _NOW_S = 1_000_000.0
-_LONGEST_S = MOST_RETRY_S + 1.0
-"""Of a refusal: a longer one is none that waiting helps with."""
-_WINDOWS = 45
-"""Of a limit that others use up as well: it refills at a twentieth of its rate at least, and is owed twice at most."""
+_LONGEST_S = MAX_WAIT_S + 1.0
+"""With the jitter of a pause."""
 
 
 @cache
@@ -52,9 +51,9 @@ def check(data: bytes) -> None:
     draw = Drawn(data)
     _check_readers(_text(draw))
     facts = facts_named(draw.choice(_facts())).rate_limits
-    pacer = Pacer(facts=facts, jitter=random.Random(0), requests_per_minute=draw.choice((None, None, 60.0)))
+    limiter = RateLimiter(facts, jitter=random.Random(0))
     fields = sorted({
-        name for limit in limits_in(facts).values()
+        name for limit in limits_of(facts).values()
         for name in (limit.limit_header, limit.remaining_header, limit.reset_header) if name
     } | {"retry-after", "retry-after-ms", "date", "x-ratelimit-reset"})  # fmt: skip
     now_ns = int(_NOW_S * 1e9)
@@ -63,24 +62,25 @@ def check(data: bytes) -> None:
         if draw.spent:
             break
         tokens = draw.choice((0, 1, 1_000, 10**7))
-        _check_wait(pacer, now_ns, tokens)
-        spent = pacer.spend(now_ns, tokens=tokens)
+        cost = RequestCost(1.0, tokens, tokens, tokens)
+        _check_wait(limiter, now_ns, cost)
+        sent = limiter.spend(now_ns, cost)
         now_ns += draw.choice((0, 1, 10**6, 10**9, 10**11, 10**15))
         headers = {name: same if draw.randrange(4) == 0 else _text(draw) for name in fields if draw.randrange(3)}
-        pacer.answered(now_ns, spent, draw.choice((200, 200, 429, 503, 529, 400, 500)), headers)
+        limiter.answered(now_ns, sent, draw.choice((200, 200, 429, 503, 529, 400, 500)), headers)
         if draw.randrange(2):
-            pacer.settled(now_ns, spent, draw.choice((None, 0, 5, 10**12, -1)))
-        _check_wait(pacer, now_ns, tokens)
-        known = pacer.limits()
+            used = draw.choice((None, 0, 5, 10**12))
+            limiter.settled(now_ns, sent, None if used is None else RequestCost(1.0, used, used, used))
+        _check_wait(limiter, now_ns, cost)
+        known = limiter.limits()
         holds(repr(known), "what is known has no repr")
 
 
-def _check_wait(pacer: Pacer, now_ns: int, tokens: int) -> None:
-    longest_s = max([_LONGEST_S, *(_WINDOWS * (limit.window_s or 60.0) for limit in pacer.limits().limits)])
-    for level in ("interactive", "background"):
-        ready_ns = pacer.ready_ns(now_ns, tokens=tokens, level=level)
+def _check_wait(limiter: RateLimiter, now_ns: int, cost: RequestCost) -> None:
+    for patient in (False, True):
+        ready_ns = limiter.ready_ns(now_ns, cost, patient=patient)
         wait_s = (ready_ns - now_ns) / 1e9
-        holds(0 <= wait_s <= longest_s, "a request waits for longer than any provider means", wait_s, longest_s, level)
+        holds(0 <= wait_s <= _LONGEST_S, "a request waits for longer than any provider means", wait_s, patient)
 
 
 def _check_readers(text: str) -> None:
@@ -91,8 +91,8 @@ def _check_readers(text: str) -> None:
         holds(reset is None or -1 <= reset <= 32 * 86_400, "a reset is no time", text, form, reset)
     for names_ in (("retry-after",), ("retry-after-ms", "retry-after")):
         asked = retry_after_s(names_, dict.fromkeys(names_, text), lambda: _NOW_S)
-        holds(asked is None or 0 <= asked <= MOST_RETRY_S, "a rest is no time", text, asked)
-    holds(MOST_LIMIT == 1e12, "limits have another bound")
+        holds(asked is None or 0 <= asked <= MAX_RETRY_S, "a rest is no time", text, asked)
+    holds(MAX_LIMIT == 1e12, "limits have another bound")
 
 
 def seeds() -> list[bytes]:
@@ -109,12 +109,12 @@ def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
 
 
 TARGET = Target(
-    name="pacing",
+    name="rate_limits",
     reads="headers of rate limits",
     oracle="no error, no number that is none, and no wait beyond the longest that is documented",
     check=check,
     seeds=seeds,
-    modules=("fastlane.plays.urgency.pacing",),
+    modules=("fastlane.plays.rate_limits",),
     grown={
         "many digits": _fed(lambda size: "1" * size),
         "many digits of seconds": _fed(lambda size: "1" * min(size, 200_000) + "s"),

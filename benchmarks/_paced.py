@@ -14,7 +14,6 @@ import openai
 
 import fastlane
 from fastlane._clock import now_ns
-from fastlane.plays.urgency.play import Urgency
 
 OFFERED_PER_S = 20.0
 LEAST_TOKENS, MOST_TOKENS = 20, 100
@@ -38,7 +37,7 @@ def client_of(load: Load, base_url: str) -> Any:
     arguments: dict[str, Any] = {"base_url": base_url, "api_key": "benchmark"}
     if load.client == "stock":
         return openai.AsyncOpenAI(**arguments)
-    return fastlane.AsyncOpenAI(**arguments, only_plays=[fastlane.Connection(), Urgency(store=load.store)])
+    return fastlane.AsyncOpenAI(**arguments, only_plays=[fastlane.Connection(), fastlane.RateLimits(store=load.store)])
 
 
 async def offer(loads: Sequence[Load], base_url: str, seconds: float) -> dict[str, Counter[str]]:

@@ -1,14 +1,14 @@
-"""What a place costs: CPU microseconds of a call through a gate while 256 wait before it.
+"""What waiting costs: CPU microseconds of a call with `Urgency` and `RateLimits` while 256 calls wait before it.
 
-So many more threads, or tasks, than there are places enter one gate, are answered and leave, again and again; every
-call waits, one in eight of them is interactive, and the provider's rate limits are kept to: answers tell of two, with
-OpenAI's six headers. Beside it, in turn and in reversed order every other time, the same where answers tell of none
-(`untold`), the same through the standard library's semaphore, which knows neither urgency nor time-outs nor places that
-are found out, and which may let in a thread that runs past those that wait, and the same without waiting for anything.
-Inside: this process's CPU time, all threads, from the first call of a round to its last, what waking a thread or a task
-costs included. Outside: starting them. `own_cpu_us` is what the gate adds to calls that wait for nothing, by pairs, and
-`semaphore_own_cpu_us` what the semaphore adds to them; `free_cpu_us` is a call that finds a place. The ratio is the
-gate's CPU to the semaphore's.
+So many more threads, or tasks, than there are slots wait for one, are answered and give it back, again and again; every
+call waits, and one in eight is interactive. `both`: each waits for the provider's rate limits too, and responses tell
+of two limits, with OpenAI's six headers. Beside it, in turn and in reversed order every other time: `slot`, without
+rate limits; `semaphore`, the standard library's, which knows neither urgency nor timeouts, and which may let in a
+thread that runs past those that wait; and `nothing`, without waiting. Inside: this process's CPU time, all threads,
+from the first call of a round to its last, what waking a thread or a task costs included. Outside: starting them.
+`own_cpu_us` is what both plays add to calls that wait for nothing, by pairs, `slot_own_cpu_us` and
+`semaphore_own_cpu_us` what the others add; `free_cpu_us` is a call that finds a slot. The ratio is that of `both` to
+the semaphore.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +23,14 @@ from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns, sleep
 from fastlane.engine.drivers import async_run, run
-from fastlane.plays.urgency.admission import AdmissionSettings, Gate, gate_of
+from fastlane.engine.effects import Acquire, Flow
+from fastlane.plays.rate_limits.bucket import RequestCost
+from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
+from fastlane.plays.urgency.slots import Slot, SlotQueue
 from fastlane.providers import facts_named
-from fastlane.records.urgency import Level
 
 _WAITING = 256
 _PLACES = 8
-_SETTINGS = AdmissionSettings(max_concurrency=_PLACES)
 _HEADERS = {
     "x-ratelimit-limit-requests": "10000000",
     "x-ratelimit-remaining-requests": "9999999",
@@ -41,29 +41,48 @@ _HEADERS = {
 }
 _FACTS = facts_named("openai").rate_limits
 _HTTP: Any = SimpleNamespace(is_closed=False)
-_ARMS = ("gate", "untold", "semaphore", "nothing")
-_numbers = count()
+_ARMS = ("both", "slot", "semaphore", "nothing")
+_COST = RequestCost(1.0, 500.0, 400.0, 100.0)
+_USED = RequestCost(1.0, 400.0, 350.0, 50.0)
 
 
-def _gate() -> Gate:
-    return gate_of(f"https://host-{next(_numbers)}.example.com", b"account", "model", _SETTINGS, _FACTS)
+class _Call:
+    """A call that waits for a slot, and with `both` for the rate limits."""
 
+    def __init__(self, arm: str, number: int, slots: SlotQueue, limits: RateLimitQueue) -> None:
+        self.slot = Slot(slots, 1 if number % 8 else 0, max_concurrency=_PLACES)
+        self.ticket = RateLimitTicket(limits, self.slot.level, _COST) if arm == "both" else None
 
-def _level(number: int) -> Level:
-    return "background" if number % 8 else "interactive"
+    def wait(self) -> Flow:
+        yield Acquire(_HTTP, self.slot, 600.0)
+        if self.ticket is not None:
+            yield Acquire(_HTTP, self.ticket, 600.0)
+
+    def answered(self) -> None:
+        queue: Any
+        for ticket in (self.slot, self.ticket):
+            if ticket is not None:
+                queue = ticket.queue
+                queue.answered(ticket, 200, _HEADERS)
+
+    def end(self) -> None:
+        self.slot.release(failed=False)
+        if self.ticket is not None:
+            queue: Any = self.ticket.queue
+            queue.settle(self.ticket, _USED)
 
 
 def _call_of_threads(arm: str) -> Callable[[int], None]:
     """One call of a thread, of the given number."""
-    if arm in ("gate", "untold"):
-        gate, headers = _gate(), _HEADERS if arm == "gate" else {}
+    if arm in ("both", "slot"):
+        slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
 
         def through(number: int) -> None:
-            slot = gate.slot(_level(number), _SETTINGS, tokens=500, max_wait_s=600.0)
-            run(slot.acquire(_HTTP))
-            slot.answered(200, headers)
+            call = _Call(arm, number, slots, limits)
+            run(call.wait())
+            call.answered()
             sleep(0)
-            slot.release(tokens=400, failed=False)
+            call.end()
 
         return through
     semaphore = threading.Semaphore(_PLACES)
@@ -101,15 +120,15 @@ def _threads_us(arm: str, calls: int) -> float:
 
 
 def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
-    if arm in ("gate", "untold"):
-        gate, headers = _gate(), _HEADERS if arm == "gate" else {}
+    if arm in ("both", "slot"):
+        slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
 
         async def through(number: int) -> None:
-            slot = gate.slot(_level(number), _SETTINGS, tokens=500, max_wait_s=600.0)
-            await async_run(slot.acquire(_HTTP))
-            slot.answered(200, headers)
+            call = _Call(arm, number, slots, limits)
+            await async_run(call.wait())
+            call.answered()
             await asyncio.sleep(0)
-            slot.release(tokens=400, failed=False)
+            call.end()
 
         return through
     semaphore = asyncio.Semaphore(_PLACES)
@@ -139,13 +158,13 @@ def _tasks_us(arm: str, calls: int) -> float:
 
 
 def _free_us(calls: int) -> float:
-    gate = _gate()
+    slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
     started = cpu_ns()
     for _ in range(calls):
-        slot = gate.slot("interactive", _SETTINGS, tokens=500, max_wait_s=600.0)
-        run(slot.acquire(_HTTP))
-        slot.answered(200, _HEADERS)
-        slot.release(tokens=400, failed=False)
+        call = _Call("both", 0, slots, limits)
+        run(call.wait())
+        call.answered()
+        call.end()
     return (cpu_ns() - started) / 1e3 / calls
 
 
@@ -165,17 +184,17 @@ def measure(quick: bool) -> Report:
         for arm in _ARMS:
             middle = median(taken[f"{side}_{arm}"])
             figures |= {f"{side}_{arm}_cpu_us": middle.value, f"{side}_{arm}_high_cpu_us": middle.high}
-        alone = zip(taken[f"{side}_gate"], taken[f"{side}_nothing"], strict=True)
+        alone = zip(taken[f"{side}_both"], taken[f"{side}_nothing"], strict=True)
         own = median([ours - theirs for ours, theirs in alone])
         figures |= {
             f"{side}_own_cpu_us": own.value,
             f"{side}_own_low_cpu_us": own.low,
             f"{side}_own_high_cpu_us": own.high,
         }
-        for arm in ("untold", "semaphore"):
+        for arm in ("slot", "semaphore"):
             pairs = zip(taken[f"{side}_{arm}"], taken[f"{side}_nothing"], strict=True)
             figures[f"{side}_{arm}_own_cpu_us"] = median([theirs - alone_us for theirs, alone_us in pairs]).value
-        pairs = zip(taken[f"{side}_gate"], taken[f"{side}_semaphore"], strict=True)
+        pairs = zip(taken[f"{side}_both"], taken[f"{side}_semaphore"], strict=True)
         figures[f"{side}_ratio"] = median([ours / theirs for ours, theirs in pairs]).value
     return Report(
         figures=figures,

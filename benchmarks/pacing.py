@@ -4,8 +4,8 @@ An emulated provider allows each model 600 requests and 60,000 tokens a minute, 
 limit of its answer when it comes, as OpenAI does. It enforces that in several ways: as a bucket that fills all the
 time, as a window that is whole again after each minute, and as a bucket of which each second has its share (quantized);
 quantized_requests is that without a limit of tokens. Its headers are OpenAI's in all of them. Over TLS and HTTP/2, 20
-calls of about 100 tokens a second are offered to each, evenly by chance, by our client with `Urgency()` and its
-defaults, and by the stock client with its own retries; all sides run at the same time, and nobody else uses their
+calls of about 100 tokens a second are offered to each, evenly by chance, by our client with `RateLimits()` and
+its defaults, and by the stock client with its own retries; all sides run at the same time, and nobody else uses their
 limits. `three`: three processes of ours share the load and the bucket, without knowing of each other; `three_store`:
 with a Redis server between them (None where there is none).
 

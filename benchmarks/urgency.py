@@ -1,10 +1,11 @@
-"""What `Urgency()` adds to a call while nobody waits: CPU microseconds, with and without the play, in one run.
+"""What `Urgency()` and `RateLimits()` add to a call while no call waits: CPU microseconds, in one run.
 
-The arms take turns over the same in-memory transport: clients without the play, with tiers alone (`limits=False`), with
-places and pace as well, and a second one without it, whose difference says how large a one this run reports where there
-is none. Plain calls and streams without content, synchronous and asynchronous; and what `with_urgency()` takes to make
-a client for one call. Inside: all CPU of the process from the application's call to the typed answer, or to the end of
-the stream. Outside: the network, TLS, HTTP framing and garbage collection, and what waiting takes (`admission_cost`).
+The arms take turns over the same in-memory transport: clients without these plays, with `Urgency()`, with
+`RateLimits()`, with both and tiers, and a second one without any, whose difference says how large a one this run
+reports where there is none. Plain calls and streams without content, synchronous and asynchronous; and what
+`with_urgency()` takes to make a client for one call. Inside: all CPU of the process from the application's call to the
+typed answer, or to the end of the stream. Outside: the network, TLS, HTTP framing and garbage collection, and what
+waiting takes (`admission_cost`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import fastlane
 from benchmarks._paired import cpu_pairs, differences, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
 from benchmarks._report import Figure, Report, main
-from fastlane import Connection, Play, Urgency
+from fastlane import Connection, Play, RateLimits, Urgency
 
 _MESSAGES: list[Any] = [
     {"role": "system", "content": "Answer in one word."},
@@ -31,8 +32,9 @@ _SETTINGS: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_key"
 _CALLS = 20
 _ARMS: dict[str, tuple[Play, ...]] = {
     "without": (Connection(),),
-    "tiers": (Connection(), Urgency(limits=False, tiers=True)),
     "urgency": (Connection(), Urgency()),
+    "rate_limits": (Connection(), RateLimits()),
+    "both": (Connection(), Urgency(tiers=True), RateLimits()),
     "again": (Connection(),),
 }
 _Arm = Callable[[], object]

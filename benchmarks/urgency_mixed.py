@@ -37,7 +37,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import MESSAGES, percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
-from fastlane.plays.urgency.admission import states
+from fastlane.plays.urgency.slots import states
 
 _SCALE = 5
 _PER_S = 40 / 60 * _SCALE

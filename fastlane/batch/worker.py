@@ -341,14 +341,16 @@ def _end_all() -> None:
 
 
 def _with_urgency(client: openai.OpenAI) -> openai.OpenAI:
-    """Return the client with the play Urgency, where it is one of ours and has none."""
-    from ..plays.urgency.play import Urgency
+    """Return the client with the plays Urgency and RateLimits, where it is one of ours and has not got them."""
+    from ..plays import RateLimits, Urgency
 
     shell = getattr(client, "_fastlane", None)
-    if shell is None or any(isinstance(play, Urgency) for play in shell.pipeline.plays):
+    if shell is None:
         return client
+    own = shell.pipeline.plays
+    missing = [kind() for kind in (Urgency, RateLimits) if not any(isinstance(play, kind) for play in own)]
     with_plays: Callable[..., openai.OpenAI] = client.with_plays  # type: ignore[attr-defined]
-    return with_plays(Urgency())
+    return with_plays(*missing) if missing else client
 
 
 def _now() -> float:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .context_trimming.play import ContextTrimming as ContextTrimming
     from .hedging.play import Hedging as Hedging
     from .prompt_cache.play import PromptCache as PromptCache
+    from .rate_limits.play import RateLimits as RateLimits
     from .reproducible.play import Reproducible as Reproducible
     from .request_encoding.play import RequestEncoding as RequestEncoding
     from .routing.play import Routing as Routing
@@ -24,6 +25,7 @@ _PLAYS = {
     "RequestEncoding": "request_encoding",
     "Hedging": "hedging",
     "PromptCache": "prompt_cache",
+    "RateLimits": "rate_limits",
     "Reproducible": "reproducible",
     "Routing": "routing",
     "Urgency": "urgency",

@@ -240,7 +240,7 @@ class RateLimit(Part):
     """The shorter period, in seconds, over which the provider enforces a share of the limit."""
 
 
-class RateLimits(Part):
+class RateLimitFacts(Part):
     """Rate limits, the response headers that report them, and what counts towards them."""
 
     headers: Fact[Texts] | None = None
@@ -277,7 +277,7 @@ class ProviderFacts(Part):
     """What happens to a request's field: see `Accepted`."""
     tiers: Tiers = Tiers()
     timing: Timing = Timing()
-    rate_limits: RateLimits = RateLimits()
+    rate_limits: RateLimitFacts = RateLimitFacts()
     structured: Structured = Structured()
     output: Output = Output()
     reasoning: Reasoning = Reasoning()

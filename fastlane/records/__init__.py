@@ -14,6 +14,7 @@ from .prompt import (
     PromptCacheRecord as PromptCacheRecord,
 )
 from .provider_times import ProviderTimes as ProviderTimes
+from .rate_limits import RateLimitsRecord as RateLimitsRecord
 from .record import CallRecord as CallRecord
 from .route import (
     Fallback as Fallback,
@@ -55,6 +56,7 @@ __all__ = [
     "Metric",
     "PromptCacheRecord",
     "ProviderTimes",
+    "RateLimitsRecord",
     "RecordSection",
     "Recorded",
     "RejectedAnswer",

@@ -11,6 +11,7 @@ from .experiment import ExperimentRecord
 from .output import BoundedOutputRecord
 from .prompt import ContextTrimmingRecord, PromptCacheRecord
 from .provider_times import ProviderTimes
+from .rate_limits import RateLimitsRecord
 from .route import HedgingRecord, RoutingRecord
 from .section import RecordSection, queued_s_of
 from .timeline import Timeline
@@ -129,6 +130,11 @@ class CallRecord:
         return self.get(UrgencyRecord)
 
     @property
+    def rate_limits(self) -> RateLimitsRecord | None:
+        """How it was kept to the provider's rate limits; None without the `RateLimits` play."""
+        return self.get(RateLimitsRecord)
+
+    @property
     def verdict(self) -> str | None:
         """What a check of the answer said, "valid" or another word; None where none was made."""
         return next((verdict for section in self.sections if (verdict := section.verdict) is not None), None)
@@ -241,5 +247,6 @@ _SECTIONS = tuple(
         RoutingRecord,
         HedgingRecord,
         UrgencyRecord,
+        RateLimitsRecord,
     )
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from .ledger import Entry, Figure, sum_of_known
-from .section import Recorded, section_classes
+from .section import Recorded, queued_s_of, section_classes
 
 HedgeOutcome = Literal["won", "lost"]
 
@@ -16,6 +16,7 @@ _OF_EVERY_CALL: dict[str, Figure] = {
     "response_bytes": Figure("By", "measured", "bytes of answers' bodies, as received"),
     "cache_read_tokens": Figure("{token}", "reported", "prompt tokens read from caches"),
     "tier": Figure("", "reported"),
+    "queue_s": Figure("s", "measured", "time in fastlane's own queues", is_spent=True),
 }
 
 
@@ -69,7 +70,7 @@ class Savings:
     tier_downgraded: bool | None = None
     """Whether that is slower than the one asked for; None where one of them is not known."""
     queue_s: float | None = None
-    """Spent: seconds in fastlane's own queue; None without the `Urgency` play."""
+    """Spent: seconds in fastlane's own queues; None without the plays `Urgency` and `RateLimits`."""
     further: tuple[Entry, ...] = ()
     """The figures of other plays, such as the application's own."""
 
@@ -112,6 +113,7 @@ def savings_of(record: Recorded) -> Savings:
         "response_bytes": sum_of_known(one.response_body_bytes for one in record.attempts),
         "cache_read_tokens": cached,
         "tier": record.service_tier,
+        "queue_s": queued_s_of(record.sections),
     }
     further = []
     for section in record.sections:

@@ -16,14 +16,12 @@ LEVELS: tuple[Level, ...] = ("interactive", "background", "offline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRecord:
-    """How a call got its place among those that are sent at once. Of its last attempt, the wait of all of them."""
+    """How a call got its slot. Of its last attempt, the wait of all of them."""
 
     waited_s: float
-    """Seconds in our own queue, all attempts together."""
-    waited_for: Literal["place", "pace"] | None
-    """What it waited for last: a place among those sent at once, or the provider's rate limit; None: nothing."""
+    """Seconds in the queue for a slot, all attempts together."""
     ahead: int
-    """Calls that were in the queue when it came."""
+    """Calls that were to be sent before it when it came."""
     concurrency: int | None
     """How many were allowed at once when it was sent; None: no limit was known."""
 
@@ -44,4 +42,4 @@ class UrgencyRecord(RecordSection):
     full_tiers: tuple[str, ...] = ()
     """Tiers that had no capacity for it, in the order in which they were asked."""
     admission: AdmissionRecord | None = None
-    """None where no limit was kept to."""
+    """None where the call was not sent."""

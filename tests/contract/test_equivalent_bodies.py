@@ -255,7 +255,7 @@ def test_a_cache_key_is_added_and_nothing_else_is_changed(asked: Any) -> None:
 @settings(FEW)
 @given(ASKED)
 def test_a_tier_is_asked_for_and_nothing_else_is_changed(asked: Any) -> None:
-    stock, ours, _ = both(asked, Urgency(default="background", limits=False, tiers=True))
+    stock, ours, _ = both(asked, Urgency(default="background", tiers=True))
 
     assert ours.written("service_tier") == stock.written("service_tier")
     assert ours.body.get("service_tier") == stock.body.get("service_tier", "flex")

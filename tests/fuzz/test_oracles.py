@@ -13,7 +13,7 @@ import pytest
 
 from fastlane.batch import outcomes
 from fastlane.plays.bounded_output import scanner as _scanner
-from fastlane.plays.urgency.pacing import _reading
+from fastlane.plays.rate_limits import headers
 from fastlane.protocol import assembly, events as _events
 from fastlane.schemas.bound import schema_bound
 from fastlane.traces import _otlp
@@ -89,7 +89,7 @@ DEFECTS: dict[str, tuple[str, Break]] = {
         "h1", lambda patch: patch.setattr(_h1, "SIZE_LINE", re.compile(rb"([0-9A-Fa-f]{1,8})\r?\n"))),
     "notes are forgotten": ("facts", without_one),
     "keys are quoted": ("catalog", lambda patch: patch.setattr(catalog_target, "HIDDEN", frozenset())),
-    "a reset may be years away": ("pacing", lambda patch: patch.setattr(_reading, "_MOST_RESET_S", 1e12)),
+    "a reset may be years away": ("rate_limits", lambda patch: patch.setattr(headers, "_MAX_RESET_S", 1e12)),
     "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(outcomes, "_json", lambda _: b"{}")),
     "a number is none": (
         "traces", lambda patch: patch.setitem(_otlp._READERS, "doubleValue", lambda *_: float("nan"))),

@@ -8,14 +8,14 @@ import pickle
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
 import pytest
 
 import fastlane
-from fastlane import ConfigurationError, Hedging, Routing, Urgency
+from fastlane import ConfigurationError, Hedging, RateLimits, Routing
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, score
 from fastlane.emulator import Emulator
@@ -23,11 +23,12 @@ from fastlane.knowledge import redis as redis_module
 from fastlane.knowledge.redis import Redis
 from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
 from fastlane.plays.hedging.lateness import TOO_FEW
+from fastlane.plays.rate_limits.bucket import RequestCost
+from fastlane.plays.rate_limits.limiter import RateLimiter
+from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from fastlane.plays.routing.catalog.scores import scoreboard
 from fastlane.plays.routing.knowledge import digest_of
 from fastlane.plays.routing.router import RouteQuery
-from fastlane.plays.urgency.pacing import Pacer
-from fastlane.plays.urgency.pacing._sharing import SharedPace
 from scripts.redis_server import RedisServer
 from tests.knowledge.redis_servers import eventually
 from tests.plays.hedging.simulated import ORIGIN, run, usual
@@ -43,11 +44,6 @@ CATALOG = Catalog(
         for name, seconds in (("near", 0.1), ("far", 0.4))
     )
 )
-HEADERS = {
-    "x-ratelimit-limit-requests": "600",
-    "x-ratelimit-remaining-requests": "300",
-    "x-ratelimit-reset-requests": "30s",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -282,52 +278,58 @@ def test_hedging_play_that_is_gone_is_let_go() -> None:
 # Pacing
 
 
-def pacers(
-    two: Any, server: RedisServer, *, keys: tuple[str, str] = ("k", "k"), requests_per_minute: float | None = None
-) -> list[Pacer]:
-    made = [Pacer(jitter=Random(0), requests_per_minute=requests_per_minute) for _ in keys]
-    for pacer, redis, key in zip(made, [Redis(server.url), Redis(server.url)], keys, strict=True):
-        pacer.share(SharedPace(redis, key))
-    return made
+def limit_queues(server: RedisServer, *, keys: tuple[str, str] = ("k", "k")) -> list[RateLimitQueue]:
+    queues = [RateLimitQueue(limiter=RateLimiter(jitter=Random(0))) for _ in keys]
+    for queue, key in zip(queues, keys, strict=True):
+        queue.share(Redis(server.url), key)
+    return queues
 
 
-def wait_s(pacer: Pacer) -> float:
-    now = now_ns()
-    return (pacer.ready_ns(now, tokens=10, level="interactive") - now) / NS
+def ask(queue: RateLimitQueue, status: int, headers: Mapping[str, str]) -> None:
+    ticket = RateLimitTicket(queue, 0, RequestCost(tokens=10), STATED)
+    ticket.start(bool)
+    if status:
+        queue.answered(ticket, status, headers)
 
 
-def test_pacing_what_one_spends_the_other_has_not(redis_server: RedisServer, two: Any) -> None:
-    one, other = pacers(two, redis_server, requests_per_minute=60)
+def wait_s(queue: RateLimitQueue) -> float:
+    with queue.lock:
+        now = now_ns()
+        return (queue.limiter.ready_ns(now, RequestCost(tokens=10), stated=STATED) - now) / NS
+
+
+STATED: Any = (("requests", 60.0),)
+
+
+def test_rate_limits_what_one_spends_the_other_has_not(redis_server: RedisServer, two: Any) -> None:
+    one, other = limit_queues(redis_server)
     for _ in range(3):
-        one.spend(now_ns(), tokens=10)
+        wait_s(other)  # both state the limit
+        ask(one, 0, {})
 
     assert eventually(lambda: wait_s(other) > 0)
 
 
-def test_pacing_rest_of_one_is_kept_by_the_other_until_a_response(redis_server: RedisServer, two: Any) -> None:
-    one, other = pacers(two, redis_server)
-    one.answered(now_ns(), one.spend(now_ns(), tokens=10), 429, {"retry-after": "600"})
+def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer, two: Any) -> None:
+    one, other = limit_queues(redis_server)
+    ticket = RateLimitTicket(other, 0, RequestCost())
+    ticket.start(bool)
+    ask(one, 429, {"retry-after": "600"})
 
     assert eventually(lambda: wait_s(other) > 50)
     assert wait_s(other) <= 60.5
-    other.answered(now_ns(), other.spend(now_ns(), tokens=10), 200, {})
-    assert wait_s(other) == 0
+    with other.lock:
+        later = other.limiter.spend(now_ns(), RequestCost())
+        other.limiter.answered(now_ns(), later, 200, {})
+    assert wait_s(other) < 5
     time.sleep(0.2)  # in which it is read ten times more
-    assert wait_s(other) == 0
+    assert wait_s(other) < 5
 
 
-def test_pacing_late_replica_knows_the_limits_before_its_first_call(redis_server: RedisServer, two: Any) -> None:
-    one, other = pacers(two, redis_server)
-    one.answered(now_ns(), one.spend(now_ns(), tokens=10), 200, HEADERS)
-
-    assert eventually(lambda: wait_s(other) == 0 and [limit.limit for limit in other.limits().limits] == [600])
-
-
-def test_pacing_other_models_and_accounts_have_limits_of_their_own(redis_server: RedisServer, two: Any) -> None:
-    one, other = pacers(two, redis_server, keys=("a", "b"))
-    one.answered(now_ns(), one.spend(now_ns(), tokens=10), 429, {"retry-after": "600"})
-    third = Pacer(jitter=Random(0))
-    third.share(SharedPace(Redis(redis_server.url), "a"))
+def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: RedisServer, two: Any) -> None:
+    one, other = limit_queues(redis_server, keys=("a", "b"))
+    third, _ = limit_queues(redis_server, keys=("a", "a"))
+    ask(one, 429, {"retry-after": "600"})
 
     assert eventually(lambda: wait_s(third) > 50)
     assert wait_s(other) == 0
@@ -341,9 +343,9 @@ def test_pacing_other_models_and_accounts_have_limits_of_their_own(redis_server:
     [
         lambda store: Hedging(store=store),
         lambda store: Routing(CATALOG, store=store),
-        lambda store: Urgency(store=store),
+        lambda store: RateLimits(store=store),
     ],
-    ids=["hedging", "routing", "urgency"],
+    ids=["hedging", "routing", "rate_limits"],
 )
 def test_store_of_a_play_is_checked_and_never_quoted(make: Callable[[Any], Any]) -> None:
     pytest.importorskip("redis")

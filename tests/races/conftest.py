@@ -1,4 +1,4 @@
-"""Gates are kept by address."""
+"""Queues are kept by address."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.plays.urgency.admission._registry import gates
+from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
 
 
 @pytest.fixture(autouse=True)
-def no_gate_is_known() -> Iterator[None]:
-    gates.clear()
+def no_queue_is_known() -> Iterator[None]:
+    queues.clear()
     yield
-    gates.clear()
+    queues.clear()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fastlane.engine.closing import until_closed, waiting_on
 from fastlane.engine.drivers import TaskPause, ThreadPause
 from fastlane.plays.routing.catalog.models import Catalog
 from fastlane.plays.routing.clients import UpstreamClients
-from fastlane.plays.urgency.admission import states
+from fastlane.plays.urgency.slots import states
 from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
 from tests.races.callers import (
     HANG_S,

@@ -21,7 +21,7 @@ import fastlane
 from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
 from fastlane.engine.closing import _waiting
 from fastlane.engine.shell import Shell
-from fastlane.plays.urgency.admission import states
+from fastlane.plays.urgency.slots import states
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
 from tests.races.callers import HANG_S, until
 from tests.transport.peer import Stream

@@ -37,7 +37,7 @@ def test_what_went_before_the_attempt_that_answered_is_a_phase_of_its_own() -> N
 
 
 def test_the_wait_for_a_place_is_taken_out_of_prepare() -> None:
-    admission = AdmissionRecord(waited_s=0.0006, waited_for="place", ahead=3, concurrency=4)
+    admission = AdmissionRecord(waited_s=0.0006, ahead=3, concurrency=4)
     urgency = UrgencyRecord(urgency="background", admission=admission)
     found = milliseconds(phases_of(record(urgency=urgency)))
     retried = milliseconds(phases_of(record(urgency=urgency, attempts=(attempt(), attempt(number=2, at=9)))))

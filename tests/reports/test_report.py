@@ -162,7 +162,7 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
 
 
 def urgent(level: Level, waited_s: float, **more: Any) -> CallRecord:
-    admission = AdmissionRecord(waited_s=waited_s, waited_for="place", ahead=0, concurrency=4)
+    admission = AdmissionRecord(waited_s=waited_s, ahead=0, concurrency=4)
     return record(urgency=UrgencyRecord(urgency=level, admission=admission), **more)
 
 

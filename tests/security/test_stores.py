@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import fastlane
-from fastlane import Connection, Hedging, Routing, Urgency
+from fastlane import Connection, Hedging, RateLimits, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
 from scripts.redis_server import RedisServer
@@ -40,7 +40,7 @@ def test_a_shared_store_holds_figures_and_no_words(
         Routing(Catalog(models=models), store=redis_server.url, forward_headers=told),
         Hedging(budget=1.0, store=redis_server.url),
         Connection(),
-        Urgency(store=redis_server.url),
+        RateLimits(store=redis_server.url),
     ]
     headers = {"x-emulator-output-text": "zq7-answer zq7-answer", "x-secret": "zq7-header", "x-tenant": "zq7-tenant"}
     asked: dict[str, Any] = {

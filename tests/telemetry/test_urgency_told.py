@@ -1,4 +1,4 @@
-"""What telemetry tells of a call's urgency: its level, its tier, and its wait for a place."""
+"""What telemetry tells of a call's urgency, its waits for a slot and for rate limits, and its tier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 import fastlane
 from fastlane import Connection, Urgency
-from fastlane.plays.urgency.admission import states
+from fastlane.plays.rate_limits.section import RateLimitsSection
+from fastlane.plays.urgency.slots import states
 from fastlane.records import AdmissionRecord, UrgencyRecord
 from fastlane.telemetry.attributes import call_attributes
 from tests.telemetry.conftest import Told
@@ -22,7 +23,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
 
 def urgency(**changes: Any) -> UrgencyRecord:
-    admission = AdmissionRecord(waited_s=0.25, waited_for="pace", ahead=3, concurrency=16)
+    admission = AdmissionRecord(waited_s=0.25, ahead=3, concurrency=16)
     return UrgencyRecord(**{"urgency": "background", "admission": admission, **changes})
 
 
@@ -33,15 +34,28 @@ def test_the_level_is_a_label_of_our_own_metrics_and_of_no_others(meters: Meters
     assert set(meters.values("gen_ai.client.operation.duration")) == {()}
 
 
-def test_waits_are_measured_by_their_reason(meters: Meters) -> None:
-    none = AdmissionRecord(waited_s=0.0, waited_for=None, ahead=0, concurrency=16)
-    unlimited = urgency(admission=None)
-    meters.tell(*(ended(record(urgency=one)) for one in (urgency(), urgency(), urgency(admission=none), unlimited)))
+def test_waits_for_slots_are_measured(meters: Meters) -> None:
+    meters.tell(*(ended(record(urgency=one)) for one in (urgency(), urgency(), urgency(admission=None))))
 
-    assert meters.values("fastlane.client.admission.wait.duration") == {
-        ("pace", "background"): 0.5,
-        ("none", "background"): 0.0,
-    }
+    assert meters.values("fastlane.client.admission.wait.duration") == {("background",): 0.5}
+
+
+def test_waits_for_rate_limits_are_measured_by_reason(meters: Meters) -> None:
+    waited = RateLimitsSection(waited_s=0.5, waited_for="tokens", ahead=2, refused=1)
+    free = RateLimitsSection(waited_s=0.0, waited_for=None, ahead=0, refused=0)
+    meters.tell(*(ended(record(rate_limits=one)) for one in (waited, waited, free)))
+
+    assert meters.values("fastlane.client.rate_limits.wait.duration") == {("tokens",): 1.0, ("none",): 0.0}
+    assert meters.values("fastlane.client.rate_limits.refused") == {(): 2}
+    assert (
+        call_attributes(record(rate_limits=waited)).items()
+        >= {
+            "fastlane.rate_limits.wait.duration": 0.5,
+            "fastlane.rate_limits.wait.reason": "tokens",
+            "fastlane.rate_limits.ahead": 2,
+            "fastlane.rate_limits.refused": 1,
+        }.items()
+    )
 
 
 def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
@@ -67,7 +81,6 @@ def test_a_span_says_what_the_record_says() -> None:
     assert told["fastlane.tier.downgraded"] is True
     assert told["fastlane.tier.full"] == ("flex",)
     assert told["fastlane.admission.wait.duration"] == 0.25
-    assert told["fastlane.admission.wait.reason"] == "pace"
     assert (told["fastlane.admission.ahead"], told["fastlane.admission.concurrency"]) == (3, 16)
 
 

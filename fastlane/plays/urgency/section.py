@@ -16,7 +16,6 @@ TIER_SERVED: Final = "fastlane.tier.served"
 TIER_DOWNGRADED: Final = "fastlane.tier.downgraded"
 TIERS_FULL: Final = "fastlane.tier.full"
 WAIT: Final = "fastlane.admission.wait.duration"
-WAIT_REASON: Final = "fastlane.admission.wait.reason"
 AHEAD: Final = "fastlane.admission.ahead"
 CONCURRENCY: Final = "fastlane.admission.concurrency"
 
@@ -24,7 +23,7 @@ WAITS: Final = Metric(
     "fastlane.client.admission.wait.duration",
     "histogram",
     "s",
-    "Time that a call spent in fastlane's own queue, all attempts together",
+    "Time that a call waited for a slot, all attempts together",
     SHORT_SECONDS,
 )
 TIERS: Final = Metric(
@@ -44,7 +43,6 @@ class UrgencySection(UrgencyRecord):
     figures = {  # noqa: RUF012 - never changed
         "tier_asked": Figure("", "measured"),
         "tier_downgraded": Figure("", "reported"),
-        "queue_s": Figure("s", "measured", "time in fastlane's own queue", is_spent=True),
     }
     groups = LEVELS
 
@@ -65,8 +63,6 @@ class UrgencySection(UrgencyRecord):
             found[AHEAD] = admission.ahead
             if admission.concurrency is not None:
                 found[CONCURRENCY] = admission.concurrency
-            if admission.waited_for is not None:
-                found[WAIT_REASON] = admission.waited_for
         return found
 
     def labels(self) -> dict[str, str]:
@@ -76,7 +72,7 @@ class UrgencySection(UrgencyRecord):
     def measures(self) -> Iterator[Measure]:
         """The wait and the tiers."""
         if self.admission is not None:
-            yield Measure(WAITS, self.admission.waited_s, {WAIT_REASON: self.admission.waited_for or "none"})
+            yield Measure(WAITS, self.admission.waited_s, {})
         for tier in self.full_tiers:
             yield Measure(FULL_TIERS, 1, {TIER_ASKED: tier})
         if self.asked_tier is not None or self.served_tier is not None:
@@ -88,13 +84,12 @@ class UrgencySection(UrgencyRecord):
             yield Measure(TIERS, 1, labels)
 
     def savings(self, record: Recorded) -> dict[str, Any]:
-        """The wait and the tiers."""
+        """The tiers."""
         is_known = self.asked_tier is not None and self.served_tier is not None
         return {
             "tier_asked": self.asked_tier,
             "tier": self.served_tier,
             "tier_downgraded": self.downgraded if is_known else None,
-            "queue_s": self.queued_s,
         }
 
     @classmethod

@@ -12,7 +12,7 @@ from . import (
     _h1,
     _h2,
     _json,
-    _pacing,
+    _rate_limits,
     _sse,
     _stream,
     _traces,
@@ -22,7 +22,7 @@ from ._target import Target as Target, WrongError as WrongError
 TARGETS: dict[str, Target] = {
     module.TARGET.name: module.TARGET
     for module in (
-        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _facts, _catalog, _pacing, _batch, _traces, _bound,
+        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _facts, _catalog, _rate_limits, _batch, _traces, _bound,
     )
 }  # fmt: skip
 """By name."""

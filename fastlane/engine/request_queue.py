@@ -1,0 +1,422 @@
+"""A queue in which attempts wait before they are sent: the more urgent first, bounded, and nothing starves.
+
+A play makes a subclass that says when a ticket may be granted: `RequestQueue.ready_ns`. Threads, and tasks of any event
+loop, may wait in it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from .._clock import now_ns
+from .._fork import new_lock, starts_over
+from ..errors import CallRefusedError, QueueFullError, QueueTimeoutError
+from ..knowledge import timer
+from .effects import Acquire, Flow
+from .session import Session
+
+if TYPE_CHECKING:
+    from ..compat.retry import Attempt
+    from .call import Call
+
+FREE, QUEUED, GRANTED = range(3)
+_S = 1_000_000_000
+# While a level is passed over, every so many-th grant is that of a ticket which has waited long enough.
+_EVERY = 8
+# Nothing is expected of waits before so many grants, and no wait is certain behind fewer tickets.
+_KNOWN, _AHEAD = 32, 8
+# Tickets may be granted so many times as fast as they were lately, and a wait is still certain.
+_FASTER = 2.0
+_GAP_WEIGHT = 1 / 16
+
+
+class QueueTicket:
+    """One attempt's claim: a ticket of `effects.Acquire`, for one use."""
+
+    __slots__ = (
+        "ageing_ns", "ahead", "arrival", "arrived_ns", "granted_ns", "level", "max_queued", "max_wait_s", "queue",
+        "round", "state", "wake",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        level: int,
+        *,
+        ageing_s: float = 30.0,
+        max_queued: int = 10_000,
+        max_wait_s: float | None = None,
+    ) -> None:
+        """Make a ticket that is not in the queue yet.
+
+        `level`: 0 is the most urgent, of 3. `ageing_s`: after each such time a ticket counts as one level more urgent,
+        if its own is passed over. `max_queued`: how many may wait, counting those that are as urgent or more so.
+        """
+        self.queue = queue
+        self.level = level
+        self.ageing_ns = int(ageing_s * _S)
+        self.max_queued = max_queued
+        self.max_wait_s = max_wait_s
+        self.state = FREE
+        self.round: object = None
+        """Which life of the queue it belongs to: a forked child has another one."""
+        self.wake: Callable[[], bool] = bool
+        self.arrived_ns = self.granted_ns = self.ahead = self.arrival = 0
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the attempt may be sent."""
+        return self.state == GRANTED
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in the queue, once it is granted."""
+        return (self.granted_ns - self.arrived_ns) / _S
+
+    def start(self, wake: Callable[[], bool]) -> None:
+        """Be granted, or join the queue. Raises QueueFullError and QueueTimeoutError."""
+        self.wake = wake
+        self.queue.start(self)
+
+    def release(self, *, failed: bool = True) -> None:
+        """Give back what was granted, or leave the queue. Calling it again does nothing.
+
+        `failed`: whether the attempt has failed or was never sent.
+        """
+        self.queue.release(self, failed=failed)
+
+
+class RequestQueue:
+    """Grants tickets. Thread-safe.
+
+    No finalizer may call it: its thread may hold the lock. See `QueueSession.release`.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int] = now_ns,
+        call_at: Callable[[int, Callable[[], None]], object] = timer.call_at,
+    ) -> None:
+        """`call_at` calls a function at a time of the clock."""
+        self.clock = clock
+        self._call_at = call_at
+        self.lock = new_lock()
+        self.queued = [0, 0, 0]
+        self.turned_away = 0
+        """Tickets that were refused, or waited in vain."""
+        self._alarm_ns: int | None = None
+        self._gap_ns, self._gaps = 0.0, 0
+        self._clear()
+        starts_over(self)
+
+    def _clear(self) -> None:
+        self._round = object()
+        self.queued = [0, 0, 0]
+        self._lines: tuple[deque[QueueTicket], ...] = (deque(), deque(), deque())
+        self._dead = 0
+        self._arrivals = 0
+        self._last_ns: list[int] = [0, 0, 0]
+        """When a ticket of each level was last granted."""
+        self._passed = [0, 0, 0]
+        """Tickets of other levels that were granted since."""
+        self._woken: deque[QueueTicket] = deque()
+        """Granted, and to be woken: an interrupt may come between the two."""
+
+    # What a subclass says, each under the lock.
+
+    def ready_ns(self, ticket: Any, level: int, now: int) -> int | None:
+        """Return when a ticket may be granted, `now` or later; None: when another one is given back.
+
+        `level` is the ticket's, or a more urgent one for its age.
+        """
+        raise NotImplementedError
+
+    def on_granted(self, ticket: Any, now: int) -> None:
+        """A ticket is granted."""
+
+    def on_released(self, ticket: Any, now: int, *, failed: bool) -> None:
+        """A granted ticket is given back."""
+
+    def on_fork(self) -> None:
+        """The process is a forked child: none of its parent's tickets is here."""
+
+    # What tickets do
+
+    def start(self, ticket: QueueTicket) -> None:
+        """Grant a ticket at once, or queue it. Raises QueueFullError and QueueTimeoutError."""
+        with self.lock:
+            now, level = self.clock(), ticket.level
+            ticket.round, ticket.arrived_ns = self._round, now
+            ahead = ticket.ahead = sum(self.queued[: level + 1])
+            ready_ns = self.ready_ns(ticket, level, now)
+            if not ahead and ready_ns is not None and ready_ns <= now:
+                self._grant(ticket, now)
+                return
+            if ahead >= ticket.max_queued:
+                self.turned_away += 1
+                raise _full(ahead, ticket.max_queued, self._expected_s(ahead))
+            certain_s = max(self._expected_s(ahead - _AHEAD) or 0.0, 0.0) / _FASTER if ahead > _AHEAD else 0.0
+            if ready_ns is not None:
+                certain_s = max(certain_s, (ready_ns - now) / _S)
+            if ticket.max_wait_s is not None and certain_s > ticket.max_wait_s:
+                self.turned_away += 1
+                raise _too_late("it would wait too long", max(certain_s, self._expected_s(ahead) or 0.0), ticket)
+            timer.start()
+            ticket.arrival = self._arrivals
+            self._arrivals += 1
+            self._lines[level].append(ticket)
+            # Last of all, and without a call after it: an interrupt comes before or after.
+            ticket.state = QUEUED
+            self.queued[level] += 1
+            # The first one of a level may have to be granted at a time of its own.
+            if self.queued[level] == 1:
+                self.grant_all(now)
+
+    def give_up(self, ticket: QueueTicket) -> None:
+        """Raise QueueTimeoutError for a ticket that was not granted in time, unless it is by now."""
+        with self.lock:
+            if ticket.state == GRANTED:
+                return
+            expected_s = self._expected_s(sum(self.queued[: ticket.level + 1]))
+            self._withdraw(ticket)
+            self.turned_away += 1
+        raise _too_late("it waited too long", expected_s, ticket) from None
+
+    def release(self, ticket: QueueTicket, *, failed: bool) -> None:
+        """See `QueueTicket.release`."""
+        with self.lock:
+            now = self.clock()
+            if ticket.round is self._round:
+                self._withdraw(ticket)
+                if ticket.state == GRANTED:
+                    ticket.state = FREE
+                    self.on_released(ticket, now, failed=failed)
+            # Also where nothing is given back: an interrupt may have come amid this before.
+            self.grant_all(now)
+
+    def grant_all(self, now: int) -> None:
+        """Have the lock: grant what can be granted, and wake who waits for it."""
+        while True:
+            while self._woken:
+                ticket = self._woken[0]
+                if not ticket.wake() and ticket.state == GRANTED:
+                    ticket.state = FREE  # nobody waits any more
+                    self.on_released(ticket, now, failed=True)
+                self._woken.popleft()
+            granted, wake_ns = self._next(now) if any(self.queued) else (None, None)
+            if granted is None:
+                break
+            self._woken.append(granted)
+        if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
+            self._call_at(wake_ns, self._ring)
+            self._alarm_ns = wake_ns
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the ticket came that has waited longest; None where none waits."""
+        return min((head.arrived_ns for head in self._heads()), default=None)
+
+    def begin_in_child(self) -> None:
+        """See `StartsOver`."""
+        self._alarm_ns = None
+        self._clear()
+        self.on_fork()
+
+    def _ring(self) -> None:
+        """The time has come at which a ticket may be granted."""
+        with self.lock:
+            self._alarm_ns = None
+            self.grant_all(self.clock())
+
+    # How the next is found
+
+    def _next(self, now: int) -> tuple[QueueTicket | None, int | None]:
+        """Grant the next ticket and return it, or return when to look again though nothing happens until then."""
+        heads = self._heads()
+        best = heads[0]
+        rank = self._rank(best, now)
+        for head in heads[1:]:
+            aged = self._rank(head, now)
+            if (aged, head.arrival) < (rank, best.arrival):
+                best, rank = head, aged
+        wake_ns: int | None = None
+        # What holds back a ticket that has waited long does not hold back a more urgent one.
+        for ticket, level in ((best, rank), (heads[0], heads[0].level)) if best is not heads[0] else ((best, rank),):
+            ready_ns = self.ready_ns(ticket, level, now)
+            if ready_ns is not None and ready_ns <= now:
+                self._observe_gap(now)
+                self._grant(ticket, now)
+                return ticket, None
+            if ready_ns is not None:
+                wake_ns = ready_ns if wake_ns is None else min(wake_ns, ready_ns)
+        for head in heads:
+            if head.level:
+                older_ns = now + head.ageing_ns - (now - head.arrived_ns) % head.ageing_ns
+                wake_ns = older_ns if wake_ns is None else min(wake_ns, older_ns)
+        return None, wake_ns
+
+    def _heads(self) -> list[QueueTicket]:
+        heads = []
+        for line in self._lines:
+            while line and line[0].state != QUEUED:
+                line.popleft()
+                self._dead -= 1
+            if line:
+                heads.append(line[0])
+        return heads
+
+    def _rank(self, head: QueueTicket, now: int) -> int:
+        """Return its level, or a more urgent one for its age while its own is passed over."""
+        level, waited_ns = head.level, now - head.arrived_ns
+        if not level or waited_ns < head.ageing_ns:
+            return level
+        if self._passed[level] < _EVERY - 1 and now - max(head.arrived_ns, self._last_ns[level]) < head.ageing_ns:
+            return level
+        return max(0, level - waited_ns // head.ageing_ns)
+
+    def _grant(self, ticket: QueueTicket, now: int) -> None:
+        level = ticket.level
+        ticket.granted_ns = now
+        self.on_granted(ticket, now)
+        self._last_ns[level] = now
+        self._passed[1] += 1
+        self._passed[2] += 1
+        self._passed[level] = 0
+        # Last of all, and without a call after it. A ticket that leaves the queue stays at the head of its line until
+        # `_heads` looks there.
+        if ticket.state == QUEUED:
+            self.queued[level] -= 1
+            self._dead += 1
+        ticket.state = GRANTED
+
+    def _withdraw(self, ticket: QueueTicket) -> None:
+        if ticket.state != QUEUED:
+            return
+        ticket.state = FREE
+        self.queued[ticket.level] -= 1
+        self._dead += 1
+        # A storm of cancellations behind one that stays must not fill the memory.
+        if self._dead > 64 and self._dead > sum(self.queued):
+            self._lines = tuple(deque(one for one in line if one.state == QUEUED) for line in self._lines)
+            self._dead = 0
+
+    # How long it takes
+
+    def _observe_gap(self, now: int) -> None:
+        gap_ns = now - max(self._last_ns)
+        self._gaps += 1
+        self._gap_ns += max(_GAP_WEIGHT, 1 / self._gaps) * (gap_ns - self._gap_ns)
+
+    def _expected_s(self, ahead: int) -> float | None:
+        """Return the seconds that a ticket should wait with so many ahead of it; None before enough were granted."""
+        return (ahead + 1) * self._gap_ns / _S if self._gaps >= _KNOWN else None
+
+
+def _full(ahead: int, max_queued: int, expected_s: float | None) -> QueueFullError:
+    return QueueFullError(
+        f"not sent: {ahead:,} calls wait already, and max_queued is {max_queued:,}; {_expected(expected_s)}: send "
+        "fewer at once, or let more wait",
+        expected_wait_s=expected_s,
+        queued=ahead,
+    )
+
+
+def _too_late(what: str, expected_s: float | None, ticket: QueueTicket) -> QueueTimeoutError:
+    return QueueTimeoutError(
+        f"not sent: {what}; it may wait {ticket.max_wait_s or 0.0:.3g} s, {ticket.ahead:,} calls were ahead of it when "
+        f"it came, and {_expected(expected_s)}: send fewer at once, or give it more time",
+        expected_wait_s=expected_s,
+        queued=ticket.ahead,
+    )
+
+
+def _expected(expected_s: float | None) -> str:
+    if expected_s is None or not math.isfinite(expected_s):
+        return "how long it would wait is not known, because too few calls were sent so far"
+    return f"it would wait for about {expected_s:.3g} s"
+
+
+class QueueSession(Session):
+    """One call's part in a play with a queue: each attempt waits for a ticket."""
+
+    def __init__(self, call: Call, max_wait_s: float | None) -> None:
+        """`max_wait_s`: seconds that the call may wait, all attempts together; None: its own read timeout."""
+        self.call = call
+        self.waited_s = 0.0
+        """Seconds in the queue, all attempts together."""
+        self.ticket: QueueTicket | None = None
+        """What this call has, or waits for."""
+        self._max_wait_s = max_wait_s
+        self._failure: Callable[[], Exception] | None = None
+        """Makes the error of the last attempt, which is made again."""
+
+    def wait(self, ticket: QueueTicket, attempt: Attempt) -> Flow:
+        """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it is granted.
+
+        Raises QueueFullError and QueueTimeoutError; for a retry, the error of the attempt before instead.
+        """
+        self.ticket = ticket
+        ticket.max_wait_s = self._left_s(attempt)
+        upstream = self.call.upstream
+        try:
+            if upstream is not None and upstream.must_not_wait:
+                ticket.start(bool)
+                if not ticket.is_granted:
+                    raise CallRefusedError("no slot was free")
+                return True
+            try:
+                yield Acquire(self.call.caller.http_client, ticket, ticket.max_wait_s)
+            except TimeoutError:
+                ticket.queue.give_up(ticket)
+        except CallRefusedError as refused:
+            if self._failure is None:
+                raise
+            raise self._failure() from refused
+        if ticket.is_granted:
+            self.waited_s += ticket.waited_s
+        return ticket.is_granted
+
+    def note_error(self, attempt: Attempt, error: BaseException) -> None:
+        """Keep the error of an attempt that had no response, for a retry that gets no ticket."""
+        if isinstance(error, openai.APIConnectionError) and not isinstance(error, CallRefusedError):
+            self._failure = partial(type(error), request=attempt.request)
+
+    def note_response(self, response: Any) -> None:
+        """Keep the error that a response makes, for a retry that gets no ticket."""
+        self._failure = partial(self.call.caller.error_of, response)
+
+    def release(self, *, failed: bool) -> None:
+        """Give the ticket back."""
+        ticket = self.ticket
+        if ticket is None:
+            return
+        release = partial(ticket.release, failed=failed)
+        if isinstance(sys.exception(), GeneratorExit):
+            # In a garbage collection: this thread may hold the lock of the queue.
+            self.call.caller.later(release)
+        else:
+            release()
+        self.ticket = None  # not before: an interrupt may come amid the release, and then it is done again
+
+    def _left_s(self, attempt: Attempt) -> float | None:
+        """Return the seconds that the attempt may wait: no longer than to the deadline of a routed call."""
+        max_s: Any = self._max_wait_s
+        if max_s is None:
+            max_s = (attempt.request.extensions.get("timeout") or {}).get("read")
+        if not isinstance(max_s, int | float) or max_s > threading.TIMEOUT_MAX:
+            max_s = None  # for ever, as no clock counts that far
+        left_s = None if max_s is None else max(0.0, max_s - self.waited_s)
+        upstream = self.call.upstream
+        if upstream is not None and upstream.deadline_ns is not None:
+            deadline_s = max(0.0, (upstream.deadline_ns - now_ns()) / 1e9)
+            left_s = deadline_s if left_s is None else min(left_s, deadline_s)
+        return left_s

@@ -1,0 +1,156 @@
+"""Against simulated providers of several kinds, at more than they allow: few refusals, and the limit is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from fastlane.plays.rate_limits.limiter import RateLimiter
+from fastlane.records.urgency import Level
+from tests.plays.rate_limits.simulated import Bucket, Counter, Job, Provider, Quantized, Sliding, Window, run, steady
+
+END_S, FROM_S = 180.0, 60.0
+
+Make = Callable[[float], Counter]
+
+
+def small(limit: float) -> Counter:
+    """A bucket that holds a tenth of its limit."""
+    return Bucket(limit, holds=0.1 * limit)
+
+
+def offer(
+    provider: Provider,
+    *,
+    replicas: int = 1,
+    per_s: float = 20.0,
+    tokens: int = 100,
+    seed: int = 0,
+    level: Level = "interactive",
+    **more: Any,
+) -> tuple[float, float, float]:
+    """Return the share of refusals, that of the first half minute, and what was admitted each second from then on."""
+    limiters = [RateLimiter(jitter=Random(seed + number)) for number in range(replicas)]
+    run(provider, limiters, steady(per_s, END_S, tokens, seed=seed, level=level), until_s=END_S, seed=seed, **more)
+    early, refused_early = sum(at_s < 30 for at_s, _ in provider.admitted), sum(at_s < 30 for at_s in provider.refused)
+    refused = len(provider.refused) / (len(provider.refused) + len(provider.admitted))
+    used = sum(at_s >= FROM_S for at_s, _ in provider.admitted) / (END_S - FROM_S)
+    return refused, refused_early / (early + refused_early), used
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "per_s", "slow_s", "least"),
+    [
+        (Bucket, "interactive", 2.0, 2.0, 0.95),
+        (Bucket, "interactive", 10.0, 0.1, 0.95),
+        (Bucket, "interactive", 10.0, 6.0, 0.95),
+        (Bucket, "background", 10.0, 6.0, 0.95),
+        (Window, "interactive", 2.0, 2.0, 0.95),
+        (Window, "interactive", 10.0, 6.0, 0.95),
+        (Window, "background", 10.0, 0.1, 0.95),
+        (Sliding, "interactive", 10.0, 2.0, 0.9),
+        (Quantized, "interactive", 2.0, 2.0, 0.9),
+        (Quantized, "interactive", 10.0, 2.0, 0.95),
+        (small, "interactive", 10.0, 0.1, 0.95),
+        (small, "background", 10.0, 0.1, 0.9),
+        # It is empty within six seconds, and its responses tell of it six seconds late.
+        (small, "interactive", 10.0, 6.0, 0.7),
+    ],
+)
+def test_limit_is_used_and_hardly_anything_is_refused(
+    kind: Make, level: Level, per_s: float, slow_s: float, least: float
+) -> None:
+    provider = Provider(kind(per_s * 60), None)
+    refused, _, used = offer(provider, per_s=2 * per_s, level=level, first_token_s=(slow_s / 4, slow_s))
+
+    assert refused <= 0.01
+    assert used >= least * per_s
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "most", "early"),
+    [
+        (Bucket, 3, 0.01, 0.02),
+        (Bucket, 8, 0.01, 0.02),
+        (small, 3, 0.01, 0.02),
+        (small, 8, 0.01, 0.02),
+        (Window, 3, 0.02, 0.02),
+        (Window, 8, 0.02, 0.02),
+        (Quantized, 3, 0.03, 0.15),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_replicas_share_a_limit_without_knowing_each_other(
+    kind: Make, replicas: int, most: float, early: float, seed: int
+) -> None:
+    """They start together. Of a limit that each second has its share of, they do not know each other's seconds."""
+    refused, refused_early, used = offer(Provider(kind(600), None), replicas=replicas, seed=seed)
+
+    assert refused <= most
+    assert refused_early <= early
+    assert used >= 9.3
+
+
+def test_tokens_are_kept_to_where_they_are_the_nearer_limit() -> None:
+    provider = Provider(Bucket(600), Bucket(60_000))
+    refused, _, _ = offer(provider, per_s=2, tokens=1_000)
+    tokens = sum(tokens for at_s, tokens in provider.admitted if at_s >= FROM_S)
+
+    assert refused <= 0.01
+    assert tokens >= 0.93 * 60_000 * (END_S - FROM_S) / 60
+
+
+def test_others_with_the_same_account_are_made_room_for() -> None:
+    others = [(number / 4, 100) for number in range(int(END_S * 4))]
+    refused, _, used = offer(Provider(Bucket(600), None), others=others)
+
+    assert refused <= 0.01
+    assert used >= 5.4
+
+
+@pytest.mark.parametrize("has_retry_after", [False, True])
+def test_refusals_teach_a_rate_where_there_are_no_headers(has_retry_after: bool) -> None:
+    provider = Provider(Bucket(600), None, has_headers=False, has_retry_after=has_retry_after)
+    refused, _, used = offer(provider)
+
+    assert refused <= 0.03
+    assert used >= 8.5
+
+
+def test_stated_limit_needs_no_header() -> None:
+    refused, _, used = offer(Provider(Bucket(600), None, has_headers=False), stated=[("requests", 600.0)])
+
+    assert refused <= 0.01
+    assert used >= 9.8
+
+
+def test_less_than_the_limit_is_not_held_back() -> None:
+    jobs = steady(4, END_S, 100)
+    provider = Provider(Bucket(600), Bucket(60_000))
+    run(provider, [RateLimiter(jitter=Random(0))], jobs, until_s=END_S + 30)
+
+    assert provider.refused == []
+    assert all(job.sent_s == job.at_s for job in jobs)
+
+
+def test_burst_that_fits_is_not_held_back() -> None:
+    jobs = [Job(1.0, 10), *(Job(10.0, 10) for _ in range(200))]
+    provider = Provider(Window(600), None)
+    run(provider, [RateLimiter(jitter=Random(0))], jobs, until_s=60)
+
+    assert provider.refused == []
+    assert all(job.sent_s == job.at_s for job in jobs)
+
+
+def test_interactive_requests_go_at_once_beside_a_flood_of_background() -> None:
+    flood = steady(20, END_S, 100, level="background", seed=1)
+    waited_for = steady(1, END_S, 100, seed=2)
+    provider = Provider(Bucket(600), Bucket(60_000))
+    jobs = sorted(flood + waited_for, key=lambda job: job.at_s)
+    run(provider, [RateLimiter(jitter=Random(0))], jobs, until_s=END_S)
+
+    assert len(provider.refused) <= 5
+    assert all(job.sent_s is not None and job.sent_s == job.at_s for job in waited_for if job.at_s < END_S - 1)

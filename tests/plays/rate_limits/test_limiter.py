@@ -1,0 +1,405 @@
+"""The rate limiter by itself: what it learns from responses, and what it holds back for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane._clock import wall_ns
+from fastlane.plays.rate_limits.bucket import RequestCost
+from fastlane.plays.rate_limits.limiter import RateLimiter, Reservation
+from fastlane.plays.rate_limits.session import counted_tokens
+from fastlane.providers import facts_named
+from tests.plays.rate_limits.simulated import NS, duration
+
+T0 = 1_000 * NS
+STATED: Any = (("requests", 60.0),)
+
+
+def told(remaining: float, *, limit: float = 600, window_s: float = 60.0, what: str = "requests") -> dict[str, str]:
+    """The headers of a bucket."""
+    return {
+        f"x-ratelimit-limit-{what}": f"{limit:.0f}",
+        f"x-ratelimit-remaining-{what}": f"{remaining:.0f}",
+        f"x-ratelimit-reset-{what}": duration((limit - remaining) / limit * window_s),
+    }
+
+
+def limiter(provider: str | None = None) -> RateLimiter:
+    return RateLimiter(None if provider is None else facts_named(provider).rate_limits, jitter=Random(0))
+
+
+def wait_s(of: RateLimiter, now_ns: int, *, tokens: float = 10, stated: Any = (), patient: bool = False) -> float:
+    return (of.ready_ns(now_ns, RequestCost(tokens=tokens), patient=patient, stated=stated) - now_ns) / NS
+
+
+def ask(
+    of: RateLimiter, now_ns: int, headers: Mapping[str, str], *, status: int = 200, tokens: float = 10
+) -> Reservation:
+    sent = of.spend(now_ns, RequestCost(tokens=tokens))
+    of.answered(now_ns + NS // 100, sent, status, headers)
+    return sent
+
+
+def left(of: RateLimiter, name: str = "requests") -> float:
+    return next(limit.left for limit in of.limits() if limit.name == name)
+
+
+# What is announced
+
+
+def test_nothing_is_held_back_before_a_limit_is_known() -> None:
+    of = limiter()
+    for _ in range(1_000):
+        assert wait_s(of, T0) == 0
+        of.spend(T0, RequestCost(tokens=10_000))
+    assert of.limits() == ()
+
+
+def test_limit_is_known_from_the_first_response() -> None:
+    of = limiter()
+    ask(of, T0, {**told(599), **told(59_990, limit=60_000, what="tokens")})
+    assert [(limit.name, limit.limit) for limit in of.limits()] == [("requests", 600), ("tokens", 60_000)]
+
+
+def test_requests_under_way_count_before_their_responses_tell() -> None:
+    of = limiter()
+    first = of.spend(T0, RequestCost())
+    for _ in range(20):
+        of.spend(T0 + NS // 5, RequestCost())
+    of.answered(T0 + NS // 4, first, 200, told(100))
+    assert left(of) == pytest.approx(80, abs=3)
+
+
+def test_response_that_was_overtaken_changes_nothing() -> None:
+    of = limiter()
+    ask(of, T0, told(599))
+    old, new = of.spend(T0 + NS, RequestCost()), of.spend(T0 + 3 * NS, RequestCost())
+    of.answered(T0 + 4 * NS, new, 200, told(300))
+    before = left(of)
+    of.answered(T0 + 5 * NS, old, 200, told(599))
+    assert left(of) == before
+
+
+@given(st.permutations(range(12)), st.integers(0, 300))
+def test_estimate_ends_at_the_truth_in_any_order_of_responses(order: list[int], used: int) -> None:
+    of = limiter()
+    ask(of, T0, told(599 - used))
+    sent = [of.spend(T0 + (1 + number) * NS, RequestCost()) for number in range(12)]
+    for number in order:
+        of.answered(T0 + (13 + number) * NS, sent[number], 200, told(599 - used - number))
+    assert left(of) == pytest.approx(588 - used, abs=1)
+
+
+def test_requests_of_one_moment_may_be_counted_in_any_order() -> None:
+    of = limiter()
+    ask(of, T0, told(599))
+    burst = [of.spend(T0 + NS, RequestCost()) for _ in range(400)]
+    of.answered(T0 + 2 * NS, burst[-1], 200, told(598))  # sent last, counted first
+    assert left(of) == pytest.approx(199, abs=1)
+
+
+def test_request_waits_where_too_little_is_left() -> None:
+    of = limiter()
+    ask(of, T0, told(0))
+    waited = wait_s(of, T0 + NS // 50)
+    assert 0 < waited < 10
+    assert wait_s(of, T0 + NS // 50 + int(waited * NS) + 1) == 0
+
+
+def test_larger_requests_wait_for_longer() -> None:
+    of = limiter()
+    ask(of, T0, told(3_000, limit=60_000, what="tokens"))
+    assert 0 < wait_s(of, T0 + NS, tokens=1_000) < wait_s(of, T0 + NS, tokens=5_000) < 30
+
+
+def test_request_larger_than_the_limit_goes_when_all_of_it_is_left() -> None:
+    of = limiter()
+    ask(of, T0, told(1_000, limit=1_000, what="tokens"))
+    assert wait_s(of, T0 + 2 * NS, tokens=5_000) == 0
+
+
+def test_no_request_waits_for_more_than_a_minute_for_earlier_ones() -> None:
+    of = limiter()
+    first = of.spend(T0, RequestCost(tokens=10_000_000))
+    for _ in range(5_000):
+        of.spend(T0, RequestCost(tokens=10_000_000))
+    of.answered(T0 + NS // 100, first, 200, {**told(599), **told(10, limit=100, what="tokens")})
+    assert 10 <= wait_s(of, T0 + NS // 50) <= 60
+
+
+def test_patient_requests_leave_a_part_to_others() -> None:
+    of = limiter()
+    ask(of, T0, told(80))
+    assert wait_s(of, T0 + NS // 50) == 0
+    assert wait_s(of, T0 + NS // 50, patient=True) > 0
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_limit_of_a_day_is_not_spread_over_the_day(patient: bool) -> None:
+    of, now = limiter("groq"), T0
+    for number in range(1_000):
+        assert wait_s(of, now, patient=patient) == 0
+        ask(of, now, told(14_400 - 1 - number, limit=14_400, window_s=86_400))
+        now += NS // 50
+
+
+def test_limit_that_changes_is_taken_as_it_is() -> None:
+    of = limiter()
+    ask(of, T0, told(599))
+    ask(of, T0 + NS, told(10, limit=100))
+    assert [limit.limit for limit in of.limits()] == [100]
+    assert left(of) == pytest.approx(10, abs=1)
+
+
+def test_window_is_waited_for_where_facts_name_it() -> None:
+    of = limiter("azure_openai")
+    empty = {"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "20"}
+    ask(of, T0, empty)
+    assert wait_s(of, T0 + NS) == pytest.approx(20, abs=0.2)
+
+
+def test_refusal_with_enough_left_spreads_requests_evenly() -> None:
+    of = limiter()
+    ask(of, T0, told(590))
+    ask(of, T0 + NS // 10, {**told(589), "retry-after-ms": "100"}, status=429)
+    now = T0 + 10 * NS
+    for _ in range(20):
+        now = of.ready_ns(now, RequestCost())
+        of.spend(now, RequestCost())
+    assert (now - T0) / NS == pytest.approx(12, abs=0.2)
+
+
+def test_limit_of_each_second_is_spread_from_the_beginning() -> None:
+    of = limiter("azure_openai")
+    ask(of, T0, {"x-ratelimit-limit-requests": "600", "x-ratelimit-remaining-requests": "599"})
+    of.spend(T0 + NS // 50, RequestCost())
+    assert 0 < wait_s(of, T0 + NS // 50) < 0.2
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"x-ratelimit-limit-requests": "-1", "x-ratelimit-remaining-requests": "-1", "retry-after": "nan"},
+        {"x-ratelimit-remaining-tokens": "NaN"},
+        {"x-ratelimit-limit-requests": "0.001", "x-ratelimit-remaining-requests": "0"},
+    ],
+)
+def test_headers_that_make_no_sense_are_ignored(nonsense: dict[str, str]) -> None:
+    of = limiter()
+    ask(of, T0, nonsense)
+    assert wait_s(of, T0 + NS) == 0
+    assert of.limits() == ()
+
+
+@given(st.lists(st.tuples(st.integers(0, 700), st.integers(1, 700), st.text(max_size=8), st.sampled_from([200, 429]))))
+def test_no_response_makes_requests_wait_for_more_than_a_minute(responses: list[tuple[int, int, str, int]]) -> None:
+    of, now = limiter(), T0
+    for remaining, limit, text, status in responses:
+        ask(of, now, {**told(remaining, limit=limit), "retry-after": text}, status=status)
+        assert 0 <= wait_s(of, now + NS) <= 60.5
+        now += 5 * NS
+
+
+@pytest.mark.parametrize(
+    ("provider", "counted"), [("openai", 700), ("azure_openai", 1_000), ("gemini", 300), ("unknown", 1_000)]
+)
+def test_tokens_are_counted_as_the_provider_adds_them_up(provider: str, counted: int) -> None:
+    assert counted_tokens(facts_named(provider).rate_limits, prompt=300, output=700) == counted
+
+
+# What is stated
+
+
+def test_stated_limit_is_kept_to_without_headers() -> None:
+    of, now, sent = limiter(), T0, 0
+    while now < T0 + 60 * NS:
+        now = of.ready_ns(now, RequestCost(), stated=(("requests", 600.0),))
+        ask(of, now, {})
+        sent += 1
+    assert 570 <= sent <= 632
+
+
+def test_stated_limit_holds_for_those_who_state_it() -> None:
+    of = limiter()
+    for _ in range(5):
+        of.ready_ns(T0, RequestCost(), stated=STATED)
+        ask(of, T0, told(599))
+    assert wait_s(of, T0 + NS // 50, stated=STATED) > 0.5
+    assert wait_s(of, T0 + NS // 50) == 0
+
+
+def test_stated_tokens_that_were_not_used_come_back() -> None:
+    of = limiter()
+    stated: Any = (("tokens", 6_000.0),)
+    wait_s(of, T0, stated=stated)
+    sent = ask(of, T0, {}, tokens=300)
+    assert wait_s(of, T0 + NS // 50, tokens=250, stated=stated) > 2
+    for _ in range(2):  # counted once
+        of.settled(T0 + NS // 50, sent, RequestCost(tokens=20))
+    assert wait_s(of, T0 + 2 * NS, tokens=250, stated=stated) == 0
+    assert left(of, "stated") == pytest.approx(300, abs=1)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_nothing_is_sent_before_retry_after_is_over(status: int) -> None:
+    of = limiter()
+    ask(of, T0, {"retry-after": "10"}, status=status)
+    assert 10 <= wait_s(of, T0 + NS // 100) <= 10.5
+
+
+def test_replicas_do_not_begin_again_at_the_same_time() -> None:
+    waits = set()
+    for seed in range(10):
+        of = RateLimiter(jitter=Random(seed))
+        ask(of, T0, {"retry-after": "10"}, status=429)
+        waits.add(round(wait_s(of, T0 + NS // 100), 2))
+    assert len(waits) > 5
+
+
+def test_refusals_without_retry_after_are_waited_out_longer_each_time() -> None:
+    of, waits, now = limiter(), [], T0
+    for _ in range(9):
+        of.answered(now, of.spend(now, RequestCost()), 429, {})
+        waits.append(wait_s(of, now))
+        now = of.ready_ns(now, RequestCost())
+    assert waits[0] < waits[2] < waits[4]
+    assert max(waits) <= 45
+
+
+def test_rate_is_learned_from_refusals_of_one_burst_once() -> None:
+    of = limiter()
+    sent = [of.spend(T0 + number, RequestCost()) for number in range(50)]
+    for one in sent[20:]:
+        of.answered(T0 + NS // 10, one, 429, {})
+    (known,) = of.limits()
+    assert known.name == "refusals"
+    assert 20 < known.limit / 60 < 50
+    assert of.refused == 30
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "1"}], ids=["silent", "retry-after"])
+def test_rate_is_not_learned_from_one_refusal(headers: dict[str, str]) -> None:
+    """The few requests before a single refusal say nothing of how many the provider accepts."""
+    of = limiter()
+    ask(of, T0, headers, status=429)
+    now = T0 + 2 * NS
+    for _ in range(100):
+        assert wait_s(of, now) == 0
+        ask(of, now, {})
+
+
+# What is not believed for long
+
+
+def far_away(seconds: int) -> str:
+    return format_datetime(datetime.fromtimestamp(wall_ns() // NS + seconds, UTC), usegmt=True)
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry-after": "7200"},
+        {"retry-after": "86400"},
+        {"retry-after-ms": "7200000"},
+        {"retry-after": far_away(7_200)},
+    ],
+    ids=["seconds", "a day", "milliseconds", "date"],
+)
+def test_rest_is_a_minute_at_most(status: int, headers: dict[str, str]) -> None:
+    of = limiter()
+    ask(of, T0, headers, status=status)
+    assert 59 <= wait_s(of, T0 + NS // 100) <= 60.5
+
+
+def test_rest_that_was_cut_short_ends_with_one_request() -> None:
+    of = limiter()
+    ask(of, T0, {"retry-after": "7200"}, status=503)
+    now = T0 + 61 * NS
+    assert wait_s(of, now) == 0
+    probe = of.spend(now, RequestCost())
+    assert wait_s(of, now) == 60
+    of.answered(now + NS, probe, 200, {})
+    assert wait_s(of, now + NS) == 0
+
+
+def test_rest_goes_on_where_its_one_request_is_refused() -> None:
+    of = limiter()
+    ask(of, T0, {"retry-after": "7200"}, status=503)
+    ask(of, T0 + 61 * NS, {"retry-after": "7139"}, status=503)
+    assert wait_s(of, T0 + 62 * NS) > 58
+
+
+def test_rest_ends_where_its_one_request_has_no_response() -> None:
+    of = limiter()
+    ask(of, T0, {"retry-after": "7200"}, status=503)
+    now = T0 + 61 * NS
+    of.settled(now + NS, of.spend(now, RequestCost()), None)
+    assert wait_s(of, now + NS) == 0
+
+
+@pytest.mark.parametrize(("served", "expected_s"), [("earlier", 60), ("later", 0)])
+def test_rest_ends_with_a_response_to_a_later_request(served: str, expected_s: int) -> None:
+    of = limiter()
+    earlier, refused, later = (of.spend(T0, RequestCost()) for _ in range(3))
+    of.answered(T0 + NS, refused, 503, {"retry-after": "7200"})
+    of.answered(T0 + NS, earlier if served == "earlier" else later, 200, {})
+    assert wait_s(of, T0 + NS) == pytest.approx(expected_s, abs=0.5)
+
+
+@pytest.mark.parametrize("reset", ["7200s", "30d", "2700000", "719h59m59s"])
+def test_limit_that_resets_in_hours_is_asked_about(reset: str) -> None:
+    """Its header may be wrong: after a minute at most one request finds out."""
+    of = limiter("groq")
+    empty = {**told(0, limit=14_400), "x-ratelimit-reset-requests": reset}
+    now = T0
+    for _ in range(3):
+        ask(of, now, empty, status=429)
+        now += NS
+        waited = wait_s(of, now)
+        assert 2 < waited <= 60
+        now += int(waited * NS) + 1
+        assert wait_s(of, now) == 0
+    ask(of, now, told(14_000, limit=14_400, window_s=86_400))
+    assert wait_s(of, now + NS) == 0
+
+
+# What other processes share: anybody who can write into the store may have written it
+
+
+@pytest.mark.parametrize("stated", [(), STATED], ids=["nothing", "stated"])
+@pytest.mark.parametrize("forged", ["rest", "spent"])
+def test_forged_values_hold_back_for_a_minute_at_most(forged: str, stated: Any) -> None:
+    of = limiter()
+    now, last, longest, sent = T0, T0, 0, 0
+    while now < T0 + 600 * NS:
+        if forged == "rest":
+            of.others_rest(now, 86_400.0)
+        else:
+            of.others_spent(now, RequestCost(1e5, 1e9))
+        if wait_s(of, now, stated=stated) == 0:
+            longest, last, sent = max(longest, now - last), now, sent + 1
+            ask(of, now, {})
+        now += NS // 20
+    assert max(longest, now - last) <= 61 * NS
+    # A twentieth of a stated limit stays in any case, and a rest is ignored once a response has shown it to be wrong.
+    assert sent >= (25 if stated else 1_000)
+
+
+def test_rest_of_another_replica_ends_with_a_response() -> None:
+    of = limiter()
+    of.others_rest(T0, 30.0)
+    sent = of.spend(T0, RequestCost())
+    assert wait_s(of, T0) == pytest.approx(30)
+    of.answered(T0 + NS, sent, 200, {})
+    assert wait_s(of, T0 + NS) == 0

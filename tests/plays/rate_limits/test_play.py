@@ -1,0 +1,176 @@
+"""The play `RateLimits`: its settings, and its calls to servers with limits."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import ConfigurationError, Connection, OpenAI, QueueFullError, QueueTimeoutError, RateLimits
+from fastlane.emulator import Emulator, KeyRateLimits, preset
+from fastlane.plays.rate_limits.queue import queues
+from tests.attempts.scripted import Script, Upstream, answer, refuse
+from tests.races.callers import until
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
+PATIENCE_S = 30.0
+
+
+def create(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "max_tokens": 5, **more})
+
+
+# Settings
+
+
+def test_repr_is_the_fingerprint_and_holds_no_address() -> None:
+    assert repr(RateLimits()) == "RateLimits()"
+    assert repr(RateLimits(tokens_per_minute=6_000)) == "RateLimits(tokens_per_minute=6000.0)"
+    pytest.importorskip("redis")
+    play = RateLimits(store="redis://:secret@localhost:1/0")
+    assert repr(play) == "RateLimits(store=...)"
+    assert copy.deepcopy(play) == play
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"requests_per_minute": 0}, "RateLimits(requests_per_minute=...) takes a number above 0, or None, got 0"),
+        ({"tokens_per_minute": float("inf")}, "got inf"),
+        ({"requests_per_minute": True}, "got True"),
+        ({"max_queued": 0}, "RateLimits(max_queued=...) takes a whole number from 1, got 0"),
+        ({"max_wait_s": -1}, "RateLimits(max_wait_s=...) takes seconds from 0, or None, got -1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        RateLimits(**settings)
+    assert words in str(raised.value)
+
+
+# Calls
+
+
+@pytest.fixture
+def limited() -> Iterator[Emulator]:
+    """A server that allows ten requests a second, and six at once."""
+    limits = KeyRateLimits(requests_per_minute=600, burst=0.01)
+    with Emulator(model=replace(preset("instant"), rate_limits=limits), seed=0) as emulator:
+        yield emulator
+
+
+def test_calls_wait_where_they_would_be_refused(limited: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in limited.environment.items():
+        monkeypatch.setenv(name, value)
+    own: dict[str, Any] = {"base_url": limited.base_url, "api_key": "sk-test", "max_retries": 0, "strict": True}
+    with OpenAI(**own, only_plays=[Connection(), RateLimits()]) as client:
+        for _ in range(7):
+            create(client)
+        limits = [record.rate_limits for record in client.calls]
+    waited = [one for one in limits if one is not None and one.waited_s]
+    assert [request.status for request in limited.log()] == [200] * 7
+    assert waited
+    assert waited[-1].waited_for == "requests"
+    assert client.last_call is not None
+    assert client.last_call.savings.queue_s == waited[-1].waited_s
+
+
+def test_call_that_would_wait_too_long_fails_at_once(arguments: dict[str, Any]) -> None:
+    play = RateLimits(requests_per_minute=1, max_wait_s=0.5)
+    with OpenAI(**arguments, only_plays=[Connection(), play]) as client:
+        create(client)
+        with pytest.raises(QueueTimeoutError) as raised:
+            create(client)
+        assert raised.value.expected_wait_s is not None
+        assert raised.value.expected_wait_s > 10
+        assert client.last_call is not None
+        assert client.last_call.attempts == ()
+        create(client, model="another")
+
+
+def test_full_queue_refuses(arguments: dict[str, Any]) -> None:
+    play = RateLimits(requests_per_minute=1, max_queued=1)
+    with OpenAI(**arguments, only_plays=[Connection(), play]) as client, ThreadPoolExecutor(1) as pool:
+        create(client)
+        waiting = pool.submit(create, client, timeout=PATIENCE_S * 10)
+        until(lambda: any(sum(queue.queued) for _, queue in queues.items()))
+        with pytest.raises(QueueFullError):
+            create(client)
+        client.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            waiting.result(PATIENCE_S)
+
+
+def test_interactive_calls_are_sent_before_background_ones(arguments: dict[str, Any]) -> None:
+    play = RateLimits(requests_per_minute=120)
+    order: list[str] = []
+
+    def call(level: str) -> None:
+        with fastlane.urgency(level):  # type: ignore[arg-type]
+            create(client)
+        order.append(level)
+
+    with OpenAI(**arguments, only_plays=[Connection(), play]) as client, ThreadPoolExecutor(3) as pool:
+        for _ in range(5):
+            create(client)
+        background = [pool.submit(call, "background") for _ in range(2)]
+        until(lambda: any(sum(queue.queued) == 2 for _, queue in queues.items()))
+        call("interactive")
+        for one in background:
+            one.result(PATIENCE_S)
+    assert order == ["interactive", "background", "background"]
+
+
+def test_retry_for_which_no_turn_comes_is_not_made(arguments: dict[str, Any], provider: Emulator) -> None:
+    fault = {"x-emulator-fault": "status=500;times=1", "x-emulator-tag": "unretried-turn"}
+    play = RateLimits(requests_per_minute=1, max_wait_s=0.05)
+    with (
+        OpenAI(**arguments, only_plays=[Connection(), play], max_retries=2) as client,
+        pytest.raises(openai.InternalServerError) as raised,
+    ):
+        create(client, extra_headers=fault)
+    assert isinstance(raised.value.__cause__, QueueTimeoutError)
+    assert len(provider.log()) == 1
+
+
+def held_until(event: threading.Event, then: Script) -> Script:
+    """Answer when the event is set."""
+
+    def script(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        stream.hold(event)
+        then(upstream, stream, body)
+
+    return script
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_long_retry_after_rests_a_minute_or_until_a_success() -> None:
+    refused, answered = threading.Event(), threading.Event()
+    with Upstream("one") as upstream, ThreadPoolExecutor(2) as pool:
+        upstream.scripts = [
+            held_until(refused, refuse(503, ("retry-after", "7200"))),
+            held_until(answered, answer("served")),
+        ]
+        plays = [Connection(), RateLimits(max_wait_s=0.0)]
+        with OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, max_retries=0, strict=True) as client:
+            first = pool.submit(create, client)
+            until(lambda: len(upstream.asked) == 1)
+            second = pool.submit(create, client)
+            until(lambda: len(upstream.asked) == 2)
+            refused.set()
+            with pytest.raises(openai.InternalServerError):
+                first.result(PATIENCE_S)
+            with pytest.raises(QueueTimeoutError) as late:
+                create(client)
+            assert late.value.expected_wait_s is not None
+            assert 50 < late.value.expected_wait_s <= 60.5
+            answered.set()
+            second.result(PATIENCE_S)
+            create(client)

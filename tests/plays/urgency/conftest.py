@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fastlane.emulator import STANDARD_TIERS, Emulator, preset
+from fastlane.plays.urgency.slots import queues
+from fastlane.providers import facts_named, registered
+
+
+@pytest.fixture(autouse=True)
+def no_queue_is_known() -> Iterator[None]:
+    """Queues are kept by address."""
+    queues.clear()
+    yield
+    queues.clear()
+
+
+@pytest.fixture(scope="package")
+def tiered_provider() -> Iterator[Emulator]:
+    """One provider with OpenAI's tiers for all tests here, in a process of its own."""
+    with Emulator(model=preset("instant"), seed=0) as provider:
+        yield provider
+
+
+@pytest.fixture
+def tiered(tiered_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    """That, with an empty log and every tier as usual, and OpenAI's facts holding there."""
+    for name, value in tiered_provider.environment.items():
+        monkeypatch.setenv(name, value)
+    for tier in STANDARD_TIERS:
+        tiered_provider.change_tier(tier.name, exhausted=0.0, downgraded=0.0, full_status=429)
+    tiered_provider.change(refuse_unknown_tiers=False)
+    tiered_provider.clear()
+    origin = tiered_provider.base_url.removesuffix("/v1")
+    with registered(facts_named("openai"), origins=[origin]):
+        yield tiered_provider

@@ -1,0 +1,532 @@
+"""The place of a call: taken before it is sent, given back whenever it is over, whichever way that comes about."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import (
+    BoundedOutput,
+    Connection,
+    Hedging,
+    InvalidOutputError,
+    OpenAI,
+    QueueFullError,
+    QueueTimeoutError,
+    Routing,
+    Urgency,
+    urgency,
+)
+from fastlane.catalog import Catalog  # fmt: skip
+from fastlane.emulator import Emulator
+from fastlane.plays.urgency.slots import SlotState, queues, states
+from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
+ONE = Urgency(max_concurrency=1)
+# Ends a test that waits for ever, and nothing else.
+PATIENCE_S = 30.0
+
+
+def create(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **more})
+
+
+def state(model: str = "m") -> SlotState:
+    (found,) = (one for one in states() if one.model == model)
+    return found
+
+
+def under_way(model: str = "m") -> int:
+    return sum(state(model).in_flight.values())
+
+
+def waiting(model: str = "m") -> int:
+    return sum(state(model).queued.values())
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+async def async_eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - a gate sets no event
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[OpenAI]:
+    with OpenAI(**arguments, only_plays=[Connection(), ONE], max_retries=0, strict=True) as made:
+        yield made
+
+
+@asynccontextmanager
+async def async_client(arguments: dict[str, Any], *plays: Any) -> AsyncIterator[fastlane.AsyncOpenAI]:
+    plays = (Connection(), *(plays or (ONE,)))
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, max_retries=0, strict=True) as made:
+        yield made
+
+
+# Given back
+
+
+def test_a_whole_answer_gives_the_place_back(client: OpenAI) -> None:
+    create(client)
+    create(client)
+    assert under_way() == 0
+    assert client.last_call is not None
+    assert client.last_call.urgency is not None
+    assert client.last_call.urgency.admission is not None
+    assert client.last_call.urgency.admission.concurrency == 1
+    assert client.last_call.urgency.admission.waited_s == 0
+
+
+def test_a_stream_has_its_place_until_it_is_read(client: OpenAI) -> None:
+    stream = create(client, stream=True)
+    assert under_way() == 1
+    list(stream)
+    assert under_way() == 0
+
+
+def test_a_stream_that_is_closed_early_gives_it_back(client: OpenAI) -> None:
+    with create(client, stream=True) as stream:
+        next(iter(stream))
+        assert under_way() == 1
+    assert under_way() == 0
+
+
+def test_a_stream_that_was_dropped_gives_it_back(client: OpenAI) -> None:
+    stream = create(client, stream=True)
+    assert under_way() == 1
+    del stream
+    gc.collect()
+    assert client.calls[-1].outcome == "abandoned"
+    assert under_way() == 0
+
+
+def test_an_answer_that_the_application_reads_itself_gives_it_back(client: OpenAI) -> None:
+    with client.chat.completions.with_streaming_response.create(model="m", messages=MESSAGES) as response:
+        assert under_way() == 1
+        response.read()
+    assert under_way() == 0
+    client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
+    assert under_way() == 0
+
+
+@pytest.mark.parametrize("fault", ["status=400", "status=500", "reset"])
+def test_a_call_that_fails_gives_it_back(client: OpenAI, fault: str) -> None:
+    with pytest.raises(openai.OpenAIError):
+        create(client, extra_headers={"x-emulator-fault": fault})
+    assert under_way() == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seconds", [None, 1e308, float("inf")])
+async def test_a_time_out_that_no_clock_counts_to_is_none(arguments: dict[str, Any], seconds: float | None) -> None:
+    async with async_client(arguments) as client:
+        stream = await create(client, stream=True)
+        second = asyncio.ensure_future(create(client, timeout=seconds))
+        await async_eventually(lambda: waiting() == 1)
+        await stream.close()
+        await second
+    assert under_way() == 0
+
+
+@pytest.mark.asyncio
+async def test_asynchronous_calls_give_it_back_too(arguments: dict[str, Any]) -> None:
+    async with async_client(arguments) as client:
+        await create(client)
+        assert under_way() == 0
+        stream = await create(client, stream=True)
+        assert under_way() == 1
+        assert [event async for event in stream]
+        assert under_way() == 0
+        async with await create(client, stream=True) as stream:
+            await anext(aiter(stream))
+        assert under_way() == 0
+        with pytest.raises(openai.InternalServerError):
+            await create(client, extra_headers={"x-emulator-fault": "status=500"})
+        assert under_way() == 0
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_cancelled_gives_it_back(arguments: dict[str, Any]) -> None:
+    async with async_client(arguments) as client:
+        slow = {"x-emulator-prefill-ms": "60000"}
+        task = asyncio.create_task(create(client, extra_headers=slow))
+        await async_eventually(lambda: bool(states()) and under_way() == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert under_way() == 0
+
+
+# Waited for
+
+
+@contextmanager
+def in_a_thread(function: Callable[[], Any]) -> Iterator[list[Any]]:
+    """What a function in a thread of its own gives, or raises."""
+    got: list[Any] = []
+
+    def run() -> None:
+        try:
+            got.append(function())
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            got.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield got
+    finally:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_call_waits_for_its_place_and_says_so(client: OpenAI) -> None:
+    stream = create(client, stream=True)
+    with in_a_thread(lambda: create(client)) as got:
+        eventually(lambda: waiting() == 1)
+        assert under_way() == 1
+        list(stream)
+    assert isinstance(got[0], openai.types.chat.ChatCompletion)
+    record = client.last_call
+    assert record is not None
+    assert record.urgency is not None
+    admission = record.urgency.admission
+    assert admission is not None
+    assert admission.waited_s > 0
+    assert record.savings.queue_s == admission.waited_s
+    # The wait is the call's and none of its attempt's.
+    assert record.duration_s > admission.waited_s
+    first = record.attempts[0].wire
+    assert first.started_ns - record.timeline.started_ns >= admission.waited_s * 1e9 * 0.99
+
+
+def test_an_interactive_call_goes_before_background_ones_that_came_first(client: OpenAI) -> None:
+    stream = create(client, stream=True)
+    order: list[str] = []
+
+    def call(level: Any) -> None:
+        with client.with_urgency(level).chat.completions.create(model="m", messages=MESSAGES, stream=True) as answers:
+            order.append(level)
+            list(answers)
+
+    with in_a_thread(lambda: call("background")):
+        eventually(lambda: waiting() == 1)
+        with in_a_thread(lambda: call("interactive")):
+            eventually(lambda: waiting() == 2)
+            list(stream)
+    assert order == ["interactive", "background"]
+
+
+@pytest.mark.asyncio
+async def test_clients_of_both_kinds_share_the_places(client: OpenAI, arguments: dict[str, Any]) -> None:
+    stream = create(client, stream=True)
+    async with async_client(arguments) as other:
+        task = asyncio.create_task(create(other))
+        await async_eventually(lambda: waiting() == 1)
+        list(stream)
+        await task
+    assert under_way() == 0
+
+
+def test_keys_have_places_of_their_own(client: OpenAI, arguments: dict[str, Any]) -> None:
+    with (
+        create(client, stream=True),
+        OpenAI(**{**arguments, "api_key": "sk-other"}, only_plays=[Connection(), ONE]) as other,
+    ):
+        create(other)
+        create(client.with_options(api_key="sk-third"))
+        create(client, extra_headers={"Authorization": "Bearer sk-fourth"})
+    assert len([one for one in states() if one.model == "m"]) == 4
+    assert "sk-" not in repr(states())
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_behind(arguments: dict[str, Any]) -> None:
+    async with async_client(arguments) as client:
+        stream = await create(client, stream=True)
+        task = asyncio.create_task(create(client))
+        await async_eventually(lambda: waiting() == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert waiting() == 0
+        assert client.calls[-1].outcome == "cancelled"
+        assert client.calls[-1].attempts == ()
+        await stream.close()
+        await create(client)
+
+
+def test_a_full_queue_refuses_and_is_not_tried_again(provider: Emulator, arguments: dict[str, Any]) -> None:
+    play = Urgency(max_concurrency=1, max_queued=1)
+    with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=5) as client:
+        stream = create(client, stream=True)
+        with in_a_thread(lambda: create(client)):
+            eventually(lambda: waiting() == 1)
+            with pytest.raises(QueueFullError) as raised:
+                create(client)
+            list(stream)
+    assert raised.value.queued == 1
+    refused = next(record for record in client.calls if record.error == "QueueFullError")
+    assert (refused.outcome, refused.attempts) == ("failed", ())
+    assert len(provider.log()) == 2
+
+
+@pytest.mark.parametrize("by", ["the play", "the call", "the client"])
+def test_a_place_that_comes_too_late_is_a_time_out(arguments: dict[str, Any], by: str) -> None:
+    play = Urgency(max_concurrency=1, max_wait_s=0.05) if by == "the play" else ONE
+    options: dict[str, Any] = {"timeout": 0.05} if by == "the client" else {}
+    with OpenAI(**arguments, **options, only_plays=[Connection(), play], max_retries=2) as client:
+        with client.with_options(timeout=PATIENCE_S).chat.completions.create(model="m", messages=MESSAGES, stream=True):
+            with pytest.raises(QueueTimeoutError) as raised:
+                create(client, **({"timeout": 0.05} if by == "the call" else {}))
+            assert isinstance(raised.value, openai.APITimeoutError)
+            assert client.last_call is not None
+            assert client.last_call.attempts == ()
+        assert under_way() == 0
+
+
+# Retries and repairs
+
+
+def test_a_retry_waits_without_a_place(client: OpenAI, provider: Emulator) -> None:
+    retrying = client.with_options(max_retries=1)
+    fault = {"x-emulator-fault": "status=503;times=1;retry_after=1", "x-emulator-tag": "retry-place"}
+    with in_a_thread(lambda: create(retrying, extra_headers=fault)):
+        # The first attempt has failed, and nobody is under way while it waits for the next.
+        eventually(lambda: len(provider.log()) == 1 and under_way() == 0)
+        stream = create(client, stream=True)
+        eventually(lambda: waiting() == 1)
+        list(stream)
+    record = client.last_call
+    assert record is not None
+    assert [attempt.status_code for attempt in record.attempts] == [503, 200]
+    assert record.urgency is not None
+    assert record.urgency.admission is not None
+    assert record.urgency.admission.waited_s > 0
+    assert under_way() == 0
+
+
+def test_a_repair_takes_a_place_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
+    with OpenAI(**arguments, only_plays=[Connection(), BoundedOutput(reasks=1), ONE]) as client:
+        with pytest.raises(InvalidOutputError):
+            create(client, response_format=form, extra_headers={"x-emulator-output-text": "no JSON"})
+        assert len(provider.log()) == 2
+        assert under_way() == 0
+        create(client)
+
+
+@pytest.mark.parametrize("kind", ["status", "connection"])
+def test_a_retry_for_which_no_place_comes_is_not_made(client: OpenAI, provider: Emulator, kind: str) -> None:
+    fault = "status=500;times=1" if kind == "status" else "reset;times=1"
+    headers = {"x-emulator-fault": fault, "x-emulator-tag": f"unretried-{kind}"}
+    expected = openai.InternalServerError if kind == "status" else openai.APIConnectionError
+    held: list[Any] = []
+    retrying = client.with_options(max_retries=1, timeout=PATIENCE_S)
+    play = Urgency(max_concurrency=1, max_wait_s=0.05)
+    with in_a_thread(lambda: create(retrying.copy(only_plays=[Connection(), play]), extra_headers=headers)) as got:
+        eventually(lambda: len(provider.log()) == 1 and under_way() == 0)
+        held.append(create(client, stream=True))
+    assert isinstance(got[0], expected)
+    assert isinstance(got[0].__cause__, QueueTimeoutError)
+    held[0].close()
+
+
+# Beside other plays
+
+
+@pytest.mark.usefixtures("trusting_peers")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_each_way_of_a_routed_call_has_the_place_of_its_upstream(stream: bool) -> None:
+    with two_upstreams() as (near, far):
+        near.scripts = [refuse(500)]
+        catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
+        with OpenAI(api_key="sk-test", only_plays=[Connection(), Routing(catalog), ONE], strict=True) as client:
+            result = create(client, model="fastlane/auto", stream=stream)
+            if stream:
+                assert under_way("far-1") == 1
+                list(result)
+        assert {one.model: sum(one.in_flight.values()) for one in states()} == {"near-1": 0, "far-1": 0}
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
+    with two_upstreams() as (near, far):
+        catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
+        plays = [Connection(), Routing(catalog, exploration=0.0), Urgency(max_concurrency=1, max_wait_s=0.0)]
+        with OpenAI(api_key="sk-test", only_plays=plays, strict=True) as client:
+            with create(client, model="fastlane/auto", stream=True):
+                create(client, model="fastlane/auto")
+            record = next(one for one in client.calls if not one.stream)
+        assert record.routing is not None
+        assert [(one.model, one.why) for one in record.routing.fallbacks] == [("near", "queue")]
+        assert record.routing.model == "far"
+        assert [attempt.kind for attempt in record.attempts] == ["fallback"]
+        # Nothing is said of the upstream by that.
+        assert len(near.asked) == 1
+        assert len(far.asked) == 1
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
+    with two_upstreams() as (near, far):
+        catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
+        with OpenAI(api_key="sk-test", only_plays=[Connection(), Routing(catalog), Urgency()], strict=True) as client:
+            create(client.with_urgency("offline"), model="fastlane/auto")
+            with urgency("background"):
+                create(client, model="fastlane/auto")
+            assert [one.urgency.urgency for one in client.calls if one.urgency] == ["offline", "background"]
+
+
+def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> OpenAI:
+    plays = [Connection(), Hedging(budget=1.0, minimum_delay_s=minimum_delay_s), play]
+    return OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, strict=True, max_retries=0)
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_a_second_attempt_takes_a_place_of_its_own_and_the_loser_gives_its_back() -> None:
+    with Upstream("one") as upstream, hedged(upstream, Urgency(max_concurrency=4, reserved=0)) as client:
+        for _ in range(25):
+            create(client, stream=False)
+        upstream.scripts = [say_nothing]
+        create(client)
+        record = client.last_call
+        assert record is not None
+        assert record.hedging is not None
+        assert record.hedging.won
+        eventually(lambda: under_way() == 0)
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_a_second_attempt_is_not_waited_for() -> None:
+    with Upstream("one") as upstream, hedged(upstream, ONE) as client:
+        for _ in range(25):
+            create(client)
+        upstream.scripts = [_late]
+        create(client)
+        record = client.last_call
+        assert record is not None
+        assert record.hedging is not None
+        assert (record.hedging.hedged, record.hedging.why_not) == (False, "no place was free")
+        assert under_way() == 0
+
+
+def _late(upstream: Upstream, stream: Any, body: Any) -> None:
+    stream.hold_for(0.5)
+    answer("late")(upstream, stream, body)
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_a_wait_for_a_place_makes_no_call_late() -> None:
+    with Upstream("one") as upstream, hedged(upstream, Urgency(max_concurrency=2, reserved=0), 1.5) as client:
+        for _ in range(25):
+            create(client)
+        others = [create(client, stream=True, max_tokens=5) for _ in range(2)]
+        with in_a_thread(lambda: create(client)):
+            eventually(lambda: waiting() == 1)
+            time.sleep(2.0)  # more than what makes a call late
+            for other in others:
+                other.close()
+        record = next(one for one in client.calls[-3:] if not one.stream)
+        assert record.urgency is not None
+        assert record.urgency.admission is not None
+        assert record.urgency.admission.waited_s > 1.5
+        assert record.hedging is not None
+        assert not record.hedging.hedged
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, Any]) -> None:
+    async with async_client(arguments) as client:
+        slow = {"x-emulator-fault": f"hang={PATIENCE_S}"}
+        task = asyncio.create_task(create(client, extra_headers=slow))
+        await async_eventually(lambda: bool(states()) and under_way() == 1)
+        ((_, queue),) = queues.items()
+        waited: list[bool] = []
+
+        def let_go() -> None:
+            waited.append(True)
+            queue.lock.release()
+
+        queue.lock.acquire()
+        patience = threading.Timer(PATIENCE_S, let_go)
+        patience.start()
+        # As the collector does, whenever it likes.
+        coroutine: Any = task.get_coro()
+        coroutine.close()
+        patience.cancel()
+        assert not waited
+        queue.lock.release()
+        await create(client)
+        task.cancel()
+        with suppress(asyncio.CancelledError, RuntimeError):
+            await task
+
+
+# How many at once
+
+
+class Barrier:
+    """A provider without limits: it answers when so many requests are under way at once, and none before that."""
+
+    def __init__(self, parties: int) -> None:
+        self.under_way = 0
+        self._barrier = asyncio.Barrier(parties)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        async with await asyncio.start_server(self._serve, "127.0.0.1", backlog=1_024) as server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
+            self.under_way += 1
+            await self._barrier.wait()
+            body = whole("m", "yes")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
+            writer.write(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_calls_without_a_known_limit_all_run_at_once() -> None:
+    """The provider answers only when all of them are under way, which is ten seconds' worth of a flood at most."""
+    each = 200
+    barrier = Barrier(2 * each)
+    async with (
+        barrier.serving() as url,
+        fastlane.AsyncOpenAI(
+            api_key="sk-test", base_url=url, only_plays=[Connection(), Urgency()], strict=True
+        ) as client,
+    ):
+        flood = client.with_urgency("background")
+        calls = [asyncio.ensure_future(create(one)) for _ in range(each) for one in (client, flood)]
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*calls)
+        except TimeoutError:
+            pytest.fail(f"{barrier.under_way} of {2 * each} calls were under way at once")
+        finally:
+            for call in calls:
+                call.cancel()
+    assert state().limit is None

@@ -1,0 +1,174 @@
+"""Full tiers of calls that go several ways: routed to another model, and hedged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from fastlane import Hedging, Urgency, urgency
+from fastlane.catalog import Route
+from fastlane.providers import facts_named, registered
+from tests.attempts.scripted import Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
+from tests.plays.urgency.tiered import KINDS, statuses
+from tests.races.callers import until
+
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+FULL = refuse(429, code="resource_unavailable")
+PATIENT = Urgency(default="background", tiers={"background": "flex"})
+
+
+@pytest.fixture
+def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
+    """Two servers with OpenAI's facts, of which "near" is the faster."""
+    with ExitStack() as stack:
+        near, far = (stack.enter_context(Upstream(name)) for name in ("near", "far"))
+        origins = [upstream.url.removesuffix("/v1") for upstream in (near, far)]
+        stack.enter_context(registered(facts_named("openai"), origins=origins))
+        yield near, far
+
+
+def tiers(upstream: Upstream) -> list[Any]:
+    return [body.get("service_tier") for body in upstream.asked]
+
+
+def where_full(then: Script) -> Script:
+    """Refuse the cheap tier for want of room, and do something else at any other."""
+
+    def script(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        (FULL if body.get("service_tier") == "flex" else then)(upstream, stream, body)
+
+    return script
+
+
+@both_kinds
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_the_urgency_of_a_route_is_that_of_its_call(
+    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    """On every upstream, as a text too, and before what the block and the client's default say."""
+    near, far = upstreams
+    near.scripts = [refuse(500)]
+    urgent = Urgency(default="offline", tiers={"background": "flex"})
+    background: tuple[str, ...] = (Route(urgency="background"), "fastlane/auto?urgency=background")
+    with Asked(kind, near.url, routing(near, far), urgent) as asked, urgency("interactive"):
+        levels = []
+        for route in (*background, "fastlane/auto"):
+            asked.text(route, stream=stream)
+            assert asked.record.urgency is not None
+            levels.append(asked.record.urgency.urgency)
+
+    assert levels == ["background", "background", "interactive"]
+    assert (tiers(near)[0], tiers(far)[0]) == ("flex", "flex")
+    assert sorted([*tiers(near), *tiers(far)], key=str) == [None, "flex", "flex", "flex"]
+
+
+def test_the_urgency_of_a_route_without_the_play_warns_once(
+    upstreams: tuple[Upstream, Upstream], caplog: pytest.LogCaptureFixture
+) -> None:
+    near, far = upstreams
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        asked.text(Route(urgency="interactive"))
+        for _ in range(2):
+            asked.text(Route(urgency="background"))
+
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
+    assert "Add Urgency() to its plays" in said
+
+
+@both_kinds
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_routed_call_falls_to_the_next_tier_before_it_goes_elsewhere(
+    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    near.usually = where_full(answer("from near"))
+    with Asked(kind, near.url, routing(near, far), PATIENT) as asked:
+        assert asked.text(stream=stream).strip() == "from near"
+
+        record = asked.record
+    assert (tiers(near), tiers(far)) == (["flex", "default"], [])
+    assert statuses(record) == [("first", 429), ("plain", 200)]
+    assert record.routing is not None
+    assert record.routing.fallbacks == ()
+    assert record.urgency is not None
+    assert record.urgency.full_tiers == ("flex",)
+
+
+@both_kinds
+def test_a_routed_call_goes_elsewhere_when_every_tier_is_full(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = FULL
+    with Asked(kind, near.url, routing(near, far), PATIENT) as asked:
+        assert asked.text().strip() == "from far"
+
+        record = asked.record
+    # Elsewhere it begins with the tier that suits it.
+    assert (tiers(near), tiers(far)) == (["flex", "default"], ["flex"])
+    assert record.routing is not None
+    assert [fallback.why for fallback in record.routing.fallbacks] == ["rate_limit"]
+    assert record.urgency is not None
+    assert record.urgency.full_tiers == ()
+
+
+@both_kinds
+def test_a_hedged_call_falls_to_the_next_tier(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, Hedging(budget=1.0), PATIENT) as asked:
+        used_to(asked, near, model="gpt-5.4")
+        near.usually = where_full(answer("from near"))
+        assert asked.text("gpt-5.4").strip() == "from near"
+
+        record = asked.record
+    assert tiers(near) == ["flex", "default"]
+    assert record.urgency is not None
+    assert record.urgency.full_tiers == ("flex",)
+
+
+@both_kinds
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_second_attempt_falls_to_the_next_tier_by_itself(
+    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, Hedging(budget=1.0), PATIENT) as asked:
+        used_to(asked, near, model="gpt-5.4")
+        near.scripts = [say_nothing, FULL]
+        assert asked.text("gpt-5.4", stream=stream).strip() == "from near"
+
+        record = asked.record
+    assert tiers(near) == ["flex", "flex", "default"]
+    assert [(attempt.kind, attempt.status_code, attempt.given_up) for attempt in record.attempts] == [
+        ("first", None, "lost"), ("hedge", 429, None), ("plain", 200, None),
+    ]  # fmt: skip
+    assert record.urgency is not None
+    assert record.urgency.full_tiers == ("flex",)
+    until(lambda: near.silent[0].reset is not None)
+
+
+@both_kinds
+def test_a_second_attempt_that_finds_every_tier_full_leaves_the_call_to_the_first(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+
+    def first(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        upstream.may_break.wait(20)
+        answer("from the first")(upstream, stream, body)
+
+    def last(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        FULL(upstream, stream, body)
+        upstream.may_break.set()
+
+    with Asked(kind, near.url, Hedging(budget=1.0), PATIENT) as asked:
+        used_to(asked, near, model="gpt-5.4")
+        near.scripts = [first, FULL, last]
+        assert asked.text("gpt-5.4").strip() == "from the first"
+
+        record = asked.record
+    assert record.outcome == "completed"
+    assert tiers(near) == ["flex", "flex", "default"]
+    assert record.urgency is not None
+    assert record.urgency.full_tiers == ()

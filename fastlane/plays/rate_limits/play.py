@@ -43,7 +43,7 @@ class RateLimits(Play):
     QueueFullError."""
     max_wait_s: Annotated[float, Field(ge=0)] | None = None
     """The most seconds that a call waits, then QueueTimeoutError; None: its own read timeout."""
-    store: str | None = None
+    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = None
     """Where replicas share their limits, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     stated: Any = field(init=False, repr=False, compare=False)
     """The application's own limits: what they count, and how much of it in a minute."""

@@ -12,6 +12,7 @@ from _thread import start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, cast
@@ -80,13 +81,13 @@ def run(
     keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave batches' files at the provider.")] = False,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Work a queue off: as batches where the provider has a batch mode, else as live calls in the background.
+    """Process a queue: as batches where the provider has a batch mode, else as live calls in the background.
 
     Any number of these may run on one queue, here and on other machines. Ctrl-C and SIGTERM end it after what is under
     way; batches go on at the provider, and the next worker collects them. A worker that is killed loses nothing.
     """
     ended_by: list[int] = []
-    with _errors_told():
+    with _reported_errors():
         settings = WorkerSettings(
             lane=cast(Lane, lane),
             linger_s=linger_s,
@@ -100,10 +101,10 @@ def run(
         client = _client_of(base_url, api_key_env)
         with Queue(where, client, schema=schema) as queue:
             worker = QueueWorker(queue.storage, client, settings)
-            with _ended_by_signals(worker, ended_by):
+            with _stopped_by_signals(worker, ended_by):
                 worker.run(until_empty=until_empty)
             if ended_by or until_empty:
-                _tell(_summary(queue.status()))
+                _note(_summary(queue.status()))
     if signal.SIGINT in ended_by:
         raise typer.Exit(_INTERRUPTED)
 
@@ -115,8 +116,8 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until every job is over.")] = False,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Show how far a queue is, why jobs have failed, and whether a worker runs."""
-    with _errors_told(), Queue(where, schema=schema) as queue:
+    """Show the progress of a queue, why jobs have failed, and whether a worker runs."""
+    with _reported_errors(), Queue(where, schema=schema) as queue:
         now = queue.status()
         if as_json or not watch:
             _show(now, as_json=as_json)
@@ -135,7 +136,10 @@ def status(
 @batch.command()
 def submit(
     where: _Where,
-    file: Annotated[Path, typer.Argument(help="JSON lines: OpenAI's batch input, or bodies alone; - for stdin.")],
+    file: Annotated[
+        typer.FileBinaryRead,
+        typer.Argument(metavar="FILE", help="JSON lines: OpenAI's batch input, or bodies alone; - for stdin."),
+    ],
     endpoint: Annotated[str, typer.Option(help="Where bodies without a url of their own go to.")] = CHAT,
     prefix: Annotated[
         str | None,
@@ -143,48 +147,48 @@ def submit(
     ] = None,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Put a file's calls into a queue. Done again it adds nothing: a job of the same key and body is that job.
+    """Put a file's calls into a queue. Repeated, it adds nothing: the same key and body is the same job.
 
     A key is a line's custom_id; of a body alone it is the prefix and the line's number.
     """
     count = 0
-    with _errors_told(), _opened(file) as lines:
+    with _reported_errors():
         open_storage(where, schema=schema).close()
         with Queue(where, schema=schema) as queue:
             before = queue.status().total
             try:
-                jobs = jobs_in(lines, prefix=prefix or (file.stem if str(file) != "-" else "stdin"), endpoint=endpoint)
+                jobs = jobs_in(file, prefix=prefix or Path(file.name).stem.strip("<>"), endpoint=endpoint)
                 while several := list(itertools.islice(jobs, _AT_ONCE)):
                     count += len(queue.storage.add(several))
             except (InputLineError, FastlaneError):
                 if count:
-                    _tell(f"{count:,} jobs before that are in the queue: put it right and submit the file again")
+                    _note(f"{count:,} jobs before that are in the queue: correct the line and submit the file again")
                 raise
             now = queue.status()
             typer.echo(f"{count:,} jobs, {now.total - before:,} of them new")
             if warning := _without_worker(now):
-                _tell(warning)
+                _note(warning)
 
 
 @batch.command()
 def results(
     where: _Where,
     out: Annotated[Path | None, typer.Option(help="Write them here in place of stdout.", show_default=False)] = None,
-    after: Annotated[int, typer.Option(help="Leave out those up to this place, as it was told before.")] = 0,
+    after: Annotated[int, typer.Option(help="Go on behind this place, which an earlier run printed.")] = 0,
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Write the answers of all jobs that are over, as lines of OpenAI's output files; custom_id is the job's key.
 
-    Says on stderr how many are not over, and after which place to go on.
+    Prints on stderr how many are not over, and the place for --after.
     """
-    with _errors_told(), Queue(where, schema=schema) as queue:
+    with _reported_errors(), Queue(where, schema=schema) as queue:
         storage, written = queue.storage, 0
         with _written(out) as file:
             while page := storage.answers_after(after, _AT_ONCE):
                 file.writelines(map(line_of, page))
                 after, written = page[-1].sequence, written + len(page)
             file.flush()
-        _tell(f"{written:,} answers up to place {after}; {storage.unfinished():,} jobs are not over")
+        _note(f"{written:,} answers up to place {after}; {storage.unfinished():,} jobs are not over")
 
 
 @batch.command()
@@ -197,7 +201,7 @@ def cancel(
     """Cancel jobs: what was not sent never is; what was is not sent again, and its answer is kept if it comes."""
     if bool(keys) == everything:
         raise typer.BadParameter("name the jobs by their keys, or all that are not over by --all")
-    with _errors_told(), Queue(where, schema=schema) as queue:
+    with _reported_errors(), Queue(where, schema=schema) as queue:
         found = queue.cancel(None if everything else keys)
         over = sum(job.state == "cancelled" for job in found)
         under_way = sum(job.cancel_asked and not job.over for job in found)
@@ -222,7 +226,7 @@ def retry(
     """Let failed jobs, or those of batches that are given up, wait again."""
     if bool(keys) + everything + bool(abandon) != 1:
         raise typer.BadParameter("name the jobs by their keys, all failed ones by --all, or an address by --abandon")
-    with _errors_told(), Queue(where, schema=schema) as queue:
+    with _reported_errors(), Queue(where, schema=schema) as queue:
         again = queue.abandon(abandon) if abandon else queue.retry_failed(None if everything else keys)
         typer.echo(f"{again:,} jobs wait again")
 
@@ -243,19 +247,19 @@ def _client_of(base_url: str | None, api_key_env: str | None) -> OpenAI:
     key = os.environ.get(source, "").strip()
     if not key and not (is_local and api_key_env is None):
         raise ConfigurationError(f"expected the provider's key in the environment variable {source}, which is not set")
-    # A server on this machine mostly asks for none; the client wants one all the same.
+    # A server on this machine needs none, but the client does.
     return OpenAI(base_url=url, api_key=key or "none")
 
 
 @contextmanager
-def _ended_by_signals(worker: QueueWorker, ended_by: list[int]) -> Iterator[None]:
+def _stopped_by_signals(worker: QueueWorker, ended_by: list[int]) -> Iterator[None]:
     """Have Ctrl-C and SIGTERM end a worker after what is under way, and a second one at once."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         if ended_by:
             raise KeyboardInterrupt
         ended_by.append(number)
-        # In a thread, which needs none of the locks that what was interrupted here may hold.
+        # In a thread: the interrupted code may hold a lock.
         start_new_thread(worker.stop, ())
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -267,56 +271,45 @@ def _ended_by_signals(worker: QueueWorker, ended_by: list[int]) -> Iterator[None
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    if str(file) == "-":
-        yield sys.stdin.buffer
-        return
-    if not file.exists():
-        raise ConfigurationError(f"there is no file {str(file)!r}: JSON lines are expected, or - for stdin")
-    with file.open("rb") as opened:
-        yield opened
-
-
-@contextmanager
 def _written(file: Path | None) -> Iterator[Any]:
     if file is None:
         yield sys.stdout.buffer
         return
-    # A file that is made here is its owner's alone: answers are in it.
+    # Its owner's alone: answers are in it.
     with open(file, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
         yield opened
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
-    """Say what went wrong in one line, and leave with the exit code for it."""
+def _reported_errors() -> Iterator[None]:
+    """Report an error in one line, and end with its exit code."""
     try:
         yield
     except BrokenPipeError:
-        # Whoever read has enough. Nothing more is written, at the end of the process neither.
+        # The reader has closed the pipe. Nothing more is written, also not at the end of the process.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except (StorageError, WorkerDeniedError) as error:
-        _tell(str(error))
+        _note(str(error))
         raise typer.Exit(1) from None
     except OSError as error:
-        _tell(f"{error.filename or 'the output'}: {error.strerror or error}")
+        _note(f"{error.filename or 'the output'}: {error.strerror or error}")
         raise typer.Exit(1) from None
     except (InputLineError, FastlaneError) as error:
-        _tell(str(error))
+        _note(str(error))
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
 
 
-def _tell(text: str) -> None:
+def _note(text: str) -> None:
     console = Console(stderr=True, soft_wrap=True)
     console.print(f"fastlane batch: {text}", markup=False, emoji=False, highlight=False)
 
 
 def _summary(now: Status) -> str:
-    """Return what a worker leaves behind."""
+    """Return the summary of a worker that has ended."""
     left = now.total - now.over
     if not left:
         counts = ", ".join(f"{now.jobs[state]:,} {state}" for state in ("done", "failed", "cancelled"))
@@ -330,26 +323,19 @@ def _without_worker(now: Status) -> str | None:
     return None if now.workers or now.over == now.total else "no worker runs: start one by `fastlane batch run`"
 
 
-_OF_A_BATCH = (
-    "name", "state", "origin", "provider_state", "endpoint", "model", "requests", "unwanted", "bytes", "batch_id",
-    "provider_done", "provider_failed", "planned_at", "changed_at", "error",
-)  # fmt: skip
-
-
 def _show(now: Status, *, as_json: bool) -> None:
     if not as_json:
         Console(soft_wrap=True).print(shown(now))
         return
-    batches = [{name: getattr(one, name) for name in _OF_A_BATCH} for one in now.batches]
-    typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now), "batches": batches}))
+    typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now)}))
 
 
 def shown(now: Status) -> Group:
-    """Return a status as a terminal shows it. What others have named is no markup."""
+    """Return a status for the terminal. Names are no markup."""
     line = Table.grid(padding=(0, 1))
     pace = "all are over" if now.total and now.over == now.total else ""
     if now.over < now.total and now.finished_per_s is not None and now.expected_end_s is not None:
-        pace = f"{now.finished_per_s:.3g} a second, about {_duration(now.expected_end_s)} to go"
+        pace = f"{now.finished_per_s:.3g} a second, {timedelta(seconds=round(now.expected_end_s))} to go"
     share = f"{100 * now.over / now.total:.0f} %" if now.total else ""
     bar = ProgressBar(total=max(1, now.total), completed=now.over, width=40)
     line.add_row(bar, share, f"{now.over:,} of {now.total:,}", pace)
@@ -369,9 +355,3 @@ def shown(now: Status) -> Group:
             table.add_row(one.name, one.state, Text(one.provider_state or ""), Text(one.model), *counted)
         parts.append(table)
     return Group(*parts)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"

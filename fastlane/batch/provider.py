@@ -15,7 +15,6 @@ from ..providers import ProviderFacts
 
 if TYPE_CHECKING:
     from openai.types import Batch, FileObject
-    from tenacity import RetryCallState
 
 T = TypeVar("T")
 
@@ -28,13 +27,13 @@ DENIED = frozenset({401, 402, 403})
 _TRANSFER_TIMEOUT_S = 600.0
 # openai's own default of 600 s is made for answers of a model.
 _TIMEOUT_S = 60.0
-_ATTEMPTS = 4
+_RETRIES = 3
 # The provider's clock may differ from ours by so much.
 _CLOCKS_DIFFER_S = 86_400.0
 
 
 class StoppedError(Exception):
-    """The worker was stopped while it waited."""
+    """The worker was stopped during a download."""
 
 
 class InDoubtError(Exception):
@@ -86,16 +85,17 @@ class ProviderBatches:
 
     def __init__(self, client: openai.OpenAI, mode: BatchMode, stop: Event) -> None:
         self.mode = mode
-        # Its own retries would repeat a creation, and would not end when the worker is stopped.
         timeout = _TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
-        self._client = client.with_options(max_retries=0, timeout=timeout)
+        self._client = client.with_options(max_retries=_RETRIES, timeout=timeout)
+        # A creation must not be repeated before its result is known.
+        self._once = client.with_options(max_retries=0, timeout=timeout)
         self._stop = stop
 
     def upload(self, name: str, content: IO[bytes]) -> FileObject:
         """Upload a batch's file under its name, once. Raises RefusedError; after other errors it may be there."""
         content.seek(0)
         file = (name, content, "application/jsonl")
-        return _refusals(lambda: self._client.files.create(file=file, purpose="batch", timeout=_TRANSFER_TIMEOUT_S))
+        return _refusals(lambda: self._once.files.create(file=file, purpose="batch", timeout=_TRANSFER_TIMEOUT_S))
 
     def files_named(self, name: str, *, since_s: float) -> list[FileObject]:
         """Return the files of that name that were uploaded after some time, in epoch seconds."""
@@ -109,17 +109,17 @@ class ProviderBatches:
                     found.append(file)
             return found
 
-        return self._retried(find)
+        return _refusals(find)
 
     def create(self, name: str, endpoint: str, file_id: str) -> Batch:
         """Create a batch, once. Raises RefusedError, and InDoubtError where the result is not known."""
         given: dict[str, Any] = {"metadata": {NAME_KEY: name}} if self.mode.metadata else {}
-        if (header := idempotency_header_of(self._client)) is not None:
+        if (header := idempotency_header_of(self._once)) is not None:
             given["extra_headers"] = {header: name}
         window: Any = f"{max(1, int(self.mode.window_s // 3_600))}h"
         where: Any = endpoint
         try:
-            return self._client.batches.create(completion_window=window, endpoint=where, input_file_id=file_id, **given)
+            return self._once.batches.create(completion_window=window, endpoint=where, input_file_id=file_id, **given)
         except openai.APIStatusError as error:
             # 4xx is a decision. A gateway's 5xx may come although the provider has created the batch.
             if not 400 <= error.status_code < 500 or error.status_code == 408:
@@ -140,19 +140,27 @@ class ProviderBatches:
                     return batch
             return None
 
-        return self._retried(find)
+        return _refusals(find)
 
     def batch(self, batch_id: str) -> Batch:
         """Return a batch. Raises RefusedError: 404 where there is none."""
-        return self._retried(lambda: self._client.batches.retrieve(batch_id))
+        return _refusals(lambda: self._client.batches.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> None:
         """Cancel a batch, unless it has ended."""
-        self._unless_refused(lambda: self._client.batches.cancel(batch_id), lambda error: not error.denied)
+        try:
+            _refusals(lambda: self._client.batches.cancel(batch_id))
+        except RefusedError as error:
+            if error.denied:
+                raise
 
     def delete(self, file_id: str) -> None:
         """Delete a file, unless it is gone already. Raises RefusedError."""
-        self._unless_refused(lambda: self._client.files.delete(file_id), lambda error: error.status == 404)
+        try:
+            _refusals(lambda: self._client.files.delete(file_id))
+        except RefusedError as error:
+            if error.status != 404:
+                raise
 
     def lines(self, file_id: str) -> Iterator[bytes]:
         """Yield a file's lines while it is downloaded. Raises RefusedError, and errors of openai and its HTTP library.
@@ -161,68 +169,26 @@ class ProviderBatches:
         """
         download = self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S)
         response = _refusals(download.__enter__)
-        rest: list[bytes] = []
+        rest = b""
         try:
-            for piece in response.iter_bytes(1 << 16):
+            for piece in response.iter_bytes(1 << 20):
                 if self._stop.is_set():
                     raise StoppedError
-                first, *more = piece.split(b"\n")
-                rest.append(first)
-                for following in more:
-                    if (line := b"".join(rest)).strip():
-                        yield line
-                    rest = [following]
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from filter(bytes.strip, lines)
         finally:
             download.__exit__(None, None, None)
-        if (line := b"".join(rest)).strip():
-            yield line
-
-    def _unless_refused(self, ask: Callable[[], object], is_done: Callable[[RefusedError], bool]) -> None:
-        try:
-            self._retried(ask)
-        except RefusedError as error:
-            if not is_done(error):
-                raise
-
-    def _retried(self, ask: Callable[[], T]) -> T:
-        """Ask, and ask again after a transient failure. Raises RefusedError, StoppedError and openai's errors."""
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_when_event_set
-        from tenacity.nap import sleep_using_event
-
-        try:
-            return Retrying(
-                retry=retry_if_exception(_is_transient),
-                stop=stop_after_attempt(_ATTEMPTS) | stop_when_event_set(self._stop),
-                wait=_wait_s,
-                sleep=sleep_using_event(self._stop),
-                reraise=True,
-            )(lambda: _refusals(ask))
-        except openai.OpenAIError:
-            if self._stop.is_set():
-                raise StoppedError from None
-            raise
+        if rest.strip():
+            yield rest
 
 
 def _refusals(ask: Callable[[], T]) -> T:
+    """Raise RefusedError for a 4xx that is not transient."""
     try:
         return ask()
     except openai.APIStatusError as error:
-        if _is_transient(error) or error.status_code < 400:
+        if not 400 <= error.status_code < 500 or error.status_code in (408, 409, 429):
             raise
         refused = RefusedError(error)
     # Outside of the handler: openai's error keeps the request, and with it a file of prompts.
     raise refused
-
-
-def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in (408, 409, 429) or error.status_code >= 500
-    return isinstance(error, openai.APIConnectionError)
-
-
-def _wait_s(state: RetryCallState) -> float:
-    from tenacity import wait_random_exponential
-
-    error = state.outcome.exception() if state.outcome is not None else None
-    # The jitter is added to what the provider asks for, so that clients do not come back together.
-    return wait_random_exponential(multiplier=0.5, max=8.0)(state) + (rest_of(error) or 0.0 if error else 0.0)

@@ -108,7 +108,6 @@ class Experiment:
         shares = {self.reference: max(0.0, 1 - sum(self.shares.values())), **self.shares}
         return ExperimentReport(
             name=self.name,
-            since=datetime.fromtimestamp(state.since_wall_ns / 1e9, UTC),
             reference=self.reference,
             arms=tuple([self._arm_report(arm, shares[arm], state) for arm in self.arms]),
             problem=problem,
@@ -171,8 +170,6 @@ class ExperimentReport:
     """An experiment as it stands. You may look at any time, as often as you like."""
 
     name: str
-    since: datetime
-    """When counting began."""
     reference: str
     arms: tuple[ArmReport, ...]
     """The reference first."""
@@ -185,10 +182,10 @@ class ExperimentReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        return {**asdict(self), "since": self.since.isoformat()}
+        return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"experiment {self.name}, since {self.since:%d %b %Y %H:%M} UTC"]
+        lines = [f"experiment {self.name}"]
         if self.problem is not None:
             lines.append(f"  NOTE: {self.problem}")
         for arm in self.arms:

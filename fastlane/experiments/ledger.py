@@ -68,7 +68,7 @@ class ExperimentLedger:
         self.problem: str | None = None
         """What is wrong with the store, or None."""
         self.is_counting = True
-        self._state = ExperimentState(wall_ns())
+        self._state = ExperimentState()
         """As it was last read."""
         self._waiting: deque[tuple[Observation | float, ExperimentRecord]] = deque(maxlen=_MOST_WAITING)
         """Calls and scores that are to be counted."""
@@ -157,12 +157,12 @@ class ExperimentLedger:
 
     def _merged(self, state: ExperimentState | None) -> ExperimentState:
         """Return a state with what this process has counted and decided: `state` itself where that is nothing."""
-        before = state or ExperimentState(wall_ns())
+        before = state or ExperimentState()
         arms = dict(before.arms)
         for arm, sums in self._pending.items():
             if arm not in before.ended:
                 arms[arm] = arms.get(arm, ArmSums()).plus(sums)
-        merged = ExperimentState(before.since_wall_ns, arms, {**self._decided, **before.ended})
+        merged = ExperimentState(arms, {**self._decided, **before.ended})
         reference, others = merged.arms.get(self._reference, ArmSums()), self._arms[1:]
         alpha = ALPHA / max(1, len(self._guards) * len(others))
         for arm in others:

@@ -40,8 +40,6 @@ class EndedArm:
 class ExperimentState:
     """What the processes of an experiment share."""
 
-    since_wall_ns: int
-    """When counting began."""
     arms: dict[str, ArmSums] = field(default_factory=dict)
     ended: dict[str, EndedArm] = field(default_factory=dict)
 

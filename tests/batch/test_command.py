@@ -173,7 +173,7 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
         (["run", where, "--base-url", "https://api.example.com/v1"], 2, "--api-key-env"),
         (["run", where, "--base-url", "https://api.example.com/v1", "--api-key-env", "NONE"], 2, "NONE"),
         (["run", where, "--lane", "bus"], 2, "lane"),
-        (["submit", where, tmp_path / "none.jsonl"], 2, "there is no file"),
+        (["submit", where, tmp_path / "none.jsonl"], 2, "No such file"),
         (["status", "mysql://host/db"], 2, "postgresql://"),
     ):
         result = batch(*arguments)

@@ -334,7 +334,7 @@ def test_a_run_that_is_interrupted_before_its_first_block_says_so(talks: Path, m
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastlane.bench._command.Experiment.run", interrupted)
+    monkeypatch.setattr("fastlane.bench._command.Benchmark.run", interrupted)
 
     result = run("--workload", talks)
 

@@ -16,8 +16,8 @@ import openai
 from .._clock import now_ns
 from .._fork import new_lock, starts_over
 from ..compat.clients import azure_options_of, given_headers, given_query, http_client_of, key_provider_of
-from ..engine.urgency import urgency
 from ..errors import ConfigurationError, FastlaneError
+from ..plays.urgency.level import urgency
 from ..providers import facts_of
 from .errors import LeaseLostError, StorageError, WorkerDeniedError
 from .jobs import SETTLED, BatchRow, JobGroup
@@ -367,7 +367,11 @@ def synchronous(client: Any) -> openai.OpenAI:
     from ..client import clients
 
     pipeline = shell.pipeline
-    given |= {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": pipeline.strict}
+    given |= {
+        "only_plays": pipeline.plays,
+        "on_call_end": pipeline.on_call_end,
+        "raise_play_errors": pipeline.raise_play_errors,
+    }
     return (clients.AzureOpenAI if is_azure else clients.OpenAI)(**given)
 
 

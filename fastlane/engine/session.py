@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..records.record import CallRecord
     from ..records.section import RecordSection
     from ..records.usage import Usage
-    from .attempt_stamps import AttemptStamps
     from .call import Call
+    from .call_state import AttemptState, CallState
     from .effects import Flow
     from .pipeline import Pipeline
     from .play import Play
@@ -83,83 +83,71 @@ class Session:
 class CallOutcome:
     """How a call has ended, or its part at one upstream."""
 
-    def __init__(self, observation: Any) -> None:
-        self._observation = observation
+    def __init__(self, call: CallState) -> None:
+        self._call = call
 
     @property
     def ending(self) -> str:
         """The word of `fastlane.Outcome`, such as "completed" or "failed"."""
-        ending: str = self._observation.outcome or "failed"
-        return ending
+        return self._call.outcome or "failed"
 
     @property
     def ended_ns(self) -> int:
         """When it ended: monotonic nanoseconds."""
-        ended_ns: int = self._observation.ended_ns
-        return ended_ns
+        return self._call.ended_ns
 
     @property
     def duration_s(self) -> float:
         """Seconds until the last token, or the end of an answer without tokens."""
-        call = self._observation
+        call = self._call
         ended_ns = call.answer.token_ns[-1] if len(call.answer.token_ns) else call.ended_ns
-        seconds: float = (ended_ns - call.started_ns) / 1e9
-        return seconds
+        return (ended_ns - call.started_ns) / 1e9
 
     @property
     def error(self) -> str | None:
         """The class name of the error that the caller got."""
-        error: str | None = self._observation.error
-        return error
+        return self._call.error
 
     @property
     def status_code(self) -> int | None:
         """The status of the last response; None where none came."""
-        attempts = self._observation.attempts
-        status: int | None = attempts[-1].status_code if attempts else None
-        return status
+        attempts = self._call.attempts
+        return attempts[-1].status_code if attempts else None
 
     @property
-    def attempts(self) -> Sequence[AttemptStamps]:
+    def attempts(self) -> Sequence[AttemptState]:
         """The attempts at this upstream, the last one at the end."""
-        attempts: Sequence[AttemptStamps] = self._observation.attempts
-        return attempts
+        return self._call.attempts
 
     @property
     def usage(self) -> Usage:
         """The tokens that the provider counted."""
-        usage: Usage = self._observation.usage
-        return usage
+        return self._call.usage
 
     @property
     def finish_reason(self) -> str | None:
         """The provider's word for why the answer ended."""
-        reason: str | None = self._observation.answer.finish_reason
-        return reason
+        return self._call.answer.finish_reason
 
     @property
     def service_tier(self) -> str | None:
         """The tier that served the call, by the provider's own word."""
-        tier: str | None = self._observation.answer.service_tier
-        return tier
+        return self._call.answer.service_tier
 
     @property
     def cache_reason(self) -> str | None:
         """The provider's own word for why it has not read the prompt from its cache."""
-        reason: str | None = self._observation.answer.cache_reason
-        return reason
+        return self._call.answer.cache_reason
 
     @property
     def refused(self) -> tuple[str, ...]:
         """The fields of `Call.optional` that the provider refused, and without which the call has succeeded."""
-        refused: tuple[str, ...] = self._observation.believed
-        return refused
+        return self._call.refused
 
     @property
     def record(self) -> CallRecord:
         """The record of the call, without the sections of sessions. It is made when it is asked for."""
-        record: CallRecord = self._observation.record_without_sections()
-        return record
+        return self._call.record_without_sections()
 
 
 @lru_cache(maxsize=256)  # an application's classes come and go
@@ -237,22 +225,22 @@ class Sessions:
                 self._went_wrong(play, "on_refused", raised)
         return taken_back
 
-    def close(self, observation: Any, *, quietly: bool) -> tuple[RecordSection, ...]:
+    def close(self, call: CallState, *, quietly: bool) -> tuple[RecordSection, ...]:
         """Close all sessions. Returns their sections of the record."""
-        return self._close(observation, self.having.get("close", ()), quietly=quietly)
+        return self._close(call, self.having.get("close", ()), quietly=quietly)
 
-    def close_upstream(self, observation: Any) -> None:
+    def close_upstream(self, call: CallState) -> None:
         """Close the sessions of this upstream: another one has brought the answer."""
         closing = [pair for pair in self.having.get("close", ()) if pair in self._of_upstream]
-        self._close(observation, closing, quietly=True)
+        self._close(call, closing, quietly=True)
 
     def _close(
-        self, observation: Any, opened: Sequence[tuple[Play, Session]], *, quietly: bool
+        self, call: CallState, opened: Sequence[tuple[Play, Session]], *, quietly: bool
     ) -> tuple[RecordSection, ...]:
         sections, strict = [], None
         for play, session in opened:
             try:
-                section = session.close(CallOutcome(observation))
+                section = session.close(CallOutcome(call))
                 if section is not None:
                     sections.append(section)
             except Exception as error:  # noqa: BLE001 - a play must not break a call

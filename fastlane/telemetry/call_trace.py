@@ -40,7 +40,7 @@ from .recorder import meters_of
 from .spans import LazySpan, SpanStarter, span_starter
 
 if TYPE_CHECKING:
-    from ..engine.observation import Observation
+    from ..engine.call_state import CallState
     from .content import Content
     from .settings import TelemetrySettings
 
@@ -49,7 +49,7 @@ _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds v
 _PROMPT_FIELDS = frozenset({"messages", "input", "instructions", "prompt", "tools"})
 
 
-def trace_of(observation: Observation) -> TracedCall | None:
+def trace_of(observation: CallState) -> TracedCall | None:
     """Return the trace of a call that has begun; None for an endpoint without spans."""
     operation = operation_name(observation.method, observation.endpoint)
     return None if operation is None else TracedCall(observation, operation)
@@ -63,14 +63,14 @@ class TracedCall:
         "_standing", "_started", "_starter",
     )  # fmt: skip
 
-    def __init__(self, observation: Observation, operation: str) -> None:
+    def __init__(self, observation: CallState, operation: str) -> None:
         self._settings = telemetry_settings.current()
         self._standing: Standing = standing_of(observation.issued)
         self._operation = operation
         self._experiment = experiment_of(observation.experiment)
         self._request: dict[str, Any] | None = None
         """The fields of the first upstream's request, without the prompt."""
-        self._contents: dict[Observation, Content] | None = None
+        self._contents: dict[CallState, Content] | None = None
         """Prompt and answer at each upstream, where they are captured."""
         self._starter: SpanStarter | None = None
         self._span: Span | None = self._standing.span
@@ -93,7 +93,7 @@ class TracedCall:
 
     # Before the call
 
-    def planned(self, observation: Observation, body: Any) -> None:
+    def planned(self, observation: CallState, body: Any) -> None:
         """Note the parameters of the request that the plays have planned."""
         if not isinstance(body, Mapping):
             return
@@ -107,7 +107,7 @@ class TracedCall:
             if observation.stream:
                 observation.watchers = (*observation.watchers, (content, content.see))
 
-    def attempting(self, observation: Observation, request: Any) -> None:
+    def attempting(self, observation: CallState, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span."""
         try:
             if not self._started:
@@ -119,7 +119,7 @@ class TracedCall:
         except Exception as error:  # noqa: BLE001 - an application's own sampler or processor may raise anything
             _went_wrong(observation, "an attempt", error)
 
-    def around_attempt(self, observation: Observation, http_client: Any, request: Any) -> AbstractContextManager[None]:
+    def around_attempt(self, observation: CallState, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """Return the context that an attempt is sent in, for an instrumentation of the HTTP client."""
         span = self._span
         if HTTP_INSTRUMENTATION not in sys.modules or span is None or self._standing.mode != "own":
@@ -141,7 +141,7 @@ class TracedCall:
             _went_wrong(observation, "an attempt", error)
             return _NOTHING
 
-    def _start(self, observation: Observation) -> None:
+    def _start(self, observation: CallState) -> None:
         self._started = True
         standing = self._standing
         if standing.mode == "silent":
@@ -178,7 +178,7 @@ class TracedCall:
 
     # After it
 
-    def answered(self, observation: Observation, answer: Any) -> None:
+    def answered(self, observation: CallState, answer: Any) -> None:
         """A whole answer has been read. Another tool's span may end before the call does: give it what is known."""
         content = None if self._contents is None else self._contents.get(observation)
         if content is not None:
@@ -186,7 +186,7 @@ class TracedCall:
         if self.is_deferred:
             self.progressed(observation)
 
-    def progressed(self, observation: Observation) -> None:
+    def progressed(self, observation: CallState) -> None:
         """A part of the call is over: give another tool's span, which may end before the call, what is known."""
         try:
             if self._span is not None and self._span.is_recording():
@@ -196,7 +196,7 @@ class TracedCall:
         except Exception as error:  # noqa: BLE001
             _went_wrong(observation, "an answer", error)
 
-    def ended(self, observation: Observation) -> None:
+    def ended(self, observation: CallState) -> None:
         """The call is over: end its span, make those below it, and have it measured, once."""
         try:
             self._open.pop()  # in one step, for upstreams that end at once
@@ -211,7 +211,7 @@ class TracedCall:
             if self._meters is not None:
                 self._measure(observation)
 
-    def _end_spans(self, observation: Observation) -> None:
+    def _end_spans(self, observation: CallState) -> None:
         span, standing = self._span, self._standing
         if standing.mode == "defer":
             if span is not None and span.is_recording():
@@ -224,9 +224,9 @@ class TracedCall:
             with attached(standing.context) if standing.suppresses else _NOTHING:
                 self._end_span(span, self._starter, observation)
 
-    def _end_span(self, span: Span, starter: SpanStarter, observation: Observation) -> None:
+    def _end_span(self, span: Span, starter: SpanStarter, observation: CallState) -> None:
         content = None if self._contents is None else self._contents.get(observation)
-        is_single = self._settings.level == "call" and not observation.before
+        is_single = self._settings.level == "call" and not observation.other_attempts
         has_failed = observation.outcome in ("failed", "truncated")
         if isinstance(span, LazySpan) and is_single and content is None and not has_failed:
             span.set_attributes_lazily(lambda: self._attributes(observation))
@@ -239,17 +239,17 @@ class TracedCall:
             span, self._standing.context, attributes, self._request_attributes(observation), self._operation
         )
 
-    def _spans(self, observation: Observation, starter: SpanStarter) -> CallSpans:
+    def _spans(self, observation: CallState, starter: SpanStarter) -> CallSpans:
         return CallSpans(starter, observation.record(), self._settings.level, self._settings.compat)
 
-    def _attributes(self, observation: Observation) -> dict[str, Any]:
+    def _attributes(self, observation: CallState) -> dict[str, Any]:
         return {
             **self._request_attributes(observation),
             **call_attributes(observation.record()),
             **self._experiment_attributes(),
         }
 
-    def _request_attributes(self, observation: Observation) -> dict[str, Any]:
+    def _request_attributes(self, observation: CallState) -> dict[str, Any]:
         if self._request is None:
             return {}
         return {names.OPERATION: self._operation, **request_attributes(observation.endpoint, self._request)}
@@ -267,7 +267,7 @@ class TracedCall:
         if capture in ("span_only", "span_and_event"):
             attributes.update(content.attributes())
 
-    def _measure(self, observation: Observation) -> None:
+    def _measure(self, observation: CallState) -> None:
         assert self._meters is not None
         span, standing = self._span, self._standing
         ended = EndedCall(
@@ -286,7 +286,7 @@ def _with_requests(settings: TelemetrySettings) -> TelemetrySettings:
     return settings.with_changes({"level": "attempts"})
 
 
-def _went_wrong(observation: Observation, doing: str, error: Exception) -> None:
+def _went_wrong(observation: CallState, doing: str, error: Exception) -> None:
     # Raised here even by a strict client, it would be taken for an error of the request, and sent again.
     observation.pipeline.went_wrong("telemetry", doing, error, quietly=True)
 

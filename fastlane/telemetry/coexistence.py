@@ -26,7 +26,7 @@ from .listener import is_placeholder
 from .settings import CAPTURE_VARIABLE, TelemetrySettings
 
 if TYPE_CHECKING:
-    from ..compat.context import Issued
+    from ..compat.requests import Issued
 
 log = logging.getLogger("fastlane")
 

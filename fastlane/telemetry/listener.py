@@ -13,7 +13,7 @@ from ..records import listeners
 from . import settings as telemetry_settings
 
 if TYPE_CHECKING:
-    from ..engine.observation import Observation
+    from ..engine.call_state import CallState
     from ..engine.user_action import user_action
     from ..records.listeners import ActionTrace, CallTrace
 
@@ -95,7 +95,7 @@ class _Telemetry(listeners.Listener):
             except Exception as error:  # noqa: BLE001 - which every call will say
                 _warn_once(type(error).__name__)
 
-    def trace_call(self, observation: Observation) -> CallTrace | None:
+    def trace_call(self, observation: CallState) -> CallTrace | None:
         from .call_trace import trace_of
 
         return trace_of(observation)

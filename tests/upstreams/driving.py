@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion
 
 from fastlane.compat.requests import post_options
 from fastlane.engine.drivers import async_run as async_driven, run as driven
-from fastlane.engine.flow import CallState, send_planned
+from fastlane.engine.flow import begin_call, send_planned
 from fastlane.plays.routing.catalog.models import CatalogModel
 from fastlane.plays.routing.upstreams import FORWARDED, Siblings, options_for
 from tests.call_peer import MESSAGES
@@ -37,9 +37,9 @@ def options_of(path: str = "/chat/completions", *, own: dict[str, Any] | None = 
 def run(siblings: Siblings, client: Any, model: CatalogModel, options: Any, forward: Sequence[str] = FORWARDED) -> Any:
     """The answer of a model's upstream to a synchronous client's call."""
     sibling: Any = siblings.of(client, model)
-    observation = client._fastlane.begin(client._base_url, options, stream=False)
+    state = begin_call(client, ChatCompletion, options, stream=False, stream_cls=openai.Stream)
     adapted = options_for(options, client, model, own=sibling is client, forward=forward)
-    state = CallState(sibling, ChatCompletion, False, openai.Stream, observation)
+    state.client = sibling
     return driven(send_planned(state, adapted)).result
 
 
@@ -48,7 +48,7 @@ async def async_run(
 ) -> Any:
     """The answer of a model's upstream to an asynchronous client's call."""
     sibling: Any = siblings.of(client, model)
-    observation = client._fastlane.begin(client._base_url, options, stream=False)
+    state = begin_call(client, ChatCompletion, options, stream=False, stream_cls=openai.AsyncStream)
     adapted = options_for(options, client, model, own=sibling is client, forward=forward)
-    state = CallState(sibling, ChatCompletion, False, openai.AsyncStream, observation)
+    state.client = sibling
     return (await async_driven(send_planned(state, adapted))).result

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fastlane._clock import now_ns
 from fastlane.engine.effects import Cancelled, Flow, Race, Racer
-from fastlane.engine.first_content import is_asyncio
 from fastlane.engine.session import CallOutcome, SendCall, Session
+from fastlane.engine.upstream_attempt import is_asyncio
 from fastlane.errors import CallRefusedError
 
 from ._memory import only_once
@@ -132,7 +132,7 @@ class HedgingSession(Session):
         if not racer.enter():
             raise Cancelled
         self._second = second
-        self._origin, self._model = second.observation.origin, second.observation.model
+        self._origin, self._model = second.state.origin, second.state.model
 
     def _send_second(self, send: SendCall, call: Call, second: UpstreamAttempt) -> Flow:
         try:
@@ -184,7 +184,7 @@ def _wait_as_long(first: UpstreamAttempt, second: UpstreamAttempt) -> None:
 
 def _why_never(first: UpstreamAttempt) -> str | None:
     """Why an attempt cannot be cancelled, so that there is no second one; None where it can."""
-    if first.observation.transport != "fastlane":
+    if first.state.transport != "fastlane":
         return "fastlane's transport does not carry the call: client.explain() says why"
     if first.client._asynchronous and not is_asyncio():
         return "the event loop is not asyncio's"

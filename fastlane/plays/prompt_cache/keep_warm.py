@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import openai
 
 from fastlane._clock import now_ns
-from fastlane.engine.user_action import _current, user_action
+from fastlane.engine.user_action import current_action, user_action
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge import timer
 from fastlane.providers import facts_of
@@ -187,7 +187,7 @@ class AsyncKeepWarm(_Keeper):
         import anyio
 
         # The task has the context of the block, whose user action these requests are no part of.
-        _current.set(None)
+        current_action.set(None)
         while True:
             due_in_s = self._due_in_s()
             if due_in_s is None or due_in_s > 0:

@@ -10,7 +10,7 @@ from fastlane.errors import ConfigurationError
 from .play import PromptCache
 
 if TYPE_CHECKING:
-    from fastlane.engine.shell import Shell
+    from fastlane.engine.client_state import ClientState
 
     from .keep_warm import AsyncKeepWarm, KeepWarm
     from .prewarm import Prewarmed
@@ -26,7 +26,7 @@ class _View:
         self._client = client
 
     def _play(self) -> PromptCache:
-        shell: Shell | None = self._client._fastlane
+        shell: ClientState | None = self._client._fastlane
         if shell is None:  # FASTLANE_DISABLED: an application that looks at its report must go on
             return PromptCache()
         for play in shell.pipeline.plays:

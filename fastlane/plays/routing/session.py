@@ -21,6 +21,7 @@ from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.prediction._sighting import Failure, Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.records.route import Fallback, RoutingCandidate
+from fastlane.records.urgency import CallUrgency
 
 from ._adapting import Adapted, adapted
 from .section import RoutingSection
@@ -73,7 +74,7 @@ class RoutingSession(Session):
                 except Exception as error:  # noqa: BLE001 - raised again where no other upstream is left
                     upstream, wait_s = self._following(upstreams, upstream, error)
                 else:
-                    self._answered_by = upstreams.answered(upstream.attempts.of(reply.observation) or upstream)
+                    self._answered_by = upstreams.answered(reply.state.upstream or upstream)
                     return reply
 
         return send_routed
@@ -100,24 +101,24 @@ class RoutingSession(Session):
     def _decided(self, call: Call) -> _Upstreams:
         """Choose the models. Raises CallRefusedError where none can answer the call."""
         upstream: UpstreamAttempt = call.upstream
-        self._own_origin = upstream.observation.origin
+        self._own_origin = upstream.state.origin
         try:
             plan = self._plan = self._decide(call, upstream.client)
         except (CallRefusedError, ConfigurationError):
             raise
         except Exception as error:
-            upstream.observation.pipeline.went_wrong(self._play, "around_call", error)
+            upstream.state.pipeline.went_wrong(self._play, "around_call", error)
             raise CallRefusedError(
                 f"model={call.model!r} asks for a route, and the play failed to find one: see the log"
             ) from error
-        level = plan.route.urgency
+        level, pipeline = plan.route.urgency, upstream.state.pipeline
         if level is not None:
-            upstream.client._fastlane.ask_urgency(
-                upstream.observation,
-                level,
-                f'Route(urgency="{level}") does not change when a call is sent: this client has no Urgency play. '
-                "Add Urgency() to its plays",
-            )
+            call = call.with_data(CallUrgency(level))
+            if level != "interactive" and CallUrgency not in pipeline.reads:
+                pipeline.warn_once(
+                    f'Route(urgency="{level}") does not change when a call is sent: this client has no Urgency play. '
+                    "Add Urgency() to its plays"
+                )
         upstreams = self._upstreams = _Upstreams(plan, call)
         return upstreams
 
@@ -283,7 +284,7 @@ class _Upstreams:
         upstream.price = model.price
         upstream.changes, upstream.optional = made.changes, made.doubtful
         if model.facts is not None:
-            upstream.facts = plan.knowledge.facts_of(model, client._fastlane.facts_of(upstream.observation.origin))
+            upstream.facts = plan.knowledge.facts_of(model, client._fastlane.facts_of(upstream.state.origin))
         upstream.on_begin.append(partial(self._begins, upstream, model))
         upstream.on_failed = partial(self._failed, upstream)
         upstream.alternative = partial(self._alternative, upstream, model)
@@ -362,7 +363,7 @@ class _Upstreams:
         self.error = error
         upstream = upstream.attempts.failed or upstream
         why, rest_s = self._failed(upstream, error)
-        if why is None or (upstream.was_claimed and upstream.observation.stream) or self._is_over(time_ns):
+        if why is None or (upstream.was_claimed and upstream.state.stream) or self._is_over(time_ns):
             return None
         model, wait_s = self._models[upstream], 0.0
         if why == "rate_limit" and rest_s is not None and not self._waited and self._is_worth(rest_s, model):
@@ -377,9 +378,9 @@ class _Upstreams:
         return following, wait_s
 
     def _add_fallback(self, upstream: UpstreamAttempt, why: str, time_ns: int) -> None:
-        observation = upstream.observation
-        after_s = (time_ns - observation.started_ns) / 1e9
-        fallback = Fallback(model=self._models[upstream].name, origin=observation.origin, why=why, after_s=after_s)
+        state = upstream.state
+        after_s = (time_ns - state.started_ns) / 1e9
+        fallback = Fallback(model=self._models[upstream].name, origin=state.origin, why=why, after_s=after_s)
         self.fallbacks += (fallback,)
 
     def _failed(self, upstream: UpstreamAttempt, error: Exception) -> tuple[str | None, float | None]:
@@ -417,8 +418,8 @@ class _Upstreams:
         """Learn from the attempt that has brought the answer, and from those that it was faster than."""
         plan, time_ns, self.error = self._plan, now_ns(), None
         model = self._models[winner]
-        facts = plan.knowledge.facts_of(model, self._own.client._fastlane.facts_of(winner.observation.origin))
-        plan.knowledge.read(winner.observation.call_id, model, facts, time_ns)
+        facts = plan.knowledge.facts_of(model, self._own.client._fastlane.facts_of(winner.state.origin))
+        plan.knowledge.read(winner.state.call_id, model, facts, time_ns)
         for loser, its in self._models.items():
             if loser.is_lost:
                 at = _upstream_of(plan, its)
@@ -468,12 +469,12 @@ def _uncached(plan: RoutePlan, model: CatalogModel) -> float:
 
 def _warn(plan: RoutePlan, upstream: UpstreamAttempt, model: CatalogModel, why: Failure) -> None:
     """Log once what would stay hidden behind the models that answer instead: a mistake in the catalog, perhaps."""
-    attempts = upstream.observation.attempts
+    attempts = upstream.state.attempts
     last = attempts[-1] if attempts else None
     if last is None or (why != "denied" and last.error != "ConnectError"):
         return
     what = "could not be connected to" if last.status_code is None else f"answered {last.status_code}"
-    origin = plan.catalog.origin_of(model) or upstream.observation.origin
+    origin = plan.catalog.origin_of(model) or upstream.state.origin
     if (model.name, origin, what) in _warned or len(_warned) >= _MOST_WARNED:
         return
     _warned.add((model.name, origin, what))

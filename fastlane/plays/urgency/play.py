@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
-from fastlane.records.urgency import LEVELS, Level
+from fastlane.records.urgency import LEVELS, CallUrgency, Level
 
 from .section import UrgencySection
 
@@ -50,7 +50,7 @@ class Urgency(Play):
     section = UrgencySection
     keeps_bodies: ClassVar[bool] = True
     needs_facts: ClassVar[bool] = True
-    uses_urgency: ClassVar[bool] = True
+    reads: ClassVar[tuple[type, ...]] = (CallUrgency,)
 
     default: Level = "interactive"
     """Of calls of which nothing else is said."""

@@ -16,7 +16,7 @@ from fastlane.engine.refused_fields import Upstream, refusals
 from fastlane.engine.session import CallOutcome, SendAttempt, SendCall, Session
 from fastlane.errors import CallRefusedError
 from fastlane.providers.output_facts import limit_in
-from fastlane.records.urgency import LEVELS, AdmissionRecord
+from fastlane.records.urgency import LEVELS, AdmissionRecord, CallUrgency
 
 from .admission import gate_of
 from .pacing import tokens_counted
@@ -45,7 +45,8 @@ class UrgencySession(Session):
     def __init__(self, play: Urgency, call: Call) -> None:
         self._play = play
         self._call = call
-        self._level: Level = call.urgency or play.default
+        urgency = call.get(CallUrgency)
+        self._level: Level = play.default if urgency is None else urgency.level
         self._tier: AskedTier | None = None
         self._admission: AdmissionRecord | None = None
         self._gate: Gate | None = None

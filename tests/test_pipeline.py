@@ -120,7 +120,7 @@ def planned_by(pipeline: Pipeline) -> Call:
 
 
 def close(pipeline: Pipeline) -> None:
-    ended: Any = SimpleNamespace(outcome="completed")
+    ended: Any = SimpleNamespace(ending="completed")
     pipeline.open_upstream(call(), NO_SESSIONS).close(ended, quietly=False)
 
 
@@ -213,9 +213,9 @@ def test_a_session_that_raises_in_close_keeps_no_other_open() -> None:
 
 def test_only_hooks_that_sessions_define_are_called() -> None:
     told = pipeline(Connection(), Closes(), Stops())
-    watchers = told.watchers(told.open_upstream(call(), NO_SESSIONS))
+    sessions = told.open_upstream(call(), NO_SESSIONS)
 
-    assert [type(play).__name__ for play, _ in watchers] == ["Stops"]
+    assert [type(play).__name__ for play, _ in sessions.having["on_event"]] == ["Stops"]
 
 
 @dataclass(frozen=True)

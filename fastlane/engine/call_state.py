@@ -10,7 +10,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +36,7 @@ from ..records.timeline import Timeline, TokenKind, WireStamps
 from ..records.usage import Usage
 from ..transport.protocols.exchange import Opening, Phases
 from .pipeline import Pipeline, Watch
-from .session import NO_SESSIONS, STOP, Sessions, Stop
+from .session import NO_SESSIONS, STOP, CallOutcome, Sessions, Stop
 from .user_action import current_action, current_user_action
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class CallState:
 
     # How it has ended
 
+    is_over = False
+    """Whether it has ended here: it may go on at another upstream."""
     outcome: Outcome | None = None
     error: str | None = None
     ended_ns = 0
@@ -166,7 +168,7 @@ class CallState:
         self.attempts: list[AttemptState] = []
         self.answer = AnswerState(is_response=endpoint == RESPONSES or endpoint.startswith(_RESPONSE))
         self._open = [True]
-        """Empty once the call is over. To take something out of a list is one step, also for finalizers and Ctrl-C."""
+        """Empty once the call is over: to take something out of a list is one step, also for finalizers and Ctrl-C."""
         if beside is None:
             entered_ns = self.started_ns = now_ns()
             self.started_wall_ns = wall_ns()
@@ -189,11 +191,6 @@ class CallState:
     def call_id(self) -> str:
         """Tells the call from every other, also of other processes."""
         return f"{_Process.prefix}-{self._number}"
-
-    @property
-    def placements(self) -> Any:
-        """What the caller declared of each message of the prompt."""
-        return None if self.issued is None else self.issued.placements
 
     @property
     def finishes(self) -> bool:
@@ -230,7 +227,7 @@ class CallState:
 
     def attempt_failed(self, error: BaseException) -> None:
         """The attempt ended without a response."""
-        if not self._open:
+        if self.is_over:
             return
         attempt = self.attempts[-1]
         attempt.error = type(error).__name__
@@ -239,7 +236,7 @@ class CallState:
 
     def attempt_answered(self, response: Any) -> None:
         """The head of a response has come, and its body too unless it is read later."""
-        if not self._open:
+        if self.is_over:
             return  # the call has ended elsewhere, and the record stays as it is
         attempt = self.attempts[-1]
         attempt.answered(response)
@@ -264,18 +261,14 @@ class CallState:
 
     def read_by(self, facts: Any) -> None:
         """Read what the answer says in the places that a provider's facts name."""
-        answer = self.answer
-        self.cached_path = _cached_path(facts, self.endpoint)
-        answer.tier_path = _tier_path(facts.tiers)
-        if facts.timing.phases is not None:
-            from ..protocol.provider_times import times_said
-
-            said = self.times_said = times_said(facts.timing)
-            answer.times_in = said.in_answer if said is not None else None
+        known = _readings.get((id(facts), self.endpoint))
+        if known is None or known[0] is not facts:
+            known = _reading_of(facts, self.endpoint)
+        _, self.cached_path, self.answer.tier_path, self.times_said, self.answer.times_in = known
 
     def shown(self, event: Any) -> bool:
         """Show one decoded event to the watchers; True if the stream should stop after this one."""
-        if not self._open:
+        if self.is_over:
             return False
         for play, see in self.watchers:
             try:
@@ -353,7 +346,7 @@ class CallState:
     def on_end(self, function: Callable[[str], None]) -> None:
         """Call a function with the outcome when the response has been read or closed; at once if it has been."""
         self._ends = (*self._ends, function)
-        if not self._open:
+        if self.is_over:
             self._run_ends()
 
     def _run_ends(self) -> None:
@@ -368,7 +361,7 @@ class CallState:
         """An error is on its way to the application, which ends the call."""
         if self._body_error is not None:
             self.attempt_failed(self._body_error)
-        if not self._open:
+        if self.is_over:
             return
         if isinstance(error, GeneratorExit):
             # The application stopped reading: what has come by then says how the call ended. Without a stream it
@@ -399,12 +392,12 @@ class CallState:
 
     def body_closed(self) -> None:
         """The body was closed, by whoever reads it."""
-        if self._open and not self.pulling:
+        if not (self.is_over or self.pulling):
             self.finish(later=in_finalizer())
 
     def abandoned(self) -> None:
         """The unread body was garbage-collected."""
-        if self._open:
+        if not self.is_over:
             self.outcome = self.outcome or "abandoned"
             self.finish(later=True)
 
@@ -434,8 +427,9 @@ class CallState:
             return
         self._action = None
         self._close()
-        self.sessions.close_upstream(self)
-        self.sessions = NO_SESSIONS
+        sessions, self.sessions = self.sessions, NO_SESSIONS
+        if sessions is not NO_SESSIONS:
+            sessions.close_upstream(self._outcome())
 
     def finish(self, *, later: bool = False) -> None:
         """End the call and report it, unless that has been done.
@@ -458,6 +452,7 @@ class CallState:
             self._open.pop()
         except IndexError:
             return False
+        self.is_over = True
         self.ended_ns = now_ns()
         if self.outcome is None:
             self.outcome = _outcome_of_stream(self) if self.streaming else "completed"
@@ -481,7 +476,7 @@ class CallState:
                 self._read_times()
         self._headers = self._body_error = self._encoded = self.issued = None
         self.watchers = ()
-        self.unreturned = None
+        self.upstream = self.collector = self.unreturned = None
         self.answer.freeze(self.model)
 
     def _read_times(self) -> None:
@@ -498,11 +493,11 @@ class CallState:
         `quietly`: a finalizer has ended it, and errors of plays and listeners are logged even if the client is strict.
         """
         self._close()
-        self.client = self.upstream = self.collector = None  # the log of calls keeps this
+        self.client = None  # the log of calls keeps this
         sessions, self.sessions = self.sessions, NO_SESSIONS
         try:
             if sessions is not NO_SESSIONS:
-                self.sections += sessions.close(self, quietly=quietly)
+                self.sections += sessions.close(self._outcome(), quietly=quietly)
                 for section in self.sections:
                     if section.checked_ns is not None:
                         self.ended_ns = max(self.ended_ns, section.checked_ns[1])
@@ -519,6 +514,24 @@ class CallState:
             finally:
                 if self.trace is not None:
                     self._tell_telemetry(quietly=quietly)
+
+    def _outcome(self) -> CallOutcome:
+        answer, attempts = self.answer, self.attempts
+        answered_ns = answer.token_ns[-1] if answer.token_ns else self.ended_ns
+        return CallOutcome(
+            ending=self.outcome or "failed",
+            ended_ns=self.ended_ns,
+            duration_s=(answered_ns - self.started_ns) / 1e9,
+            error=self.error,
+            status_code=attempts[-1].status_code if attempts else None,
+            attempts=attempts,
+            usage=self.usage,
+            finish_reason=answer.finish_reason,
+            service_tier=answer.service_tier,
+            cache_reason=answer.cache_reason,
+            refused=self.refused,
+            make_record=partial(_record_of, self),
+        )
 
     def _tell_telemetry(self, *, quietly: bool) -> None:
         trace, self.trace = self.trace, None
@@ -540,10 +553,6 @@ class CallState:
         if self._record is None:
             self._record = _record_of(self)
         return self._record
-
-    def record_without_sections(self) -> CallRecord:
-        """The record of the call before its sessions have added to it."""
-        return _record_of(self)
 
     def provisional_record(self) -> CallRecord:
         """What its record would be if the call ended now, with a whole answer."""
@@ -633,23 +642,35 @@ def _attempts_of(call: CallState) -> tuple[Attempt, ...]:
 _USUAL_CACHED_PATHS = ("usage.prompt_tokens_details.cached_tokens", "usage.input_tokens_details.cached_tokens")
 
 
-@lru_cache(maxsize=64)
 def _path_below_usage(path: str) -> tuple[str, ...]:
     """The names below `usage`; () for OpenAI's own place, which is known without facts."""
     first, *names = path.split(".")
     return tuple(names) if first == "usage" and path not in _USUAL_CACHED_PATHS else ()
 
 
-def _cached_path(facts: Any, endpoint: str) -> tuple[str, ...]:
+def _reading_of(facts: Any, endpoint: str) -> tuple[Any, ...]:
+    """Return the facts, and where they say that answers of an endpoint have cached tokens, the tier, and times."""
     fact = facts.usage.get(endpoint)
     path = None if fact is None or fact.value is None else fact.value.get("cached")
-    return () if path is None else _path_below_usage(path)
-
-
-def _tier_path(tiers: Any) -> tuple[str, ...]:
-    fact = None if tiers is None else tiers.answer_path
+    cached_path = () if path is None else _path_below_usage(path)
+    fact = None if facts.tiers is None else facts.tiers.answer_path
     path = None if fact is None else fact.value
-    return () if path is None or path == "service_tier" else tuple(path.split("."))
+    tier_path = () if path is None or path == "service_tier" else tuple(path.split("."))
+    said = None
+    if facts.timing.phases is not None:
+        from ..protocol.provider_times import times_said
+
+        said = times_said(facts.timing)
+    found = (facts, cached_path, tier_path, said, None if said is None else said.in_answer)
+    if len(_readings) >= _MOST_READINGS:
+        _readings.clear()
+    _readings[id(facts), endpoint] = found
+    return found
+
+
+# With the facts, so that an address in memory means what it meant.
+_readings: dict[tuple[int, str], tuple[Any, ...]] = {}
+_MOST_READINGS = 256
 
 
 # The attempts

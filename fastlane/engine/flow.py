@@ -43,10 +43,9 @@ from .call import Call, attached
 from .call_state import CallState
 from .caller import Caller
 from .client_state import endpoint_of, origin_of
-from .effects import Await, Compute, Flow, Send
+from .effects import Await, Cancelled, Compute, Flow, Send
 from .pipeline import Pipeline
 from .refused_fields import Upstream, refusals, without_refused
-from .session import NO_SESSIONS
 from .upstream_failures import UpstreamFailed, as_openai_error
 
 if TYPE_CHECKING:
@@ -152,7 +151,9 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
     if pipeline.needs_facts:
         facts = None if upstream is None else upstream.facts
         if facts is None:
-            facts = state.client._fastlane.facts_of(state.origin)
+            from ..providers import facts_of
+
+            facts = facts_of(state.origin)
     given = options.headers if isinstance(options.headers, Mapping) else {}
     call = Call(
         call_id=state.call_id,
@@ -162,7 +163,7 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
         stream=state.stream,
         facts=facts,
         issued_ns=state.started_ns,
-        placements=state.placements,
+        placements=None if issued is None else issued.placements,
         written=issued.written if issued is not None and issued.body is options.json_data else None,
         unread=given.get(RAW_RESPONSE_HEADER) == "stream",
         data=data,
@@ -228,6 +229,8 @@ def send_to_upstream(state: CallState, options: Any, call: Call) -> Flow:
     if call.facts is not None:
         state.read_by(call.facts)
     sessions = state.sessions = state.pipeline.open_upstream(call, state.sessions)
+    if "around_call" not in sessions.having:
+        return send_planned(state, options, call, call)
     flow: Flow = sessions.wrap_upstream(partial(send_planned, state, options, call))(call)
     return flow
 
@@ -283,18 +286,21 @@ def send_planned(state: CallState, options: Any, given: Call | None = None, call
 
 def _planned_options(state: CallState, options: FinalRequestOptions, given: Call, call: Call) -> FinalRequestOptions:
     """Let the plays rewrite a call. Returns the options of the planned call; `options` are left as they are."""
-    if refusals:
+    if refusals.has_any:
         call = call.replaced(refused=refusals.at(state.origin, call.model, call.caller))
     planned = state.pipeline.plan(call, state.sessions)
     if state.upstream is not None:
         planned = state.upstream.planned(planned)
     state.collector = planned.collector
     state.collects = planned.body.get("stream") is True and not call.body.get("stream") and not state.stream
-    state.watchers = state.pipeline.watchers(state.sessions)
-    state.sections = tuple([item for item in planned.data.values() if isinstance(item, RecordSection)])
-    state.changes, state.optional, state.model = planned.changes, planned.optional, planned.model
+    watching = state.sessions.having.get("on_event")
+    state.watchers = tuple([(play, session.on_event) for play, session in watching]) if watching else ()
+    if planned.data:
+        state.sections = tuple([item for item in planned.data.values() if isinstance(item, RecordSection)])
+    state.changes, state.optional = planned.changes, planned.optional
     changed: dict[str, Any] = {}
     if planned.body is not given.body:
+        state.model = planned.model
         changed["json_data"] = dict(planned.body)
         changed["extra_json"] = None  # merged into the body that the plays saw
     if planned.headers:
@@ -341,11 +347,16 @@ def _tell_answer(state: CallState, result: Any) -> None:
 
 def _send_attempt_of(state: CallState) -> SendAttempt:
     send: SendAttempt = partial(send_attempt, state)
-    return send if state.sessions is NO_SESSIONS else state.sessions.wrap_attempt(send)
+    return state.sessions.wrap_attempt(send) if "around_attempt" in state.sessions.having else send
 
 
 def send_attempt(state: CallState, attempt: Attempt) -> Flow:
-    """Send one attempt. Returns a Reply of any status; raises openai's errors of connections."""
+    """Send one attempt. Returns a Reply of any status.
+
+    Raises openai's errors of connections, and Cancelled where another attempt has ended the call.
+    """
+    if state.is_over:
+        raise Cancelled
     client, upstream, request = state.client, state.upstream, attempt.request
     collector = None if attempt.stream else state.collector
     is_unread = attempt.stream or (collector is not None and state.collects)

@@ -170,7 +170,7 @@ class Pipeline:
         if not self._openers_of_upstream:
             return sessions
         opened = self._opened(self._openers_of_upstream, call)
-        return sessions.at_upstream(opened) if sessions else Sessions(self, of_upstream=opened)
+        return Sessions(self, of_upstream=opened) if sessions is NO_SESSIONS else sessions.at_upstream(opened)
 
     def _opened(self, plays: list[Play], call: Call) -> tuple[tuple[Play, Session], ...]:
         opened = []
@@ -190,16 +190,14 @@ class Pipeline:
         """Let every session rewrite the call, in the order of their stages."""
         for play, session in sessions.having.get("plan", ()):
             try:
-                call = _checked(play, call, session.plan(call))
+                planned = session.plan(call)
+                if planned is not call:
+                    call = _checked(play, call, planned)
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call
-
-    def watchers(self, sessions: Sessions) -> tuple[Watch, ...]:
-        """Return the sessions' functions that look at the events of a stream."""
-        return tuple((play, session.on_event) for play, session in sessions.having.get("on_event", ()))
 
     @property
     def last_call(self) -> CallRecord | None:

@@ -40,14 +40,14 @@ class Refusals:
 
     def __init__(self) -> None:
         self._until_ns: Table[Upstream, dict[str, int]] = Table("refused fields", max_entries=1_024)
+        self.has_any = False
+        """Whether a provider has refused any field so far."""
 
     def add(self, upstream: Upstream, fields: Iterable[str]) -> None:
         """Remember fields without which a refused call has succeeded."""
+        self.has_any = True
         refused = dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)
         self._until_ns.update(upstream, lambda known: {**(known or {}), **refused})
-
-    def __bool__(self) -> bool:
-        return bool(self._until_ns)
 
     def at(self, origin: str, model: str | None, caller: Caller) -> frozenset[str]:
         """Return the fields that an upstream has refused to an account, and that are not to be sent now."""

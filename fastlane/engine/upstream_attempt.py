@@ -13,7 +13,7 @@ from ..compat.clients import http_client_of, status_error_of
 from ..transport.protocols.exchange import Patience
 from .call_state import CallState
 from .collector import streamed
-from .effects import Cancelled, Racer
+from .effects import Racer
 from .upstream_failures import UpstreamFailed, Why, failure_of_status
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class UpstreamAttempt:
 
     __slots__ = (
         "alternative", "attempts", "body", "changes", "client", "deadline_ns", "facts", "is_late", "is_lost",
-        "is_over", "is_unread", "kind", "may_leave", "must_not_wait", "on_begin", "on_failed",
+        "is_unread", "kind", "may_leave", "must_not_wait", "on_begin", "on_failed",
         "on_first_token", "optional", "options", "patience", "price", "racer", "request", "started_ns", "state",
         "was_claimed", "why",
     )  # fmt: skip
@@ -109,8 +109,6 @@ class UpstreamAttempt:
         self.on_failed: Callable[[Exception], object] | None = None
         """Called with its error when another attempt goes on."""
         self.racer: Racer | None = None
-        self.is_over = False
-        """Whether the call has ended, by this attempt or by another one."""
         self.is_late = False
         self.is_lost = False
         self.is_unread = False
@@ -186,9 +184,7 @@ class UpstreamAttempt:
         return any(one.phases.send_started_ns is not None for one in self.state.attempts)
 
     def begin(self) -> None:
-        """A request is about to be sent. Raises Cancelled when the call has ended."""
-        if self.is_over:
-            raise Cancelled
+        """A request is about to be sent."""
         if not self.started_ns:
             acts, self.on_begin = self.on_begin, []
             self.started_ns = now_ns()
@@ -312,7 +308,6 @@ class UpstreamAttempt:
 
     def forget(self) -> None:
         """The call is over: keep nothing of it."""
-        self.is_over = True
         self.ended()
         self.options = self.body = self.request = self.racer = None
         self.on_first_token = self.on_failed = self.alternative = None

@@ -28,7 +28,7 @@ _last: tuple[Any, Any, bool] = (None, None, False)
 def is_active() -> bool:
     """Return whether spans or metrics would be kept. Every call asks; nothing is imported."""
     global _last  # noqa: PLW0603 - the answer for the providers that were looked at last
-    settings = telemetry_settings.current()
+    settings = telemetry_settings.in_force or telemetry_settings.current()
     if settings.level == "off":
         return False
     if settings.tracer_provider is not None or settings.meter_provider is not None:

@@ -9,7 +9,7 @@ from benchmarks._paired import Median, median
 from benchmarks._prepared import MODEL
 from benchmarks._telemetry_blocks import MESSAGES, streamed_call
 from fastlane._clock import cpu_ns, thread_cpu_ns
-from fastlane.engine.observation import Observation
+from fastlane.engine.call_state import CallState
 from fastlane.telemetry import settings as telemetry_settings
 from fastlane.telemetry.call_trace import trace_of
 from fastlane.telemetry.settings import TelemetrySettings
@@ -22,8 +22,8 @@ class _Request:
     headers: dict[str, str] = {}  # noqa: RUF012 - nothing is written into it unless trace contexts are sent
 
 
-def _told(observation: Observation) -> None:
-    observation._made = None  # the record is made for the sake of telemetry
+def _told(observation: CallState) -> None:
+    observation._record = None  # the record is made for the sake of telemetry
     trace = trace_of(observation)
     if trace is None:  # certainly not sampled
         return

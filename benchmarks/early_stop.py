@@ -112,7 +112,7 @@ def _plays(arm: str, pool: int) -> list[fastlane.Play]:
 
 def _run(emulator: Emulator, pairs: int, ended: _Ended) -> dict[_Asked, _Answer]:
     """Ask all, each kind in a lane of its own: half of them synchronous, then half asynchronous."""
-    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0, "hooks": [ended]}
+    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0, "on_call_end": [ended]}
     with (
         fastlane.OpenAI(**own, only_plays=_plays("fastlane", 1)) as ours,
         fastlane.OpenAI(**own, only_plays=_plays("at_once", 2)) as at_once,

@@ -142,7 +142,11 @@ async def _variant(variant: str, first: Mortal, second: Mortal, times: tuple[flo
     play = fastlane.Routing(catalog, forward_headers=ASKED)
     model = catalog.named("first")
     async with fastlane.AsyncOpenAI(
-        base_url=first.base_url, api_key="none", only_plays=[fastlane.Connection(), play], hooks=[_keep], strict=True
+        base_url=first.base_url,
+        api_key="none",
+        only_plays=[fastlane.Connection(), play],
+        on_call_end=[_keep],
+        raise_play_errors=True,
     ) as client:
         for number in range(3):  # one after the other, so that Python has loaded what it needs
             await _call(client, _Called(now_ns(), stream=number % 2 == 0), -number)

@@ -74,13 +74,18 @@ def _run(emulator: Emulator, pairs: int) -> _Run:
     records: list[fastlane.CallRecord] = []
     asked: dict[tuple[str, int], _Asked] = {}
     hedging = Hedging()
-    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0, "strict": True}
+    own: dict[str, Any] = {
+        "base_url": emulator.base_url,
+        "api_key": "none",
+        "max_retries": 0,
+        "raise_play_errors": True,
+    }
 
     def options(arm: str, pool: int) -> dict[str, Any]:
         connection = fastlane.Connection(idle_s=_IDLE_S + pool)
         if arm == "without":
             return {**own, "only_plays": [connection]}
-        return {**own, "only_plays": [connection, hedging], "hooks": [records.append]}
+        return {**own, "only_plays": [connection, hedging], "on_call_end": [records.append]}
 
     lanes = [range(_LEARNING + lane, _LEARNING + pairs, _LANES) for lane in range(_LANES)]
     with fastlane.OpenAI(**options("without", 1)) as without, fastlane.OpenAI(**options("with", 2)) as with_play:

@@ -155,7 +155,10 @@ async def _run(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
             await plain[name].models.list()
         play = fastlane.Routing(catalog, forward_headers=ASKED)
         routed = fastlane.AsyncOpenAI(
-            base_url=started["near"].base_url, api_key="none", only_plays=[fastlane.Connection(), play], strict=True
+            base_url=started["near"].base_url,
+            api_key="none",
+            only_plays=[fastlane.Connection(), play],
+            raise_play_errors=True,
         )
         clients = _Clients(await stack.enter_async_context(routed), plain)
         for at, phase in enumerate(_PHASES):

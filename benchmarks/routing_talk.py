@@ -96,7 +96,11 @@ def _turn(tag: str, model: str, places: dict[str, str], logs: dict[str, Emulator
     asked = wishes(tag=tag, output_tokens=_TOKENS_OUT)
     taken: list[float] = []
     with fastlane.OpenAI(
-        base_url=places[_SLOW], api_key="none", max_retries=0, only_plays=[fastlane.Connection(), play], strict=True
+        base_url=places[_SLOW],
+        api_key="none",
+        max_retries=0,
+        only_plays=[fastlane.Connection(), play],
+        raise_play_errors=True,
     ) as client:
         # (The slow one's own times would be waited for in vain; Routing does not pass these two wishes on.)
         _call(client, model, {**asked, **wishes(tag="before", prefill_ms=0, token_ms=0)})

@@ -90,7 +90,12 @@ class _Calls:
         plays: list[Any] = [fastlane.Connection(idle_s=_IDLE_S + pool)]
         if arm == "with":
             plays.append(fastlane.Urgency(max_concurrency=most))
-        own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "only_plays": plays, "strict": True}
+        own: dict[str, Any] = {
+            "base_url": emulator.base_url,
+            "api_key": "none",
+            "only_plays": plays,
+            "raise_play_errors": True,
+        }
         self.arm = arm
         self.client = fastlane.OpenAI(**own)
         self.async_client = fastlane.AsyncOpenAI(**own)

@@ -19,10 +19,9 @@ from .client.clients import (
 from .client.install import install as install, uninstall as uninstall
 from .compat.openai_modules import OPENAI_MODULES, OpenAIModules
 from .engine.call import Call as Call
-from .engine.observation import record_of as record_of
+from .engine.call_state import record_of as record_of
 from .engine.play import Play as Play, Stage as Stage
 from .engine.session import Session as Session
-from .engine.urgency import urgency as urgency
 from .engine.user_action import user_action as user_action
 from .errors import (
     CallRefusedError as CallRefusedError,
@@ -34,6 +33,7 @@ from .errors import (
     QueueFullError as QueueFullError,
     QueueTimeoutError as QueueTimeoutError,
 )
+from .plays.urgency.level import urgency as urgency
 from .records.record import CallRecord as CallRecord
 
 if TYPE_CHECKING:

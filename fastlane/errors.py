@@ -7,7 +7,7 @@ FastlaneError (openai.OpenAIError)
  │    ├── QueueFullError               too many calls wait for their place already
  │    └── QueueTimeoutError            (openai.APITimeoutError)  its place would come, or came, too late
  ├── InvalidOutputError (ValueError)   no answer to the call was valid for its schema; it carries all of them
- └── PlayError                         with strict=True only: a play or a hook raised
+ └── PlayError                         with raise_play_errors=True: a play or callback raised
 
 Errors of a call (time-outs, status codes, broken connections) are always openai's own types.
 """
@@ -120,7 +120,7 @@ class InvalidOutputError(FastlaneError, ValueError):
 
 
 class PlayError(FastlaneError):
-    """Raised with `strict=True` when a play or a hook raises, where a client without `strict` logs it and goes on."""
+    """Raised with `raise_play_errors=True` when a play or a callback raises; otherwise that is logged."""
 
 
 # Tracebacks and logs name an error by where an application imports it from, as they do openai's own.

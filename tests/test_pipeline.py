@@ -111,8 +111,8 @@ class Over:
         return self._record
 
 
-def pipeline(*plays: Play, hooks: Any = (), strict: bool = False) -> Pipeline:
-    return Pipeline(plays, hooks, strict=strict)
+def pipeline(*plays: Play, on_call_end: Any = (), raise_play_errors: bool = False) -> Pipeline:
+    return Pipeline(plays, on_call_end, raise_play_errors=raise_play_errors)
 
 
 def planned_by(pipeline: Pipeline) -> Call:
@@ -120,7 +120,7 @@ def planned_by(pipeline: Pipeline) -> Call:
 
 
 def close(pipeline: Pipeline) -> None:
-    ended = SimpleNamespace(outcome="completed")
+    ended: Any = SimpleNamespace(ending="completed")
     pipeline.open_upstream(call(), NO_SESSIONS).close(ended, quietly=False)
 
 
@@ -154,7 +154,7 @@ def test_a_play_that_raises_in_plan_is_skipped_and_the_others_go_on(play: Play) 
 
 
 def test_a_play_that_raises_is_logged_once_without_what_it_said(caplog: pytest.LogCaptureFixture) -> None:
-    told = pipeline(Breaks(), RefusesToOpen(), hooks=[breaking_hook])
+    told = pipeline(Breaks(), RefusesToOpen(), on_call_end=[breaking_hook])
     with caplog.at_level(logging.WARNING, logger="fastlane"):
         for _ in range(3):
             planned_by(told)
@@ -166,7 +166,7 @@ def test_a_play_that_raises_is_logged_once_without_what_it_said(caplog: pytest.L
         "RefusesToOpen raised ValueError in open",
         "Breaks raised ValueError in plan",
         "Breaks raised ValueError in close",
-        "breaking_hook raised ValueError in hook",
+        "breaking_hook raised ValueError in on_call_end",
     ]
     assert "secret" not in caplog.text
 
@@ -177,7 +177,7 @@ def test_a_play_that_raises_is_logged_once_without_what_it_said(caplog: pytest.L
 )
 def test_strict_raises_what_went_wrong(play: Play, doing: str, act: Callable[[Pipeline], object]) -> None:
     with pytest.raises(PlayError, match=rf"{type(play).__name__} raised ValueError in {doing}") as raised:
-        act(pipeline(play, strict=True))
+        act(pipeline(play, raise_play_errors=True))
 
     assert isinstance(raised.value.__cause__, ValueError)
     assert "secret" not in str(raised.value)
@@ -187,8 +187,8 @@ def test_strict_raises_what_a_hook_raised() -> None:
     def hook(_: CallRecord) -> None:
         raise KeyError("x")
 
-    with pytest.raises(PlayError, match="hook raised KeyError in hook"):
-        pipeline(hooks=[hook], strict=True).report(Over())
+    with pytest.raises(PlayError, match="hook raised KeyError in on_call_end"):
+        pipeline(on_call_end=[hook], raise_play_errors=True).report(Over())
 
 
 def test_a_hook_that_raises_keeps_the_record_from_no_other() -> None:
@@ -197,7 +197,7 @@ def test_a_hook_that_raises_keeps_the_record_from_no_other() -> None:
     def broken(_: CallRecord) -> None:
         raise KeyError("x")
 
-    told = pipeline(hooks=[broken, seen.append])
+    told = pipeline(on_call_end=[broken, seen.append])
     over = Over()
     told.report(over)
 
@@ -213,9 +213,9 @@ def test_a_session_that_raises_in_close_keeps_no_other_open() -> None:
 
 def test_only_hooks_that_sessions_define_are_called() -> None:
     told = pipeline(Connection(), Closes(), Stops())
-    watchers = told.watchers(told.open_upstream(call(), NO_SESSIONS))
+    sessions = told.open_upstream(call(), NO_SESSIONS)
 
-    assert [type(play).__name__ for play, _ in watchers] == ["Stops"]
+    assert [type(play).__name__ for play, _ in sessions.having["on_event"]] == ["Stops"]
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def test_report_of_a_finalizer_is_made_by_another_thread() -> None:
         seen.append(threading.get_ident())
         reported.set()
 
-    told = pipeline(hooks=[hook])
+    told = pipeline(on_call_end=[hook])
     told.report_later(lambda: told.report(Over(), quietly=True))
 
     assert reported.wait(30)
@@ -266,7 +266,7 @@ def test_calls_waits_for_reports_that_finalizers_have_left() -> None:
     seen: list[CallRecord] = []
     for number in range(50):
         over = Over(f"a-{number}")
-        told = pipeline(hooks=[seen.append])
+        told = pipeline(on_call_end=[seen.append])
         told.report_later(partial(told.report, over, quietly=True))
 
         assert told.calls == (over.record(),)
@@ -275,7 +275,7 @@ def test_calls_waits_for_reports_that_finalizers_have_left() -> None:
 
 def test_calls_can_be_read_by_a_hook_during_a_late_report() -> None:
     found: list[tuple[CallRecord, ...]] = []
-    told: Pipeline = pipeline(hooks=[lambda _: found.append(told.calls)])
+    told: Pipeline = pipeline(on_call_end=[lambda _: found.append(told.calls)])
     over = Over()
     told.report_later(partial(told.report, over, quietly=True))
 
@@ -292,14 +292,14 @@ def test_late_report_is_made_by_the_parent_of_a_fork_alone() -> None:
         begun.set()
         go_on.wait(30)
 
-    told = pipeline(hooks=[hook])
+    told = pipeline(on_call_end=[hook])
     told.report_later(partial(told.report, Over(), quietly=True))
     told.report_later(partial(told.report, Over("a-2"), quietly=True))
     begun.wait(30)
     child = os.fork()
     if child == 0:
         took_the_lock = told._reporting.acquire(blocking=False)
-        os._exit(0 if took_the_lock and not told._unreported else 1)
+        os._exit(0 if took_the_lock and not told.unreported else 1)
     status = os.waitpid(child, 0)[1]
     go_on.set()
 
@@ -308,14 +308,13 @@ def test_late_report_is_made_by_the_parent_of_a_fork_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plays", "hooks", "message"),
+    ("plays", "message"),
     [
-        ([Connection], [], r"plays takes instances .* got the class Connection \(did you mean Connection\(\)\?\)"),
-        (["connection"], [], r"plays takes instances .* got str 'connection'"),
-        ([Connection(), Connection(idle_s=1)], [], r"plays holds Connection twice; give each play once"),
-        ([], ["print"], r"hooks takes callables of one CallRecord, got str 'print'"),
+        ([Connection], r"plays takes instances .* got the class Connection \(did you mean Connection\(\)\?\)"),
+        (["connection"], r"plays takes instances .* got str 'connection'"),
+        ([Connection(), Connection(idle_s=1)], r"plays holds Connection twice; give each play once"),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_was_expected(plays: Any, hooks: Any, message: str) -> None:
+def test_what_cannot_work_is_refused_with_what_was_expected(plays: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Pipeline(plays, hooks, strict=False)
+        Pipeline(plays)

@@ -33,14 +33,16 @@ PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
 @pytest.fixture(params=PROTOCOLS)
 def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
     plays = [PROTOCOLS[request.param]]
-    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True, default_headers=ASKED) as made:
+    with fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True, default_headers=ASKED) as made:
         yield made
 
 
 @pytest.fixture(params=PROTOCOLS)
 def make_async(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Callable[..., fastlane.AsyncOpenAI]:
     def make(**options: Any) -> fastlane.AsyncOpenAI:
-        return fastlane.AsyncOpenAI(**arguments, only_plays=[PROTOCOLS[request.param]], strict=True, **options)
+        return fastlane.AsyncOpenAI(
+            **arguments, only_plays=[PROTOCOLS[request.param]], raise_play_errors=True, **options
+        )
 
     return make
 

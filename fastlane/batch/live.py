@@ -17,7 +17,7 @@ import openai
 from .._clock import now_ns
 from ..compat.clients import RAW_RESPONSE_HEADER
 from ..engine.upstream_failures import rest_of
-from ..engine.urgency import urgency
+from ..plays.urgency.level import urgency
 from .errors import LeaseLostError, StorageError
 from .jobs import BatchRow, JobBody, JobOutcome
 from .outcomes import again, answered

@@ -17,8 +17,8 @@ import openai
 
 from .._clock import now_ns
 from .._fork import new_lock, starts_over
-from ..engine.urgency import urgency
 from ..errors import ConfigurationError, FastlaneError
+from ..plays.urgency.level import urgency
 from ..providers import facts_of
 from .errors import LeaseLostError, StorageError, WorkerDeniedError
 from .jobs import BatchRow, JobGroup

@@ -7,52 +7,32 @@ from typing import TYPE_CHECKING, Any
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS
 from ..compat.requests import post_options
 from ..compat.resources import OWN_POSTS
-from ..compat.streams import observing
 from ..decode.probes import OwnMethods
 from ..engine.drivers import async_run, run
-from ..engine.flow import CallState, run_call, wrapped_request
-from ..engine.route_requests import refuse_route
+from ..engine.flow import begin_call, model_checks, run_call, wrapped_request
+from ..plays.routing.requests import check_route, refuse_route
 
 if TYPE_CHECKING:
-    from ..engine.shell import Shell
+    from ..engine.client_state import ClientState
 
-_POST, _ASYNC_POST = OwnMethods(("post",), *SYNC_CLIENTS), OwnMethods(("post",), *ASYNC_CLIENTS)
+_POST, _ASYNC_POST = (OwnMethods(*[(kind, ("post",)) for kind in kinds]) for kinds in (SYNC_CLIENTS, ASYNC_CLIENTS))
 _POST_ARGUMENTS = frozenset({"body", "cast_to", "options", "stream", "stream_cls"})
-_POST_NEEDS = frozenset({"body", "cast_to"})
 
 
-def _is_plain_post(shell: Shell | None, post: OwnMethods, arguments: dict[str, Any]) -> bool:
-    """Whether it posts JSON as openai's resources do, by a `post()` that nobody has replaced."""
-    return (
-        shell is not None
-        and shell.requests.pass_nobody_by
-        and post.are_own
-        and _POST_NEEDS <= arguments.keys() <= _POST_ARGUMENTS
-        and type(arguments["body"]) is dict
-    )
-
-
-def _state_of(client: Any, cast_to: Any, options: Any, stream: bool, stream_cls: Any) -> CallState:
-    """Begin to observe a call."""
-    shell, assigned = client._fastlane, None
-    if shell.arms is not None:
-        # The call goes to an arm of the client's experiment, and through the plays of that arm's client.
-        client, assigned = shell.arms.choose(client, options)
-        shell = client._fastlane
-    observation = shell.begin(client.base_url, options, stream=stream, experiment=assigned)
-    if stream and stream_cls is not None:
-        stream_cls = observing(stream_cls)
-    return CallState(client, cast_to, stream, stream_cls, observation)
+def _is_of_json(arguments: dict[str, Any]) -> bool:
+    """Whether `post()` was called as openai's resources call it, to post JSON."""
+    return "cast_to" in arguments and arguments.keys() <= _POST_ARGUMENTS and type(arguments.get("body")) is dict
 
 
 class Calls:
     """The calls of a sync client."""
 
-    _fastlane: Shell | None
+    _fastlane: ClientState | None
 
     def post(self, path: str, **arguments: Any) -> Any:
         """Post a body, as `post()` of openai's client."""
-        if not _is_plain_post(self._fastlane, _POST, arguments):
+        shell = self._fastlane
+        if shell is None or not (shell.requests.passes_nobody_by and _POST.are_own and _is_of_json(arguments)):
             return super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
@@ -63,7 +43,7 @@ class Calls:
         if self._fastlane is None:
             refuse_route(options)
             return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
-        return run(run_call(_state_of(self, cast_to, options, stream, stream_cls), options))
+        return run(run_call(begin_call(self, cast_to, options, stream=stream, stream_cls=stream_cls), options))
 
     @property
     def stock_request(self) -> Any:
@@ -81,11 +61,12 @@ class Calls:
 class AsyncCalls:
     """The calls of an async client."""
 
-    _fastlane: Shell | None
+    _fastlane: ClientState | None
 
     async def post(self, path: str, **arguments: Any) -> Any:
         """Post a body, as `post()` of openai's client."""
-        if not _is_plain_post(self._fastlane, _ASYNC_POST, arguments):
+        shell = self._fastlane
+        if shell is None or not (shell.requests.passes_nobody_by and _ASYNC_POST.are_own and _is_of_json(arguments)):
             return await super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
@@ -96,7 +77,9 @@ class AsyncCalls:
         if self._fastlane is None:
             refuse_route(options)
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
-        return await async_run(run_call(_state_of(self, cast_to, options, stream, stream_cls), options))
+        return await async_run(
+            run_call(begin_call(self, cast_to, options, stream=stream, stream_cls=stream_cls), options)
+        )
 
     @property
     def stock_request(self) -> Any:
@@ -112,3 +95,4 @@ class AsyncCalls:
 
 
 OWN_POSTS.update((Calls.post, AsyncCalls.post))
+model_checks.append(check_route)

@@ -12,10 +12,10 @@ from .._environment import is_disabled
 from ..compat import resources as _resources
 from ..compat.clients import http_client_of, pool_settings_of
 from ..compat.requests import Requests
-from ..engine.closing import was_closed
+from ..engine.client_state import ClientState
+from ..engine.drivers import call_off_waits
 from ..engine.flow_log import configure, log
-from ..engine.pipeline import Hook, Pipeline
-from ..engine.shell import Shell
+from ..engine.pipeline import OnCallEnd, Pipeline
 from ..errors import ConfigurationError
 from ..plays import Connection, Play
 from ..records.record import CallRecord
@@ -56,7 +56,7 @@ class _Client:
     """What the synchronous and the asynchronous client have in common."""
 
     _asynchronous: ClassVar[bool]
-    _fastlane: Shell | None = None
+    _fastlane: ClientState | None = None
     _experiment: Experiment | None = None
     _obstacle: Obstacle | None = None
 
@@ -65,8 +65,8 @@ class _Client:
         *,
         plays: Iterable[Play] | None = None,
         only_plays: Iterable[Play] | None = None,
-        hooks: Iterable[Hook] | None = None,
-        strict: bool = False,
+        on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+        raise_play_errors: bool = False,
         experiment: Experiment | None = None,
         **options: Any,
     ) -> None:
@@ -76,7 +76,7 @@ class _Client:
         if pipeline is None or not is_copy:
             if experiment is not None and plays is None and only_plays is None:
                 only_plays = experiment.arms[experiment.reference]
-            pipeline = make_pipeline(plays, only_plays, hooks, strict)
+            pipeline = make_pipeline(plays, only_plays, on_call_end, raise_play_errors, asynchronous=self._asynchronous)
         else:
             _pipeline_of_copy.set(None)  # a constructor may make further clients
         if is_disabled():
@@ -100,7 +100,7 @@ class _Client:
                     wanted, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
                 )
         super().__init__(**options)
-        self._fastlane = Shell(pipeline, transport, Requests(type(self)))
+        self._fastlane = ClientState(pipeline, transport, Requests(type(self)))
         if experiment is not None:
             self._fastlane.arms = arms_of_client(experiment, pipeline, _Client.copy)
         if not is_copy:
@@ -174,8 +174,8 @@ class _Client:
         *,
         plays: Iterable[Play] | None = None,
         only_plays: Iterable[Play] | None = None,
-        hooks: Iterable[Hook] | None = None,
-        strict: bool | None = None,
+        on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+        raise_play_errors: bool | None = None,
         experiment: Experiment | None = None,
         _extra_kwargs: Mapping[str, Any] = {},
         **options: Unpack[CopyOptions],
@@ -183,9 +183,9 @@ class _Client:
         """Return a copy of this client with other options.
 
         `plays` adds to the plays of this client, and a play replaces the one of its type; `only_plays` gives exactly
-        these. A copy with other plays, hooks or strictness has a call log of its own. A copy takes part in the same
-        experiment, if any, unless plays are given; or in the `experiment` that is given. Raises ConfigurationError for
-        arguments that cannot work.
+        these. A copy with other plays or callbacks has a call log of its own. A copy takes part in the same experiment,
+        if any, unless plays are given; or in the `experiment` that is given. Raises ConfigurationError for arguments
+        that cannot work.
         """
         original = self._fastlane
         checked_experiment(experiment)
@@ -195,7 +195,9 @@ class _Client:
             else:
                 only_plays = experiment.arms[experiment.reference]
         before = original.pipeline if original is not None else None
-        changed = pipeline_for_copy(before, plays, only_plays, hooks, strict)
+        changed = pipeline_for_copy(
+            before, plays, only_plays, on_call_end, raise_play_errors, asynchronous=self._asynchronous
+        )
         pipeline = changed or before
         obstacle = self._obstacle
         given = options.get("http_client") is not None
@@ -208,7 +210,7 @@ class _Client:
             copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
         finally:
             _pipeline_of_copy.reset(token)
-        shell: Shell | None = copied._fastlane
+        shell: ClientState | None = copied._fastlane
         copied._experiment, copied._obstacle = experiment, obstacle
         if original is None or shell is None:
             return copied  # type: ignore[no-any-return]
@@ -218,7 +220,7 @@ class _Client:
             shell.transport = original.transport
         else:
             shell.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
-        shell.pipeline, shell.urgency = changed or original.pipeline, original.urgency
+        shell.pipeline, shell.data = changed or original.pipeline, original.data
         if experiment is not None:
             shared = original.arms if changed is None else None
             shell.arms = arms_of_client(experiment, shell.pipeline, _Client.copy, shared)
@@ -250,9 +252,10 @@ class OpenAI(_Client, Calls, openai.OpenAI):
 
     `plays` adds optimisations to the default ones, `Connection()` and `PromptCache()`, which change neither what the
     model sees nor what comes back; a play replaces the default of its type. `only_plays` gives exactly the plays that
-    are on. `hooks` are called with the `CallRecord` of every call that is over. `strict=True` raises what a play or
-    hook raises instead of logging it. An `experiment` has a share of the calls go through other plays. The environment
-    variable FASTLANE_DISABLED=1 gives the stock behaviour.
+    are on. `on_call_end` is a function that is called with the `CallRecord` of every call that is over, or a list of
+    them; an async client runs coroutine functions too, and waits for them in `close()`. `raise_play_errors=True` raises
+    what a play or a callback raises instead of logging it. An `experiment` has a share of the calls go through other
+    plays. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
     """
 
     _asynchronous = False
@@ -264,8 +267,8 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             *,
             plays: Iterable[Play] | None = None,
             only_plays: Iterable[Play] | None = None,
-            hooks: Iterable[Hook] | None = None,
-            strict: bool = False,
+            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+            raise_play_errors: bool = False,
             experiment: Experiment | None = None,
             **options: Unpack[OpenAIOptions],
         ) -> None: ...
@@ -295,7 +298,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             if self._fastlane is not None and self._fastlane.pipeline.other_clients is not None:
                 self._fastlane.pipeline.other_clients.close()
         finally:
-            was_closed(http_client_of(self))
+            call_off_waits(http_client_of(self))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned(wait=True)
         for other in others_of(self):
@@ -324,8 +327,8 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             *,
             plays: Iterable[Play] | None = None,
             only_plays: Iterable[Play] | None = None,
-            hooks: Iterable[Hook] | None = None,
-            strict: bool = False,
+            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+            raise_play_errors: bool = False,
             experiment: Experiment | None = None,
             **options: Unpack[AsyncOpenAIOptions],
         ) -> None: ...
@@ -354,9 +357,10 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             if self._fastlane is not None and self._fastlane.pipeline.other_clients is not None:
                 await self._fastlane.pipeline.other_clients.aclose()
         finally:
-            was_closed(http_client_of(self))
+            call_off_waits(http_client_of(self))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned(wait=True)
+            await self._fastlane.pipeline.finish_tasks()
         for other in others_of(self):
             await other.close()
         await _warmth.aclose(http_client_of(self))
@@ -376,8 +380,8 @@ class AzureOpenAI(OpenAI, openai.AzureOpenAI):
             *,
             plays: Iterable[Play] | None = None,
             only_plays: Iterable[Play] | None = None,
-            hooks: Iterable[Hook] | None = None,
-            strict: bool = False,
+            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+            raise_play_errors: bool = False,
             experiment: Experiment | None = None,
             **options: Unpack[AzureOpenAIOptions],
         ) -> None: ...
@@ -393,8 +397,8 @@ class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
             *,
             plays: Iterable[Play] | None = None,
             only_plays: Iterable[Play] | None = None,
-            hooks: Iterable[Hook] | None = None,
-            strict: bool = False,
+            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+            raise_play_errors: bool = False,
             experiment: Experiment | None = None,
             **options: Unpack[AsyncAzureOpenAIOptions],
         ) -> None: ...

@@ -1,4 +1,4 @@
-"""What a client of ours is made of: its plays, its hooks and its HTTP client."""
+"""What a client of ours is made of: its plays, its callbacks and its HTTP client."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import sys
 import urllib.request
 from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
 import openai
 
 from ..compat.clients import http_client_of, pool_settings_of, provider_of, stock_http_client_class
-from ..engine.pipeline import Hook, Pipeline
+from ..engine.pipeline import OnCallEnd, Pipeline
 from ..errors import ConfigurationError
 from ..plays import Connection, Play, PromptCache
 from ..transport import PoolSettings, certificates_now
@@ -52,25 +53,42 @@ def default_plays() -> tuple[Play, ...]:
 def make_pipeline(
     plays: Iterable[Play] | None,
     only_plays: Iterable[Play] | None,
-    hooks: Iterable[Hook] | None,
-    strict: bool,
+    on_call_end: OnCallEnd | Iterable[OnCallEnd] | None,
+    raise_play_errors: bool,
     *,
+    asynchronous: bool,
     original: Pipeline | None = None,
 ) -> Pipeline:
     """Make a pipeline of exactly `only_plays`, or of the plays of `original` (None: the default plays) and `plays`.
 
     Raises ConfigurationError for arguments that cannot work.
     """
-    if hooks is not None and not isinstance(hooks, Iterable):
-        raise ConfigurationError(f"hooks takes a list of callables, got {type(hooks).__name__}")
-    if not isinstance(strict, bool):
-        raise ConfigurationError(f"strict takes True or False, got {strict!r:.80}")
+    functions = _functions(on_call_end, asynchronous=asynchronous)
+    if not isinstance(raise_play_errors, bool):
+        raise ConfigurationError(f"raise_play_errors takes True or False, got {raise_play_errors!r:.80}")
     before = default_plays() if original is None else original.plays
-    pipeline = Pipeline(_chosen_plays(plays, only_plays, before), hooks or (), strict=strict)
+    pipeline = Pipeline(_chosen_plays(plays, only_plays, before), functions, raise_play_errors=raise_play_errors)
     if only_plays is None:
         implicit = before if original is None else original.implicit
         pipeline.implicit = tuple(play for play in pipeline.plays if any(play is default for default in implicit))
     return pipeline
+
+
+def _functions(given: Any, *, asynchronous: bool) -> tuple[OnCallEnd, ...]:
+    functions = (given,) if callable(given) else () if given is None else given
+    if not isinstance(functions, Iterable):
+        raise ConfigurationError(f"on_call_end takes a function or a list of functions, got {type(given).__name__}")
+    functions = tuple(functions)
+    for function in functions:
+        if not callable(function):
+            raise ConfigurationError(f"on_call_end takes functions of one CallRecord, got {function!r:.80}")
+        called = getattr(function, "__call__", None)  # noqa: B004 - it may be a coroutine function
+        if not asynchronous and (iscoroutinefunction(function) or iscoroutinefunction(called)):
+            raise ConfigurationError(
+                f"on_call_end of a sync client takes plain functions, got the coroutine function {function!r:.80}: "
+                "use an async client, or a function that hands the record over"
+            )
+    return functions
 
 
 def _chosen_plays(
@@ -122,18 +140,21 @@ def pipeline_for_copy(
     original: Pipeline | None,
     plays: Iterable[Play] | None,
     only_plays: Iterable[Play] | None,
-    hooks: Iterable[Hook] | None,
-    strict: bool | None,
+    on_call_end: OnCallEnd | Iterable[OnCallEnd] | None,
+    raise_play_errors: bool | None,
+    *,
+    asynchronous: bool,
 ) -> Pipeline | None:
     """Make the pipeline of a copy with settings of its own; None if the copy shares the original's pipeline."""
-    if plays is None and only_plays is None and hooks is None and strict is None:
+    if plays is None and only_plays is None and on_call_end is None and raise_play_errors is None:
         return None
-    original = original or make_pipeline(None, None, None, False)
+    original = original or make_pipeline(None, None, None, False, asynchronous=asynchronous)
     return make_pipeline(
         plays,
         only_plays,
-        original.hooks if hooks is None else hooks,
-        original.strict if strict is None else strict,
+        original.on_call_end if on_call_end is None else on_call_end,
+        original.raise_play_errors if raise_play_errors is None else raise_play_errors,
+        asynchronous=asynchronous,
         original=original,
     )
 

@@ -9,7 +9,7 @@ import openai
 
 from .._environment import is_disabled
 from ..compat.clients import module_client_classes, set_module_client_classes
-from ..engine.pipeline import Hook
+from ..engine.pipeline import OnCallEnd
 from ..errors import FastlaneError
 from ..plays import Play
 from .clients import OpenAI
@@ -22,8 +22,8 @@ def install(
     *,
     plays: Iterable[Play] | None = None,
     only_plays: Iterable[Play] | None = None,
-    hooks: Iterable[Hook] | None = None,
-    strict: bool = False,
+    on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
+    raise_play_errors: bool = False,
 ) -> None:
     """Make openai's module-level client one of ours, until `uninstall()`.
 
@@ -34,8 +34,12 @@ def install(
     """
     # Complain here, and not at the first call.
     is_disabled()
-    pipeline = make_pipeline(plays, only_plays, hooks, strict)
-    settings = {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": strict}
+    pipeline = make_pipeline(plays, only_plays, on_call_end, raise_play_errors, asynchronous=False)
+    settings = {
+        "only_plays": pipeline.plays,
+        "on_call_end": pipeline.on_call_end,
+        "raise_play_errors": raise_play_errors,
+    }
     uninstall()
     classes = module_client_classes()
     if not classes:

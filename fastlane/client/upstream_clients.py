@@ -9,7 +9,7 @@ from openai import NOT_GIVEN
 
 from ..compat.clients import forget_given, http_client_of, pool_settings_of, validates_strictly
 from ..compat.requests import Requests
-from ..engine.shell import Shell
+from ..engine.client_state import ClientState
 from ..plays import Connection
 from .configuration import Obstacle, make_pipeline, pooled_http_client, wanted_settings
 
@@ -41,7 +41,7 @@ def upstream_client(client: Any, kind: type[Any], base_url: str, key: str) -> An
     # OPENAI_CUSTOM_HEADERS is read in any case.
     forget_given(made)
     transport = "stock" if http_client is None else "fastlane"
-    made._fastlane = Shell(client._fastlane.pipeline, transport, Requests(kind))
+    made._fastlane = ClientState(client._fastlane.pipeline, transport, Requests(kind))
     return made
 
 
@@ -53,7 +53,7 @@ def _http_client(client: Any, *, asynchronous: bool) -> Any:
         pipeline = shell.pipeline
         if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
             # Whoever brings a client of their own does not say by that how others are to be connected.
-            pipeline = make_pipeline(None, [Connection()], None, False)
+            pipeline = make_pipeline(None, [Connection()], None, False, asynchronous=asynchronous)
         wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
         settings = None if isinstance(wanted, Obstacle) else wanted
     return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ..engine.shell import Shell
-from ..engine.urgency import checked_level
+from ..engine.client_state import ClientState
 from ..plays import Urgency
-from ..records.urgency import Level
+from ..plays.urgency.level import checked_level
+from ..records.urgency import CallUrgency, Level
 from .configuration import arms_of_client
 
 
@@ -20,15 +20,15 @@ def client_for(client: Any, level: Level) -> Any:
         return client  # the stock behaviour knows no urgency
     if not any(isinstance(play, Urgency) for play in shell.pipeline.plays):
         made = client.with_plays(Urgency())
-        made._fastlane.urgency = level
+        made._fastlane.data = {CallUrgency: CallUrgency(level)}
         return made
     kind: Any = type(client)
     made = object.__new__(kind)
     # Resources remember the client that they were made for.
     bound = _remembered(kind)
     made.__dict__.update({name: value for name, value in client.__dict__.items() if name not in bound})
-    made._fastlane = own = Shell(shell.pipeline, shell.transport, shell.requests)
-    own.urgency = level
+    made._fastlane = own = ClientState(shell.pipeline, shell.transport, shell.requests)
+    own.data = {**shell.data, CallUrgency: CallUrgency(level)}
     if shell.arms is not None:
         own.arms = arms_of_client(shell.arms.experiment, shell.pipeline, shell.arms.copy, shell.arms)
     return made

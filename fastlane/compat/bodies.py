@@ -1,11 +1,12 @@
-"""Watch the body of a response that the caller reads: when its pieces arrive, how many bytes, and how it ends."""
+"""The body of a response that is read later: it can be begun, and it says when pieces arrive and how it ends."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol, Self
 
 from .._clock import now_ns
 from ..decode.probes import holds
@@ -15,8 +16,6 @@ from ..transport.protocols.exchange import PHASES, Phases
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
-
-_UNSEEN = Phases()
 
 OBSERVER = "fastlane.observation"
 """Where a request carries its observer: a stream may be read in another thread or task than it was opened in."""
@@ -68,21 +67,25 @@ class Observer(Protocol):
 
 
 def watch_body(response: Any, observer: Observer, *, asynchronous: bool) -> None:
-    """Put a watcher between an answer's body and whoever reads it."""
+    """Have whoever reads the body of a response be observed."""
     observer.streaming = True
-    inner = response.stream
-    base = family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
-    body_class = _body_class(AsyncObservedBody if asynchronous else SyncObservedBody, base)
-    response.stream = body_class(inner, observer, _reader_for(response, observer), _phases_of(response))
+    body = body_around(response, asynchronous=asynchronous)
+    body.observer, body.reader = observer, _reader_for(response, observer)
 
 
-def _phases_of(response: Any) -> Phases:
-    """Where our own transport says when each piece of the body arrived; with any other, phases that say nothing."""
+def body_around(response: Any, *, asynchronous: bool) -> SyncResponseBody | AsyncResponseBody:
+    """Put a body of ours around that of a response, unless it has one."""
+    inner, form = response.stream, AsyncResponseBody if asynchronous else SyncResponseBody
+    if isinstance(inner, form):
+        return inner
     phases = response.extensions.get(PHASES)
-    return phases if isinstance(phases, Phases) else _UNSEEN
+    body_class = _body_class(form, _family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream"))
+    body: SyncResponseBody | AsyncResponseBody = body_class(inner, phases if isinstance(phases, Phases) else Phases())
+    response.stream = body
+    return body
 
 
-def family(stream_type: type, name: str) -> type:
+def _family(stream_type: type, name: str) -> type:
     """The base class by which the response's own library knows its streams (httpx2, or legacy httpx)."""
     ours = (base for base in stream_type.__mro__ if base.__name__ == name and base.__module__.startswith("httpx"))
     return next(ours, object)
@@ -90,7 +93,7 @@ def family(stream_type: type, name: str) -> type:
 
 @cache
 def _body_class(form: type[Any], base: type) -> type[Any]:
-    return type("ObservedBody", (form, base), {})
+    return type(form.__name__, (form, base), {})
 
 
 # What a library's wrapper around a transport's body does when it is read: hand its pieces on, and nothing else.
@@ -113,24 +116,98 @@ def unwrapped(inner: Any, own: str) -> Any:
     )
 
 
+class BegunPieces:
+    """The pieces of a body of which some were read already: they come first, each with the time of its arrival."""
+
+    def __init__(self, rest: Any, phases: Phases) -> None:
+        self.rest = rest
+        """The pieces that were not read yet, as an iterator of the client's kind; None where reading has failed."""
+        self._phases = phases
+        self._held: deque[tuple[bytes, int]] = deque()
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._held:
+            return self._next_held()
+        if self.rest is None:
+            self._failed(StopIteration())
+        self._phases.chunk_ns = 0  # another transport than ours does not stamp the next piece
+        piece: bytes = next(self.rest)
+        return piece
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[bytes]:
+        if self._held or self.rest is None:
+            return self._later()
+        self._phases.chunk_ns = 0
+        following: Awaitable[bytes] = self.rest.__anext__()
+        return following
+
+    def hold(self, piece: bytes) -> None:
+        """Keep a piece that has been read."""
+        self._held.append((piece, self._phases.chunk_ns or now_ns()))
+        self._phases.chunk_ns = 0
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error behind what has been read, once: that of reading on."""
+        # Its traceback leads to the response, and the response to this: only without it there is no cycle.
+        self._error, self.rest = error, None
+
+    def forget(self) -> None:
+        """Keep nothing: the body is closed."""
+        self._held.clear()
+        self._error = None
+
+    def _next_held(self) -> bytes:
+        piece, self._phases.chunk_ns = self._held.popleft()
+        return piece
+
+    async def _later(self) -> bytes:
+        return self._next_held() if self._held else self._failed(StopAsyncIteration())
+
+    def _failed(self, end: Exception) -> NoReturn:
+        error, self._error = self._error or end, None
+        try:
+            raise error.with_traceback(None)
+        finally:
+            del error, end
+
+
 class _Body:
     """What both forms share."""
 
-    def __init__(self, inner: Any, observer: Observer, reader: _UndecodedReader | None, phases: Phases) -> None:
+    def __init__(self, inner: Any, phases: Phases) -> None:
         self._inner = inner
-        self.observer = observer
-        self._reader = reader
         self.phases = phases
-        """Where our own transport says when each piece arrived."""
+        """Where our own transport says when each piece arrived. Another one says nothing."""
+        self.observer: Any = None
+        """The `Observer`; None while nobody observes the reading."""
+        self.reader: _UndecodedReader | None = None
+        self.begun: BegunPieces | None = None
+        """What was read already; None where nothing was."""
 
     @property
     def elapsed(self) -> Any:
         """What the HTTP client took of the time; asked by the response, which says it to the application."""
         return getattr(self._inner, "elapsed", None)
 
+    def begin(self) -> BegunPieces:
+        """Read pieces before whoever reads the body does."""
+        self.begun = BegunPieces(self.bare(), self.phases)
+        return self.begun
+
+    def bare(self) -> Any:
+        """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
+        raise NotImplementedError
+
     def _undecoded(self) -> _UndecodedReader | None:
         """Who has to look into the bytes; nobody where a decoding stream shows its events."""
-        return None if self.observer.decoded else self._reader
+        return None if self.observer.decoded else self.reader
 
     def _ended(self) -> None:
         observer = self.observer
@@ -139,21 +216,28 @@ class _Body:
         if reader is not None:
             reader.finish()
 
+    def _closing(self) -> None:
+        if self.begun is not None:
+            self.begun.forget()
+
+    def _closed(self) -> None:
+        if self.observer is not None:
+            self.observer.body_closed()
+
     def __del__(self) -> None:
-        observer = getattr(self, "observer", None)
-        if observer is not None:
-            observer.abandoned()
+        if getattr(self, "observer", None) is not None:
+            self.observer.abandoned()
 
 
-class SyncObservedBody(_Body):
-    """The body of a synchronous answer."""
+class SyncResponseBody(_Body):
+    """The body of a synchronous response."""
 
     def __iter__(self) -> Iterator[bytes]:
-        return self.observed(self._inner)
+        return self.bare() if self.observer is None else self.observed(self.bare())
 
     def bare(self) -> Iterator[bytes]:
-        """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
-        return iter(unwrapped(self._inner, "SyncBody"))
+        """See `_Body`."""
+        return self.begun or iter(unwrapped(self._inner, "SyncBody"))
 
     def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
@@ -175,21 +259,22 @@ class SyncObservedBody(_Body):
 
     def close(self) -> None:
         """Close the body, and report how it ended."""
+        self._closing()
         try:
             self._inner.close()
         finally:
-            self.observer.body_closed()
+            self._closed()
 
 
-class AsyncObservedBody(_Body):
-    """The body of an asynchronous answer."""
+class AsyncResponseBody(_Body):
+    """The body of an asynchronous response."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self.observed(self._inner)
+        return self.bare() if self.observer is None else self.observed(self.bare())
 
     def bare(self) -> AsyncIterator[bytes]:
-        """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
-        return aiter(unwrapped(self._inner, "AsyncBody"))
+        """See `_Body`."""
+        return self.begun or aiter(unwrapped(self._inner, "AsyncBody"))
 
     async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
@@ -211,10 +296,11 @@ class AsyncObservedBody(_Body):
 
     async def aclose(self) -> None:
         """Close the body, and report how it ended."""
+        self._closing()
         try:
             await self._inner.aclose()
         finally:
-            self.observer.body_closed()
+            self._closed()
 
 
 class _UndecodedReader:

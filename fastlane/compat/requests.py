@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
 from functools import cache
 from gc import get_referents
 from itertools import islice
@@ -20,7 +21,34 @@ from openai._utils import strip_not_given
 from ..decode.probes import OwnMethods, holds, is_own, nobody_is_between
 from ..transport.drivers.requests import ROUTE, target_of
 from ..transport.protocols.exchange import TransportError
-from .context import issued
+
+# A call on its way from a resource of ours to `request()`
+
+
+class Issued:
+    """A call on its way from a resource of ours to `request()`."""
+
+    __slots__ = ("body", "is_direct", "is_replaced", "ns", "placements", "telemetry_context", "written")
+
+    def __init__(self, ns: int, *, is_direct: bool) -> None:
+        self.ns = ns
+        """Monotonic nanoseconds at which the application issued it."""
+        self.is_direct = is_direct
+        """Nobody between the resource and our client's own `post()` could change the body."""
+        self.is_replaced = False
+        """Another tool, such as an instrumentation, may have replaced the method of openai's that issues it."""
+        self.body: dict[str, Any] | None = None
+        self.written: bytes | None = None
+        """The bytes of `body`, where they were written to find out whether it is plain JSON."""
+        self.placements: tuple[Any, ...] | None = None
+        """What the caller declared of each message, or of each part of its content; None where nothing was declared."""
+        self.telemetry_context: Any = None
+        """OpenTelemetry's context of the application, where another one was put into its place for this call."""
+
+
+issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)
+"""None where a call came to `request()` without a resource of ours."""
+
 
 # JSON bodies
 #
@@ -128,14 +156,13 @@ _GIVEN = frozenset({
 })  # fmt: skip
 
 
-def post_options(path: str, body: Any, given: dict[str, Any]) -> Any:
-    """What `FinalRequestOptions.construct()` gives for a POST of a JSON body, without files."""
-    if not _is_known() or not given.keys() <= _GIVEN:
+def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: bool = False) -> Any:
+    """What `FinalRequestOptions.construct()` gives for a POST of a JSON body, without files.
+
+    `is_checked`: do not ask openai's code, even if it has not been compared with this.
+    """
+    if not (is_checked or (_is_known() and given.keys() <= _GIVEN)):
         return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
-    return _post_options(path, body, given)
-
-
-def _post_options(path: str, body: Any, given: dict[str, Any]) -> Any:
     values = dict(_Defaults.values)
     values["params"] = {}
     security = values.get("security")
@@ -193,7 +220,7 @@ def _is_as_expected() -> bool:
         return False
     for extra in ({}, given):
         stock = FinalRequestOptions.construct(**arguments, **extra)
-        ours = _post_options("/x", {"c": "d"}, extra)
+        ours = post_options("/x", {"c": "d"}, extra, is_checked=True)
         names = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
         if any(getattr(stock, name) != getattr(ours, name) for name in names):
             return False
@@ -226,7 +253,7 @@ _LOOPING = (
 # Another one than ours may change the body that it was called with, after that was written.
 _ENTRY = "request"
 
-_METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY})
+_METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY, "_process_response_data"})
 _PASSED_BY = _METHODS | {"post", "_send_with_auth_retry"}
 
 _log = logging.getLogger("openai._base_client")
@@ -243,12 +270,16 @@ _RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
 # What a request of the HTTP library consists of.
 _MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
 
-_BASES = (openai._base_client.SyncAPIClient, openai._base_client.AsyncAPIClient)
-_STOCK_CLASSES = ((openai.OpenAI, _BASES[0]), (openai.AsyncOpenAI, _BASES[1]))
+_STOCK_CLASSES = (
+    (openai.OpenAI, openai._base_client.SyncAPIClient),
+    (openai.AsyncOpenAI, openai._base_client.AsyncAPIClient),
+)
 
-# Instrumentations put their own in the place of these, before or after they are first looked at.
-_SENDING = frozenset({"_send_request", "_process_response"})
-_AROUND = ("request", "_send_with_auth_retry", "_build_request", *sorted(_SENDING))
+# What our clients or openai's define above the base class. Instrumentations put theirs in its place at any time.
+_AROUND = frozenset({
+    "post", "request", "_build_request", "_process_response", "_process_response_data", "_send_request",
+    "_send_with_auth_retry",
+})  # fmt: skip
 
 # How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
 _UNKNOWN, _NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = range(4)
@@ -340,26 +371,23 @@ class Requests:
 
     def __init__(self, client: type[Any]) -> None:
         self._templates: dict[Any, _Template] = {}
-        self._methods = OwnMethods(sorted(_METHODS), client, _BASES[issubclass(client, openai.AsyncOpenAI)])
+        stock, base = _STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)]
+        self._methods = OwnMethods((client, _METHODS | _AROUND), (stock, _AROUND), (base, _METHODS | _AROUND))
         # Azure's writes the model into the path, and its key is its HTTP client's concern too.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
-        self._around = OwnMethods(_AROUND, client, *_STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)])
-        self.pass_nobody_by = nobody_is_between(client, _PASSED_BY)
+        self.passes_nobody_by = nobody_is_between(client, _PASSED_BY)
         """No class of an application's has a method that openai's own way would call and ours would not."""
 
     def are_stock(self, client: Any) -> bool:
-        """Whether openai's methods around a request are its own, so that those that do nothing need not be called."""
-        return self.pass_nobody_by and self._around.are_own and _SENDING.isdisjoint(client.__dict__)
+        """Whether nobody has put their own in the place of openai's methods, which then need not be called."""
+        return self.passes_nobody_by and self._methods.are_own and _METHODS.isdisjoint(client.__dict__)
 
-    def can_build(self, client: Any) -> bool:
-        """Whether they can be built here at all: nothing but openai's own code has a say in them."""
-        return (
-            self.pass_nobody_by
-            and not self._is_azure
-            and not _log.isEnabledFor(logging.DEBUG)  # it says in the log what it does, and what with
-            and self._methods.are_own
-            and _METHODS.isdisjoint(client.__dict__)
-        )
+    @property
+    def can_build(self) -> bool:
+        """Whether requests can be built here, if openai's methods are its own."""
+        return not (
+            self._is_azure or _log.isEnabledFor(logging.DEBUG)
+        )  # it says in the log what it does, and what with
 
     def why_not(self, client: Any) -> list[str]:
         """Return why openai's own code has to build the requests of a client; empty if it has not."""
@@ -373,13 +401,16 @@ class Requests:
             found.append("openai's log is on at level DEBUG")
         return found
 
-    def first(self, client: Any, options: Any, observation: Any) -> Any:
-        """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
+    def first(self, client: Any, options: Any, state: Any) -> Any:
+        """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise.
+
+        openai's methods are its own.
+        """
         retries = options.max_retries
         if isinstance(retries, openai.NotGiven):
             retries = 0
         if (
-            not self.can_build(client)
+            not self.can_build
             or type(retries) is not int
             or retries < 0
             or type(client.max_retries) is not int
@@ -390,7 +421,7 @@ class Requests:
             or (client._platform is None and client._asynchronous)
         ):
             return None
-        body = observation.body(options)
+        body = state.body(options)
         wanted = None if body is None else _wanted(client, options, 0)
         if body is None or wanted is None:
             return None
@@ -438,12 +469,12 @@ class Requests:
             pass  # another version of the library: its own code builds every request
 
 
-def build_request(client: Any, options: Any, observation: Any, retries_taken: int) -> Any:
+def build_request(client: Any, options: Any, state: Any, retries_taken: int) -> Any:
     """Build the request of an attempt, with the body that was written once for all attempts where that is possible."""
     requests = client._fastlane.requests
     body = None
-    if requests.are_stock(client) and requests.can_build(client) and not has_content_type(client, options):
-        body = observation.body(options)
+    if requests.are_stock(client) and requests.can_build and not has_content_type(client, options):
+        body = state.body(options)
     if body is None:
         return client._build_request(options, retries_taken=retries_taken)
 

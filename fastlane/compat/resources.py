@@ -28,8 +28,7 @@ from pydantic import BaseModel
 from .._clock import now_ns
 from ..decode.probes import holds
 from ..records import listeners
-from .context import Issued, issued, restore
-from .requests import PLAIN_TYPES, is_plain, stock_bytes
+from .requests import PLAIN_TYPES, Issued, is_plain, issued, stock_bytes
 
 if TYPE_CHECKING:
     from openai.resources.chat import AsyncChat, Chat
@@ -222,7 +221,10 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
     """
     if type(data) is not dict:
         return None
-    body = {name: value for name, value in data.items() if type(value) is not Omit and type(value) is not NotGiven}
+    body = data.copy()
+    for name, value in data.items():
+        if type(value) is Omit or type(value) is NotGiven:
+            del body[name]
     for name in ("messages", "tools"):
         if type(body.get(name)) is tuple:
             body[name] = list(body[name])
@@ -244,7 +246,10 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
             odd = {name: found for name in lists if (found := _odd_members(body[name]))}
     for name, value in body.items():
         if type(value) is list:
-            body[name] = _copied(value)
+            try:
+                body[name] = list(map(dict.copy, value))
+            except TypeError:
+                body[name] = [member.copy() if type(member) is dict else member for member in value]
     if call is not None and call.is_direct and written is not None:
         call.body, call.written = body, written
     return body, odd
@@ -294,13 +299,6 @@ def _odd_members(members: list[Any]) -> dict[int, Any]:
         for position, member in enumerate(members)
         if type(member) is not dict or not is_plain(member, _WITHOUT_TUPLES)
     }
-
-
-def _copied(members: list[Any]) -> list[Any]:
-    try:
-        return list(map(dict.copy, members))
-    except TypeError:
-        return [member.copy() if type(member) is dict else member for member in members]
 
 
 class _Asked:
@@ -510,7 +508,7 @@ def _stamped(resource: type[Any], name: str) -> Any:
                     return run(self, *args, **kwargs)
             return run(self, *args, **kwargs)
         finally:
-            restore(issued, token)
+            issued.reset(token)
 
     return stamped
 
@@ -531,7 +529,10 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
                     return await run(self, *args, **kwargs)
             return await run(self, *args, **kwargs)
         finally:
-            restore(issued, token)
+            try:
+                issued.reset(token)
+            except ValueError:  # somebody else than its task closes the coroutine: its context is gone with it
+                pass
 
     return stamped
 

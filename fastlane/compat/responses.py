@@ -13,7 +13,7 @@ from openai._streaming import AsyncStream, Stream, extract_stream_chunk_type
 from openai._types import NotGiven
 
 from ..decode import answer_decoder, probes as _seams
-from ..decode.probes import OwnMethods
+from .retry import Reply
 
 # By this header a call asks for the answer undecoded.
 _RAW = RAW_RESPONSE_HEADER.lower().encode()
@@ -23,14 +23,13 @@ UNDECODED = object()
 """The answer is one for openai's own way."""
 
 
-def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
+def decode(client: Any, reply: Reply) -> Any:
     """The typed object that the stock client makes of a whole answer, or `UNDECODED`."""
-    kind: Any = type(client)
-    decoding = _decoding(kind)
-    if not decoding.are_own or client._strict_response_validation:
+    attempt, response = reply.attempt, reply.response
+    if attempt is None or not attempt.is_stock or client._strict_response_validation:
         return UNDECODED
-    decoder = answer_decoder(cast_to)
-    if decoder is None or "_process_response_data" in client.__dict__:
+    decoder = answer_decoder(reply.cast_to)
+    if decoder is None:
         return UNDECODED
     content_type = request_id = None
     try:
@@ -52,28 +51,30 @@ def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
     answer = decoder(response.content)
     if answer is None:
         return UNDECODED
-    if not isinstance(options.post_parser, NotGiven):
-        answer = options.post_parser(answer)
+    if not isinstance(attempt.options.post_parser, NotGiven):
+        answer = attempt.options.post_parser(answer)
     if isinstance(answer, BaseModel):
         add_request_id(answer, request_id)
     return answer
 
 
-def open_stream(cast_to: Any, client: Any, stream_cls: Any, options: Any, response: Any) -> Any:
+def open_stream(client: Any, reply: Reply, stream_cls: Any) -> Any:
     """The stream that the stock client makes of an answer, or `UNDECODED`."""
-    if stream_cls is None or not isinstance(options.post_parser, NotGiven):
+    attempt = reply.attempt
+    if attempt is None or not attempt.is_stock or stream_cls is None:
         return UNDECODED
     try:
-        if _RAW in map(_NAME, response.request.headers._list):
+        is_raw = _RAW in map(_NAME, reply.response.request.headers._list)
+        if is_raw or not isinstance(attempt.options.post_parser, NotGiven):
             return UNDECODED
     except AttributeError:
         return UNDECODED
     # Who asks for the HTTP library's answer gets that.
-    if not getattr(cast_to, "__module__", "").startswith(("openai.", "typing", "builtins")):
+    if not getattr(reply.cast_to, "__module__", "").startswith(("openai.", "typing", "builtins")):
         return UNDECODED
     if not _seams.holds("openai.Stream()", _streams_are_as_expected):
         return UNDECODED
-    return stream_cls(cast_to=_event_type(stream_cls), response=response, client=client, options=options)
+    return stream_cls(cast_to=_event_type(stream_cls), response=reply.response, client=client, options=attempt.options)
 
 
 def _streams_are_as_expected() -> bool:
@@ -84,8 +85,3 @@ def _streams_are_as_expected() -> bool:
 @functools.lru_cache(maxsize=256)
 def _event_type(stream_cls: Any) -> Any:
     return extract_stream_chunk_type(stream_cls)
-
-
-@functools.lru_cache(maxsize=64)  # an application's classes come and go
-def _decoding(client: Any) -> OwnMethods:
-    return OwnMethods(("_process_response_data",), client)

@@ -37,6 +37,7 @@ class _AlwaysReplayable:
 _RequestBodyReplay: Any = getattr(_base_client, "_RequestBodyReplay", _AlwaysReplayable)
 _request_exceptions: Any = getattr(_httpx2, "request_exceptions", None)
 _timeout_exceptions: Any = _httpx2.timeout_exceptions
+_ANY_BODY = _AlwaysReplayable(None)
 _legacy_auth: Any = getattr(_httpx2, "normalize_legacy_httpx_auth", lambda auth: auth)
 _method_for_logging: Any = getattr(_base_client, "get_http_method_for_logging", str.upper)
 
@@ -80,16 +81,17 @@ class Attempt:
 class Reply:
     """A response whose head has arrived, and the attempt that it answers."""
 
-    __slots__ = ("_ends", "attempt", "cast_to", "observation", "response", "result")
+    __slots__ = ("_ends", "attempt", "cast_to", "response", "result", "state")
 
-    def __init__(self, attempt: Attempt | None, response: Any, observation: Any) -> None:
+    def __init__(self, attempt: Attempt | None, response: Any, state: Any) -> None:
         self.attempt = attempt
         """None where a wrapped `request()` of openai's has made the attempts."""
         self.response = response
         self.result: Any = None
         """What the caller gets; known once the attempt is over."""
         self.cast_to: Any = None
-        self.observation = observation
+        self.state = state
+        """The engine's state of the call."""
         self._ends: list[Callable[[str], None]] = []
 
     @property
@@ -103,8 +105,8 @@ class Reply:
             function("completed")
             return
         if not self._ends:
-            # Not `self.end`: a stream in a cycle with its observation would tell nobody that it was dropped.
-            self.observation.on_end(partial(_end, self._ends))
+            # Not `self.end`: a stream in a cycle with its call would tell nobody that it was dropped.
+            self.state.on_end(partial(_end, self._ends))
         self._ends.append(function)
 
     def end(self, outcome: str) -> None:
@@ -120,21 +122,17 @@ def _end(functions: list[Callable[[str], None]], outcome: str) -> None:
 SendAttempt = Callable[[Attempt], Flow]
 """Returns a Reply of any status. openai's rules apply to the errors that are in `Attempt.connection_errors`."""
 
-Pause = Callable[[Any, float, Flow], Flow]
-"""Wraps the pause before a retry: of the failed response or None, the seconds, and the flow that pauses."""
 
-
-def attempt_with_retries(
-    client: Any, cast_to: Any, options: Any, observation: Any, send: SendAttempt, *, stream: bool, pause: Pause
-) -> Flow:
+def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stock: bool) -> Flow:
     """Send attempts until one succeeds, or openai's client allows no more. Returns a Reply.
 
-    Raises openai's errors, as `request()` of openai's client does.
+    `state` is the engine's state of the call; `is_stock`: see `Attempt`. Raises openai's errors, as `request()` of
+    openai's client does.
     """
+    client, cast_to, stream = state.client, state.cast_to, state.stream
     requests = client._fastlane.requests
-    is_stock = requests.are_stock(client)
     # Where openai's methods have nothing to do before the first attempt, none of them is called.
-    request = requests.first(client, options, observation) if is_stock else None
+    request = requests.first(client, options, state) if is_stock else None
     asynchronous = client._asynchronous
     if request is None:
         if asynchronous and client._platform is None:
@@ -149,13 +147,13 @@ def attempt_with_retries(
     for retries_taken in range(max_retries + 1):
         if request is not None:
             attempt = Attempt(options, client._client, request, 0, client._send_request, {}, stream, is_stock)
-            replay = _AlwaysReplayable(options)
+            replay = _ANY_BODY
         else:
             current = client._prepare_options(model_copy(options))
             if asynchronous:
                 current = yield Await(current)
             replay = _RequestBodyReplay(current)
-            request = build_request(client, current, observation, retries_taken)
+            request = build_request(client, current, state, retries_taken)
             prepared = client._prepare_request(request)
             if asynchronous:
                 yield Await(prepared)
@@ -188,7 +186,7 @@ def attempt_with_retries(
             if not (may_retry and replay.rewind()):
                 log.debug("Raising %s error", "timeout" if is_timeout else "connection")
                 raise
-            yield from _paused(client, options, retries_taken, max_retries, None, pause)
+            yield from _paused(state, options, retries_taken, max_retries, None)
         else:
             response = reply.response
             if log.isEnabledFor(logging.DEBUG):
@@ -202,7 +200,7 @@ def attempt_with_retries(
                 raise client._make_status_error_from_response(response) from None
             yield Close(response)
             reply.end("failed")
-            yield from _paused(client, options, retries_taken, max_retries, response, pause)
+            yield from _paused(state, options, retries_taken, max_retries, response)
         request = None
     raise AssertionError("the last attempt returns or raises")
 
@@ -262,39 +260,33 @@ def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any
     return result
 
 
-def _paused(client: Any, options: Any, retries_taken: int, max_retries: int, response: Any, pause: Pause) -> Flow:
+def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, response: Any) -> Flow:
+    """Pause before a retry. `response`: the one that was no success; None where none came."""
+    client = state.client
     sleep = client._sleep_for_retry
-    headers = None if response is None else response.headers
     remaining = max_retries - retries_taken
     function = sleep.__func__ if type(sleep) is MethodType else None
     if type(function) is not FunctionType or function.__globals__ is not vars(_base_client):
-        return (
-            yield from pause(response, 0.0, _overridden_pause(client, retries_taken, max_retries, options, response))
-        )
+        if state.upstream is not None:
+            state.upstream.before_retry(response, 0.0)
+        waiting = sleep(retries_taken=retries_taken, max_retries=max_retries, options=options, response=response)
+        if client._asynchronous:
+            yield Await(waiting)
+        return
     if remaining == 1:
         log.debug("1 retry left")
     else:
         log.debug("%i retries left", remaining)
-    seconds = client._calculate_retry_timeout(remaining, options, headers)
+    seconds = client._calculate_retry_timeout(remaining, options, None if response is None else response.headers)
     if _NAMES_URL:
         log.info(_RETRYING, options.url, seconds)
     else:
         log.info(_RETRYING, seconds, retries_taken + 1, max_retries)
-    return (yield from pause(response, seconds, _stock_pause(client, seconds)))
-
-
-def _stock_pause(client: Any, seconds: float) -> Flow:
+    if state.upstream is not None:
+        state.upstream.before_retry(response, seconds)
     # Tests of applications put theirs in the place of these.
-    sleep: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
-    yield Sleep(client._client, seconds, None if sleep in _SLEEP else sleep)
-
-
-def _overridden_pause(client: Any, retries_taken: int, max_retries: int, options: Any, response: Any) -> Flow:
-    waiting = client._sleep_for_retry(
-        retries_taken=retries_taken, max_retries=max_retries, options=options, response=response
-    )
-    if client._asynchronous:
-        yield Await(waiting)
+    pause: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
+    yield Sleep(client._client, seconds, None if pause in _SLEEP else pause)
 
 
 def _send_arguments(client: Any, options: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from .._clock import now_ns
 from ..decode import event_decoder
 from ..decode.probes import OwnMethods, holds
 from ..protocol.events import EventSplitter
-from .bodies import OBSERVER, AsyncObservedBody, Observer, SyncObservedBody, name_request
+from .bodies import OBSERVER, AsyncResponseBody, Observer, SyncResponseBody, name_request
 
 # What is done here in the place of openai's and the HTTP library's code, by the class that has it.
 _OF_CLIENTS = ("_make_sse_decoder", "_process_response_data")
@@ -326,7 +326,7 @@ def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[
 
 @lru_cache(maxsize=64)  # an application's classes come and go
 def _methods(owner: Any, names: tuple[str, ...]) -> OwnMethods:
-    return OwnMethods(names, owner)
+    return OwnMethods((owner, names))
 
 
 def _is_in_asyncio() -> bool:
@@ -351,7 +351,7 @@ def _is_plain(response: Any, observer: Observer, *, asynchronous: bool) -> bool:
     kind: Any = type(response)
     library = kind.__module__.partition(".")[0]
     return (
-        isinstance(body, AsyncObservedBody if asynchronous else SyncObservedBody)
+        isinstance(body, AsyncResponseBody if asynchronous else SyncResponseBody)
         and body.observer is observer
         and library in ("httpx2", "httpx")
         and kind is getattr(sys.modules.get(library), "Response", None)

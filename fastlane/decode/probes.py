@@ -48,11 +48,15 @@ _PACKAGES = ("openai", "fastlane", "httpx2", "httpx")
 
 
 class OwnMethods:
-    """Methods and properties of classes, asked about before every call: that takes about a microsecond."""
+    """Methods and properties of classes, asked about before every call: that takes microseconds."""
 
-    def __init__(self, names: Iterable[str], *owners: type[Any]) -> None:
-        # Another version of openai may have others. A method may call the one that it overrides: both are looked at.
-        self._owners = [_Owner(owner, [name for name in names if hasattr(owner, name)]) for owner in owners]
+    def __init__(self, *owners: tuple[type[Any], Iterable[str]]) -> None:
+        """`owners`: classes, each with the names of its methods.
+
+        A method may call the one that it overrides: name both classes. Names that a class does not have are left out,
+        because another version of openai may have others.
+        """
+        self._owners = [_Owner(owner, [name for name in names if hasattr(owner, name)]) for owner, names in owners]
 
     @property
     def are_own(self) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..records.attempts import AttemptKind
-from ..records.urgency import Level
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
 
 _T = TypeVar("_T")
+
+attached: ContextVar[Mapping[type, Any]] = ContextVar("fastlane_attached", default=MappingProxyType({}))
+"""What the application attaches to the calls of a block, by its class: the first `Call.data`. See `Play.reads`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,6 @@ class Call:
     """Fields that the provider has refused for this model within the last hour: plays do not add them."""
     unread: bool = False
     """The application reads the bytes of the answer itself (`with_streaming_response`): nobody else may."""
-    extra: frozenset[str] = frozenset()
-    """Names of the body's fields that the caller gave by `extra_body`."""
     written: bytes | None = None
     """The body as it would be sent if nothing changed it, where that has been written already."""
     upstream: Any = None
@@ -54,8 +56,6 @@ class Call:
     more than once (`Play.routes`, `Play.may_duplicate`)."""
     streams_for: str | None = None
     """The play that wants to see the first token: an answer that the caller does not stream is streamed to us."""
-    urgency: Level | None = None
-    """How urgent the application says that it is; None where it has not said."""
     attempt_kind: AttemptKind | None = None
     """Why the next attempt is made, where a play sends the call again; None: the record finds that out."""
     timeout_s: float | None = None
@@ -64,7 +64,7 @@ class Call:
     """How often openai's rules may retry an attempt; None: as the application has it."""
     collector: Any = None
     """Makes what puts an attempt's answer together where the caller does not stream and a play has had it streamed to
-    us: called without arguments, it returns an `engine.collecting.Collecting`. None: one that judges nothing of it."""
+    us: called without arguments, it returns an `engine.collector.Collecting`. None: one that judges nothing of it."""
     parser: Any = None
     """openai's `post_parser`, which makes objects of the application's classes out of the answer; None without one."""
     is_helped: bool = False
@@ -72,8 +72,8 @@ class Call:
     caller: Any = None
     """Who sends it: an `engine.caller.Caller`."""
     data: Mapping[type, Any] = field(default_factory=dict)
-    """What plays add to the call, by its class: see `get` and `with_data`. A `RecordSection` becomes part of the
-    record."""
+    """What the application has attached to the call and what plays add to it, by its class: see `get` and `with_data`.
+    A `RecordSection` becomes part of the record."""
 
     @property
     def model(self) -> str | None:

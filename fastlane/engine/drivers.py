@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import Any
+from weakref import ref
 
 import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from .._clock import now_ns
+from .._fork import in_child
 from ..compat.send import async_send, send
-from .closing import until_closed
 from .effects import Acquire, Await, Close, Compute, Flow, Next, Perform, Race, Racer, ReadBody, Send, Sleep
 from .flow_log import log, logged
 
@@ -131,26 +132,21 @@ def _sleep(effect: Sleep) -> None:
     if effect.sleep is not None:
         effect.sleep(effect.seconds)
     elif effect.seconds > 0:
-        pause = ThreadPause()
-        with until_closed(effect.http, pause, effect.racer):
-            pause.wait(effect.seconds)
+        ThreadPause().wait(effect.seconds, effect.http, effect.racer)
 
 
 async def _async_sleep(effect: Sleep) -> None:
     if effect.sleep is not None:
         await effect.sleep(effect.seconds)
     elif effect.seconds > 0:
-        pause = TaskPause()
-        with until_closed(effect.http, pause, effect.racer):
-            await pause.wait(effect.seconds)
+        await TaskPause().wait(effect.seconds, effect.http, effect.racer)
 
 
 def _acquire(effect: Acquire) -> bool:
     pause = ThreadPause()
     effect.ticket.start(pause.call_off)
     if not effect.ticket.is_granted and effect.timeout_s != 0:
-        with until_closed(effect.http, pause, effect.racer):
-            pause.wait(effect.timeout_s)
+        pause.wait(effect.timeout_s, effect.http, effect.racer)
     return _granted(effect)
 
 
@@ -158,8 +154,7 @@ async def _async_acquire(effect: Acquire) -> bool:
     pause = TaskPause()
     effect.ticket.start(pause.call_off)
     if not effect.ticket.is_granted and effect.timeout_s != 0:
-        with until_closed(effect.http, pause, effect.racer):
-            await pause.wait(effect.timeout_s)
+        await pause.wait(effect.timeout_s, effect.http, effect.racer)
     return _granted(effect)
 
 
@@ -225,30 +220,82 @@ _ASYNC_ACTIONS: _Actions = {
 }  # fmt: skip
 
 
-class ThreadPause:
-    """A thread that sleeps until its time is up or `call_off` is called."""
+# Who waits, and the address of the HTTP client whose closing ends the wait. Copies of a client share its HTTP client:
+# closing one closes all of them, as with openai's own. Each change is one step of a dictionary, without a lock. The
+# references are weak, because a task that waits may be garbage-collected.
+_waits: dict[ref[Pause], int] = {}
+in_child(_waits.clear)
 
-    __slots__ = ("__weakref__", "_signal")
+
+def waiting_on(http: Any) -> list[Pause]:
+    """Return the waits that the closing of an HTTP client ends."""
+    waits = [wait() for wait, address in _waits.copy().items() if address == id(http)]
+    return [wait for wait in waits if wait is not None]
+
+
+def call_off_waits(http: Any) -> None:
+    """End the waits for an HTTP client, which has been closed.
+
+    What waited goes on to be sent all the same, and finds the client closed: the error is the HTTP library's own.
+    """
+    for wait in waiting_on(http):
+        wait.call_off()
+
+
+class Pause:
+    """A wait that ends when its time is up, when `call_off` is called, or when the HTTP client is closed."""
+
+    __slots__ = ("__weakref__", "_ref")
+
+    def call_off(self) -> bool:
+        """Wake who waits, from any thread. Calling it again does nothing. Returns False where nobody can be woken."""
+        raise NotImplementedError
+
+    def _begin(self, http: Any, racer: Racer | None) -> None:
+        if racer is not None:
+            racer.waits(self.call_off)
+        self._ref = ref(self, _forget)
+        _waits[self._ref] = id(http)
+        # A client is closed first, and those who wait are called off afterwards.
+        if http is not None and http.is_closed:
+            self.call_off()
+
+    def _end(self) -> None:
+        _forget(self._ref)
+
+
+def _forget(wait: ref[Pause]) -> None:
+    _waits.pop(wait, None)
+
+
+class ThreadPause(Pause):
+    """A thread that sleeps."""
+
+    __slots__ = ("_signal",)
 
     def __init__(self) -> None:
         self._signal = threading.Lock()
         self._signal.acquire()
 
     def call_off(self) -> bool:
-        """Wake the thread. Calling it again does nothing."""
+        """See `Pause`."""
         with suppress(RuntimeError):
             self._signal.release()
         return True
 
-    def wait(self, seconds: float | None) -> None:
-        """Sleep; for ever where `seconds` is None."""
-        self._signal.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+    def wait(self, seconds: float | None, http: Any = None, racer: Racer | None = None) -> None:
+        """Sleep; for ever where `seconds` is None. The cancellation of `racer` ends the wait as well."""
+        self._begin(http, racer)
+        try:
+            self._signal.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        finally:
+            self._end()
 
 
-class TaskPause:
-    """A task that sleeps until its time is up or `call_off` is called, on asyncio's loop or on trio's."""
+class TaskPause(Pause):
+    """A task that sleeps, on asyncio's loop or on trio's."""
 
-    __slots__ = ("__weakref__", "_ended", "_loop", "_thread", "_token")
+    __slots__ = ("_ended", "_loop", "_thread", "_token")
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -264,7 +311,7 @@ class TaskPause:
             self._ended = self._loop.create_future()
 
     def call_off(self) -> bool:
-        """Wake the task, from any thread. Calling it again does nothing. Returns False where its loop has ended."""
+        """See `Pause`. Returns False where the loop of the task has ended."""
         try:
             if self._loop is None:
                 self._token.run_sync_soon(self._ended.set)
@@ -280,15 +327,19 @@ class TaskPause:
         if not self._ended.done():
             self._ended.set_result(None)
 
-    async def wait(self, seconds: float | None) -> None:
-        """Sleep; for ever where `seconds` is None."""
-        if self._loop is None:
-            with anyio.move_on_after(seconds):
-                await self._ended.wait()
-            return
-        timer = None if seconds is None else self._loop.call_later(seconds, self._wake)
+    async def wait(self, seconds: float | None, http: Any = None, racer: Racer | None = None) -> None:
+        """Sleep; for ever where `seconds` is None. The cancellation of `racer` ends the wait as well."""
+        timer = None
+        self._begin(http, racer)
         try:
+            if self._loop is None:
+                with anyio.move_on_after(seconds):
+                    await self._ended.wait()
+                return
+            if seconds is not None:
+                timer = self._loop.call_later(seconds, self._wake)
             await self._ended
         finally:
+            self._end()
             if timer is not None:
                 timer.cancel()

@@ -1,27 +1,27 @@
 """One call, from its options to its result. Written once, for sync and async clients.
 
-run_call                        observe and report
+run_call                        begin and report
   send_across_upstreams         `around_call` of the sessions that last for the whole call: other upstreams, hedging
     send_to_upstream            `around_call` of the sessions of this upstream, outermost first
-      send_again_where_refused  `plan` of each session; again where a session takes back what the provider refuses
-        send_planned            take back the fields that the provider refuses
-            attempt_with_retries    openai's rules (`compat.retry`)
-              send_attempt      `around_attempt` of each session; what the response has to go through
-                send_rewritten  `on_request` of each session
-                  send_once     one HTTP request
+      send_planned              `plan` of each session; again without what the provider refuses
+        attempt_with_retries    openai's rules (`compat.retry`)
+          send_attempt          `around_attempt` and `on_request` of each session; one HTTP request
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import openai
+from openai import NotGiven
 
-from ..compat.bodies import watch_body
-from ..compat.clients import http_client_of
+from ..compat.bodies import OBSERVER, watch_body
+from ..compat.clients import RAW_RESPONSE_HEADER, FinalRequestOptions, given_headers, http_client_of
 from ..compat.context import restore
 from ..compat.requests import changed_options
 from ..compat.responses import UNDECODED, decode, open_stream
@@ -34,19 +34,23 @@ from ..compat.retry import (
     process_with_openai,
 )
 from ..compat.send import layers_to_pass
-from .effects import Await, Compute, Flow, Send
-from .refused_fields import without_refused
-from .session import NO_SESSIONS, SendAttempt, SendCall
-from .shell import Shell
-from .traced import answered, around_attempt, head_came, quietly
+from ..compat.streams import observing
+from ..protocol.endpoints import GENERATING
+from ..records import listeners
+from ..records.section import RecordSection
+from ..transport.protocols.exchange import FALLBACK_TRACE, PATIENCE, PHASES
+from .call import Call, attached
+from .call_state import CallState
+from .caller import Caller
+from .client_state import endpoint_of, origin_of
+from .effects import Await, Cancelled, Compute, Flow, Send
+from .pipeline import Pipeline
+from .refused_fields import Upstream, refusals, without_refused
 from .upstream_failures import UpstreamFailed, as_openai_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .call import Call
-    from .observation import Observation
-    from .upstream_attempt import UpstreamAttempt, UpstreamAttempts
+    from .session import SendAttempt
+    from .upstream_attempt import UpstreamAttempt
 
 # Statuses by which a provider refuses a request for what it contains.
 _REFUSALS = frozenset({400, 413, 415, 422})
@@ -55,73 +59,157 @@ _MOST_REFUSALS = 5
 # Rewriting a body of this size would hold an event loop up for more than a millisecond.
 _LARGE_BYTES = 262_144
 
+# Whose calls these are is not for a play to say.
+_CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
 
-@dataclass(slots=True)
-class CallState:
-    """What belongs to one call while it runs; with several upstreams, to its part at one of them."""
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
-    client: Any
-    cast_to: Any
-    stream: bool
-    stream_cls: Any
-    observation: Observation
+# No provider is sent a model's name that begins so.
+_RESERVED = "fastlane/"
 
-    upstream: UpstreamAttempt | None = None
-    """Where it is sent, if plays may send it to several upstreams, or more than once."""
+model_checks: list[Callable[[str, str, Pipeline], None]] = []
+"""Called with a model's name that begins with "fastlane/", the endpoint and the client's pipeline. A check raises
+ConfigurationError where no play of the client takes such calls. The client registers them."""
+
+
+# The call
+
+
+def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_cls: Any) -> CallState:
+    """Begin to observe a call of a client."""
+    shell, assigned = client._fastlane, None
+    if shell.arms is not None:
+        # The call goes to an arm of the client's experiment, and through the plays of that arm's client.
+        client, assigned = shell.arms.choose(client, options)
+        shell = client._fastlane
+    pipeline, url = shell.pipeline, options.url
+    if pipeline.unreported:
+        pipeline.report_abandoned()
+    state = CallState(
+        pipeline,
+        method=options.method.upper(),
+        endpoint=endpoint_of(url),
+        origin=origin_of(url) if "://" in url else shell.origin(client.base_url),
+        stream=stream,
+        transport=shell.transport,
+    )
+    state.client, state.cast_to, state.experiment = client, cast_to, assigned
+    if stream and stream_cls is not None:
+        stream_cls = observing(stream_cls)
+    state.stream_cls = stream_cls
+    data = attached.get()
+    if shell.data:
+        data = {**data, **shell.data}
+    if data:
+        state.data = data
+        pipeline.warn_of_unread(data.values())
+    if listeners.listener.is_active():
+        try:
+            state.trace = listeners.listener.trace_call(state)
+        except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+            pipeline.went_wrong("telemetry", "begin", error)
+    return state
 
 
 def run_call(state: CallState, options: Any) -> Flow:
     """Send a call, and report it once it is over. Returns what the caller gets."""
-    client, observation = state.client, state.observation
-    shell = client._fastlane
+    reply: Reply | None = None
     try:
-        call = shell.call_of(client, observation, options)
-        if call is not None:
-            for listener in shell.pipeline.listeners:
-                listener.began(call)
+        call = call_of(state, options, state.data)
         if call is None:
             reply = yield from send_planned(state, options)
-        elif shell.pipeline.spans_upstreams:
+        elif state.pipeline.spans_upstreams:
             reply = yield from send_across_upstreams(state, options, call)
         else:
             reply = yield from send_to_upstream(state, options, call)
-        result = reply.result
-        shell.returned(state.observation, result)
+        reply.state.returned(reply.result)
     except BaseException as error:
-        state.observation.broken_off(error)
+        (state if reply is None else reply.state).broken_off(error)
         raise
-    return result
+    return reply.result
+
+
+def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, Any]) -> Call | None:
+    """Return what the plays are shown of a call; None where it is none for them. `data` is attached to it."""
+    body, pipeline, upstream = options.json_data, state.pipeline, state.upstream
+    if not isinstance(body, Mapping):
+        return None
+    extra, issued = options.extra_json, state.issued
+    model = extra["model"] if extra and "model" in extra else body.get("model")
+    if isinstance(model, str):
+        state.model = model
+        if _RESERVED in model.lower():
+            for check in model_checks:
+                check(model, state.endpoint, pipeline)
+    if not pipeline.shapes_calls or state.endpoint not in GENERATING or options.method.lower() != "post":
+        return None
+    if options.files is not None or options.content is not None:
+        return None
+    if extra:
+        body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
+    facts = None
+    if pipeline.needs_facts:
+        facts = None if upstream is None else upstream.facts
+        if facts is None:
+            from ..providers import facts_of
+
+            facts = facts_of(state.origin)
+    given = options.headers if isinstance(options.headers, Mapping) else {}
+    call = Call(
+        call_id=state.call_id,
+        endpoint=state.endpoint,
+        origin=state.origin,
+        body=MappingProxyType(body if extra else dict(body)),
+        stream=state.stream,
+        facts=facts,
+        issued_ns=state.started_ns,
+        placements=None if issued is None else issued.placements,
+        written=issued.written if issued is not None and issued.body is options.json_data else None,
+        unread=given.get(RAW_RESPONSE_HEADER) == "stream",
+        data=data,
+        parser=None if isinstance(options.post_parser, NotGiven) else options.post_parser,
+        is_helped="X-Stainless-Helper-Method" in given,
+        caller=Caller(state.client, options),
+        upstream=upstream,
+        changes=() if upstream is None else upstream.changes,
+        optional=() if upstream is None else upstream.optional,
+    )
+    if upstream is None:
+        for listener in pipeline.listeners:
+            listener.began(call)
+    return call
+
+
+# Its upstreams
 
 
 def send_across_upstreams(state: CallState, options: Any, call: Call) -> Flow:
-    """Send a call through the sessions that last for all of it, to the upstreams that they name."""
-    pipeline = state.client._fastlane.pipeline
-    sessions = state.observation.sessions = pipeline.open_call(call)
+    """Send a call through the sessions that last for all of it, to the upstreams that they name. Returns a Reply."""
+    sessions = state.sessions = state.pipeline.open_call(call)
     if not sessions:
         return (yield from send_to_upstream(state, options, call))
     from .upstream_attempt import UpstreamAttempt
 
-    state.observation.count_all_attempts()
-    upstream = UpstreamAttempt(state.client, state.observation, options, call.body)
-    attempts: UpstreamAttempts = upstream.attempts
-    reply: Reply | None = None
+    upstream = UpstreamAttempt(state, options, call.body)
     try:
-        reply = yield from sessions.wrap_call(partial(send_to_named_upstream, state))(call.replaced(upstream=upstream))
-    finally:
-        state.observation = attempts.end(None if reply is None else reply.observation)
+        reply: Reply = yield from sessions.wrap_call(send_to_named_upstream)(call.replaced(upstream=upstream))
+    except BaseException as error:
+        upstream.attempts.end(None).broken_off(error)
+        raise
+    upstream.attempts.end(reply.state)
     return reply
 
 
-def send_to_named_upstream(state: CallState, call: Call) -> Flow:
+def send_to_named_upstream(call: Call) -> Flow:
     """Send a call to the upstream that it names. Returns a Reply; raises openai's errors."""
     upstream: UpstreamAttempt = call.upstream
-    state = replace(state, client=upstream.client, observation=upstream.observation, upstream=upstream)
     options = upstream.options
     if call.body is not upstream.body:
         options = changed_options(options, {"json_data": dict(call.body), "extra_json": None})
     try:
-        there = state.client._fastlane.call_of(state.client, state.observation, options)
-        return (yield from send_to_upstream(state, options, there))
+        there = call_of(upstream.state, options, call.data)
+        assert there is not None
+        return (yield from send_to_upstream(upstream.state, options, there))
     except UpstreamFailed as failed:
         upstream.attempts.failed, upstream.why = upstream, failed.why
         error, cause = as_openai_error(failed), failed.error
@@ -137,154 +225,179 @@ def send_to_named_upstream(state: CallState, call: Call) -> Flow:
 
 
 def send_to_upstream(state: CallState, options: Any, call: Call) -> Flow:
-    """Send a call to one upstream, through the sessions that it has there. Returns a Reply."""
-    observation, pipeline = state.observation, state.client._fastlane.pipeline
+    """Send a call to one upstream, through the sessions that it has there. The flow returns a Reply."""
     if call.facts is not None:
-        observation.read_by(call.facts)
-    sessions = observation.sessions = pipeline.open_upstream(call, observation.sessions)
-    send: SendCall = sessions.wrap_upstream(partial(send_again_where_refused, state, options, call))
-    return (yield from send(call))
+        state.read_by(call.facts)
+    sessions = state.sessions = state.pipeline.open_upstream(call, state.sessions)
+    if "around_call" not in sessions.having:
+        return send_planned(state, options, call, call)
+    flow: Flow = sessions.wrap_upstream(partial(send_planned, state, options, call))(call)
+    return flow
 
 
-def send_again_where_refused(state: CallState, options: Any, given: Call, call: Call) -> Flow:
-    """Plan a call and send it, and again while sessions take back what the provider refuses. Returns a Reply.
+# Its plan
 
-    `options` are those of the call as it was `given`.
+
+def send_planned(state: CallState, options: Any, given: Call | None = None, call: Call | None = None) -> Flow:
+    """Plan a call and send it; again without fields that the provider refuses, or as sessions plan it then.
+
+    `options` are those of the call as it was `given`; None: it is no call for plays. Returns a Reply.
     """
-    client, observation, shell = state.client, state.observation, state.client._fastlane
-    if observation.attempts:
-        observation.begin_again(call.attempt_kind)
-    for refusals in range(_MOST_REFUSALS + 1):
-        planned = shell.plan(observation, call)
-        planned_options = shell.options_of(client, options, given, planned)
-        try:
-            return (yield from send_planned(state, planned_options))
-        except openai.APIStatusError as error:
-            if error.status_code not in _REFUSALS or refusals == _MOST_REFUSALS:
-                raise
-            if not observation.sessions.on_refused(error):
-                raise
-            observation.next_kind = "plain"
-    raise AssertionError("the last round returns or raises")
-
-
-def send_planned(state: CallState, options: Any) -> Flow:
-    """Send a call, and again without the fields that a play added and the provider refuses."""
-    client, observation = state.client, state.observation
-    if observation.trace is not None:
-        observation.trace.planned(observation, options.json_data)
+    client = state.client
+    refused_upstreams: list[tuple[Upstream, tuple[str, ...]]] = []
+    planned: Any = None
+    refused_plans = 0
+    if state.attempts and call is not None:
+        state.begin_again(call.attempt_kind)
     while True:
+        if planned is None:
+            planned = options if call is None or given is None else _planned_options(state, options, given, call)
+            if state.trace is not None:
+                state.trace.planned(state, planned.json_data)
         try:
-            if is_request_wrapped(client):
-                return (yield from send_by_wrapped_request(state, options))
-            reply: Reply = yield from attempt_with_retries(
-                client,
-                state.cast_to,
-                options,
-                observation,
-                _send_attempt_of(state),
-                stream=state.stream,
-                pause=partial(pause, state),
-            )
-            reply.result = yield from process_response(state, reply)
-            if not state.stream:
-                observation.unreturned = reply.result
+            is_stock = client._fastlane.requests.are_stock(client)
+            if not is_stock and is_request_wrapped(client):
+                reply: Reply = yield from send_by_wrapped_request(state, planned)
+            else:
+                reply = yield from attempt_with_retries(state, planned, _send_attempt_of(state), is_stock=is_stock)
+                if state.stream:
+                    reply.result = open_stream(client, reply, state.stream_cls)
+                else:
+                    reply.result = decode(client, reply)
+                if reply.result is UNDECODED:
+                    reply.result = yield from _process(state, reply)
+                if not state.stream:
+                    state.unreturned = reply.result
         except openai.APIStatusError as error:
-            changed = without_refused(client, observation, options, error)
-            if changed is None:
+            if error.status_code not in _REFUSALS:
                 raise
-            options = changed
+            planned = without_refused(state, planned, error, refused_upstreams)
+            if planned is None:
+                if refused_plans == _MOST_REFUSALS or not state.sessions.on_refused(error):
+                    raise
+                refused_plans += 1
+            state.next_kind = "plain"
         else:
+            for upstream, fields in refused_upstreams:
+                refusals.add(upstream, fields)
+                state.refused += fields
             return reply
 
 
-def _send_attempt_of(state: CallState) -> SendAttempt:
-    send = partial(send_attempt, state)
-    sessions = state.observation.sessions
-    return send if sessions is NO_SESSIONS else sessions.wrap_attempt(send)
-
-
-def pause(state: CallState, response: Any, seconds: float, pausing: Flow) -> Flow:
-    """Pause before a retry. `response`: the one that was no success; None where none came."""
+def _planned_options(state: CallState, options: FinalRequestOptions, given: Call, call: Call) -> FinalRequestOptions:
+    """Let the plays rewrite a call. Returns the options of the planned call; `options` are left as they are."""
+    if refusals.has_any:
+        call = call.replaced(refused=refusals.at(state.origin, call.model, call.caller))
+    planned = state.pipeline.plan(call, state.sessions)
     if state.upstream is not None:
-        state.upstream.before_retry(response, seconds)
-    return pausing
+        planned = state.upstream.planned(planned)
+    state.collector = planned.collector
+    state.collects = planned.body.get("stream") is True and not call.body.get("stream") and not state.stream
+    watching = state.sessions.having.get("on_event")
+    state.watchers = tuple([(play, session.on_event) for play, session in watching]) if watching else ()
+    if planned.data:
+        state.sections = tuple([item for item in planned.data.values() if isinstance(item, RecordSection)])
+    state.changes, state.optional = planned.changes, planned.optional
+    changed: dict[str, Any] = {}
+    if planned.body is not given.body:
+        state.model = planned.model
+        changed["json_data"] = dict(planned.body)
+        changed["extra_json"] = None  # merged into the body that the plays saw
+    if planned.headers:
+        own = options.headers if isinstance(options.headers, Mapping) else {}
+        # No play takes the place of a header that the client was made with.
+        taken = {name.lower() for name in (*own, *given_headers(state.client))} | _CREDENTIAL_HEADERS
+        added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
+        changed["headers"] = {**added, **own}
+    if planned.max_retries is not None:
+        changed["max_retries"] = planned.max_retries
+    usual = openai.DEFAULT_TIMEOUT
+    if planned.timeout_s is not None and isinstance(options.timeout, NotGiven) and state.client.timeout == usual:
+        changed["timeout"] = openai.Timeout(max(planned.timeout_s, usual.read or 0.0), connect=usual.connect)
+    if changed:
+        options = changed_options(options, changed)
+    return options
 
 
-def process_response(state: CallState, reply: Reply) -> Flow:
-    """Make what the caller gets of a successful response."""
-    client, attempt = state.client, reply.attempt
-    assert attempt is not None
-    if attempt.is_stock:
-        if state.stream:
-            result = open_stream(reply.cast_to, client, state.stream_cls, attempt.options, reply.response)
-        else:
-            result = decode(client, reply.cast_to, attempt.options, reply.response)
-        if result is not UNDECODED:
-            return result
+def _process(state: CallState, reply: Reply) -> Flow:
+    """Have openai's code make what the caller gets of a successful response."""
     try:
-        result = yield from process_with_openai(client, reply, state.stream, state.stream_cls)
+        result = yield from process_with_openai(state.client, reply, state.stream, state.stream_cls)
     except Exception:
-        look_at_refused_answer(state, reply)
+        _look_at_unusable_answer(state, reply)
         raise
-    if not state.stream:
-        answered(state.observation, result)
+    _tell_answer(state, result)
     return result
 
 
-def look_at_refused_answer(state: CallState, reply: Reply | None) -> None:
+def _look_at_unusable_answer(state: CallState, reply: Reply | None) -> None:
     """Take down a whole answer that openai's code makes an error of: it was paid for."""
     if reply is not None and not state.stream and reply.response.is_closed and reply.response.is_success:
-        state.observation.raw_answer(reply.response.content)
+        state.raw_answer(reply.response.content)
+
+
+def _tell_answer(state: CallState, result: Any) -> None:
+    """Look at a whole answer at once if the span of another tool's may end before the call does."""
+    if state.trace is not None and state.trace.is_deferred and not state.stream:
+        state.look_at(result)
+
+
+# Its attempts
+
+
+def _send_attempt_of(state: CallState) -> SendAttempt:
+    send: SendAttempt = partial(send_attempt, state)
+    return state.sessions.wrap_attempt(send) if "around_attempt" in state.sessions.having else send
 
 
 def send_attempt(state: CallState, attempt: Attempt) -> Flow:
-    """Send one attempt. Returns a Reply of any status; raises openai's errors of connections."""
+    """Send one attempt. Returns a Reply of any status.
+
+    Raises openai's errors of connections, and Cancelled where another attempt has ended the call.
+    """
+    if state.is_over:
+        raise Cancelled
+    client, upstream, request = state.client, state.upstream, attempt.request
+    collector = None if attempt.stream else state.collector
+    is_unread = attempt.stream or (collector is not None and state.collects)
     try:
-        response = yield from _send_attempt(state, attempt)
+        for play, session in state.sessions.having.get("on_request", ()):
+            rewrite = partial(state.sessions.on_request, play, session, request)
+            request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
+        if upstream is not None:
+            upstream.begin()
+        _attach(state, attempt, request)
+        try:
+            layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
+            until_ns = None if upstream is None else upstream.until_ns
+            around = _NOTHING if state.trace is None else state.trace.around_attempt(state, attempt.http, request)
+            with around:
+                response = yield Send(
+                    attempt.http, request, is_unread, attempt.send_request, attempt.arguments, layers, until_ns
+                )
+        except BaseException as error:
+            state.attempt_failed(error)
+            if upstream is not None and isinstance(error, Exception):
+                upstream.raise_failure(error)
+            raise
+        state.attempt_answered(response)
+        if upstream is not None:
+            from .first_content import wait_for_content
+
+            yield from wait_for_content(upstream, response, is_unread=is_unread)
+        if collector is not None:
+            from .collector import collect
+
+            response = yield from collect(collector, state, response, asynchronous=client._asynchronous)
+        elif attempt.stream and not response.is_closed and response.status_code < 400:
+            watch_body(response, state, asynchronous=client._asynchronous)
     except Exception as error:
         wrapper = openai_error_class(error)
         if wrapper is None:
             raise
         attempt.connection_errors.append(wrapper(request=attempt.request))
         raise attempt.connection_errors[-1] from error
-    return Reply(attempt, response, state.observation)
-
-
-def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
-    """Send one attempt. Returns the response, whole unless the caller streams."""
-    observation = state.observation
-    collector = None if attempt.stream else observation.collector
-    is_unread = attempt.stream or (collector is not None and observation.collects)
-    response = yield from _send_head(state, is_unread, attempt)
-    if collector is not None:
-        from .collecting import collect
-
-        return (yield from collect(collector, observation, response, asynchronous=state.client._asynchronous))
-    if attempt.stream and not response.is_closed and response.status_code < 400:
-        watch_body(response, observation, asynchronous=state.client._asynchronous)
-    return response
-
-
-def _send_head(state: CallState, is_unread: bool, attempt: Attempt) -> Flow:
-    if state.observation.sessions:
-        sending = send_rewritten(state, attempt, stream=is_unread)
-    else:
-        sending = send_once(state, attempt, attempt.request, stream=is_unread)
-    if state.upstream is None:
-        return sending
-    from .first_content import send_until_content
-
-    return send_until_content(state.upstream, state.observation, sending, is_unread=is_unread)
-
-
-def send_rewritten(state: CallState, attempt: Attempt, *, stream: bool) -> Flow:
-    """Send one attempt's request, as the sessions rewrite it."""
-    sessions, request = state.observation.sessions, attempt.request
-    for play, session in sessions.having.get("on_request", ()):
-        rewrite = partial(sessions.on_request, play, session, request)
-        request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
-    return (yield from send_once(state, attempt, request, stream=stream))
+    return Reply(attempt, response, state)
 
 
 def _size_of(request: Any) -> int:
@@ -292,28 +405,31 @@ def _size_of(request: Any) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def send_once(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
-    """Send one HTTP request. Raises the HTTP library's errors."""
-    client, observation, until_ns = state.client, state.observation, None
-    if state.upstream is not None:
-        from .first_content import until_ns_of
-
-        state.upstream.begin()
-        until_ns = until_ns_of(state.upstream)
-    is_plain = attempt.kind == "plain"
-    Shell.attach(observation, request, asynchronous=client._asynchronous, form=attempt.form, plain=is_plain)
+def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
+    """Tie an attempt's request to its call, and have whatever transport carries it stamp it."""
     try:
-        layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
-        with around_attempt(observation, attempt.http, request):
-            response = yield Send(
-                attempt.http, request, stream, attempt.send_request, attempt.arguments, layers, until_ns
-            )
-    except BaseException as error:
-        observation.attempt_failed(error)
-        raise
-    observation.attempt_answered(response)
-    head_came(observation)
-    return response
+        length: int | None = len(request.content)
+    except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say
+        given_length = request.headers.get("content-length", "")
+        length = int(given_length) if given_length.isdecimal() else None
+    if state.trace is not None:
+        state.trace.attempting(state, request)
+    stamps = state.begin_attempt(length, form=attempt.form, plain=attempt.kind == "plain")
+    stamps.url = request.url
+    extensions = request.extensions
+    extensions[OBSERVER] = state
+    extensions[PHASES] = stamps.phases
+    if state.upstream is not None:
+        extensions[PATIENCE] = state.upstream.patience
+        state.upstream.request = request
+    asynchronous, given = state.client._asynchronous, extensions.get("trace")
+    # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than all
+    # of its stamps. If it hands the request on to the library's, it puts this trace into its place.
+    wanted = FALLBACK_TRACE if state.transport == "fastlane" else "trace"
+    if given is not None:
+        extensions[wanted] = stamps.trace_beside(given, asynchronous=asynchronous)
+    else:
+        extensions[wanted] = stamps.atrace if asynchronous else stamps.trace
 
 
 # Where somebody has wrapped openai's `request()`
@@ -363,19 +479,19 @@ def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
     wrapped = WrappedRequest(state)
     token = wrapped_request.set(wrapped)
     try:
-        with quietly(state.observation):
+        # Another tool is to make no second span of the call.
+        with _NOTHING if state.trace is None else state.trace.around_stock():
             result = client.stock_request(state.cast_to, options, stream=state.stream, stream_cls=state.stream_cls)
             if client._asynchronous:
                 result = yield Await(result)
     except _EndsOpenAILoop as ended:
         raise ended.error from None
     except Exception:
-        look_at_refused_answer(state, wrapped.reply)
+        _look_at_unusable_answer(state, wrapped.reply)
         raise
     finally:
         restore(wrapped_request, token)
-    if not state.stream:
-        answered(state.observation, result)
-    reply = wrapped.reply or Reply(None, None, state.observation)
+    _tell_answer(state, result)
+    reply = wrapped.reply or Reply(None, None, state)
     reply.result = result
     return reply

@@ -6,10 +6,11 @@ import _thread
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass, replace
-from inspect import iscoroutinefunction
+from functools import cache, partial
+from inspect import iscoroutine
 from typing import Any, Protocol
 
 from .._fork import new_rlock, starts_over
@@ -19,11 +20,11 @@ from .call import Call
 from .play import Play
 from .session import NO_SESSIONS, Session, Sessions
 
-Hook = Callable[[CallRecord], Any]
-"""Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored.
+OnCallEnd = Callable[[CallRecord], Any]
+"""Called with the record of every call that is over, in the thread or task that ended it.
 
 For a stream that Python has cleaned up it is called soon afterwards: by the event loop of that thread, or by a thread
-of its own where none runs.
+of its own where none runs. The coroutine that a coroutine function returns is run as a task, by an async client alone.
 """
 
 Watch = tuple[Any, Callable[[Any], Any]]
@@ -32,7 +33,7 @@ Watch = tuple[Any, Callable[[Any], Any]]
 # What a client remembers: enough for a look back over minutes of traffic, at about 2 kB a record without its stamps.
 REMEMBERED_CALLS = 1_000
 
-# Whoever reads the log of calls waits for a thread that is reporting some, whose hook may wait for the reader's lock.
+# Reading the log of calls waits for a thread that reports some, whose callbacks may wait for a lock of the reader.
 _MOST_WAIT_S = 1.0
 
 log = logging.getLogger("fastlane")
@@ -56,19 +57,21 @@ class Listener(Protocol):
 
 
 class Pipeline:
-    """The plays and hooks of one client, and the log of its calls.
+    """The plays of one client, what it calls at the end of a call, and the log of its calls.
 
     Clients made by `with_options` share their parent's pipeline.
     """
 
-    def __init__(self, plays: Iterable[Play], hooks: Iterable[Hook], *, strict: bool) -> None:
+    def __init__(
+        self, plays: Iterable[Play], on_call_end: Iterable[OnCallEnd] = (), *, raise_play_errors: bool = False
+    ) -> None:
         if isinstance(plays, str):
             raise ConfigurationError(
                 f"plays takes a list of instances of fastlane.Play such as [Connection()], got the str {plays!r}"
             )
         self.plays = tuple(plays)
-        self.hooks = tuple(hooks)
-        self.strict = strict
+        self.on_call_end = tuple(on_call_end)
+        self.raise_play_errors = raise_play_errors
         self.implicit: tuple[Play, ...] = ()
         """The default plays that the application did not name."""
         for play in self.plays:
@@ -84,14 +87,6 @@ class Pipeline:
         for kind in kinds:
             if kinds.count(kind) > 1:
                 raise ConfigurationError(f"plays holds {kind.__name__} twice; give each play once")
-        for hook in self.hooks:
-            if not callable(hook):
-                raise ConfigurationError(f"hooks takes callables of one CallRecord, got {_described(hook)}")
-            if iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
-                raise ConfigurationError(
-                    f"hooks are called, not awaited: {_described(hook)} is a coroutine function; let a plain function "
-                    "hand the record over, for example with asyncio.Queue.put_nowait"
-                )
         self.fingerprint = tuple(repr(play) for play in self.plays)
         # What a play does not override is not called.
         opening = [play for play in self.plays if type(play).open is not Play.open]
@@ -104,23 +99,29 @@ class Pipeline:
         """Whether any play looks at what is known of the provider."""
         self.keeps_bodies = all(play.keeps_bodies for play in self._openers)
         """Whether what was written of a body before it was planned still holds."""
-        self.uses_urgency = any(play.uses_urgency for play in self.plays)
-        """Whether it makes a difference to a play how urgent a call is."""
+        self.reads = frozenset(kind for play in self.plays for kind in play.reads)
+        """Classes of attached data that make a difference to a play."""
         self.other_clients: Any = None
         """The clients for other upstreams than the application's own, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
-        self._unreported: deque[Callable[[], None]] = deque()
+        self.unreported: deque[Callable[[], None]] = deque()
+        """Reports of calls that finalizers have ended."""
         self._reporting = new_rlock()
         self._logged: set[tuple[str, str]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Of the last call whose end was told to a coroutine function."""
         self._beside: tuple[Pipeline, ...] = ()
         self.listeners: tuple[Listener, ...] = ()
+        self.shapes_calls = bool(self._openers)
+        """Whether plays or listeners look at calls: if not, no Call needs to be made."""
         self.routes_calls = any(play.routes for play in self._openers)
-        """Whether a call may ask for a model to be chosen for it."""
+        """Whether a play may send a call to other upstreams."""
         starts_over(self)
 
     def log_beside(self, other: Pipeline) -> None:
         """Keep one log of calls with another pipeline, which is asked for the calls of both."""
-        self._calls = other._calls
+        self._calls, self.unreported, self._reporting = other._calls, other.unreported, other._reporting
         other._beside = (*other._beside, self)
         for listener in other.listeners:
             self.add_listener(listener)
@@ -128,19 +129,16 @@ class Pipeline:
     def add_listener(self, listener: Listener) -> None:
         """Have a listener told of every call, in pipelines beside this one too. It is no play."""
         self.listeners = (*self.listeners, listener)
+        self.shapes_calls = True
         for other in self._beside:
             other.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Tell a listener of no further call."""
         self.listeners = tuple(each for each in self.listeners if each is not listener)
+        self.shapes_calls = bool(self._openers or self.listeners)
         for other in self._beside:
             other.remove_listener(listener)
-
-    @property
-    def shapes_calls(self) -> bool:
-        """Whether any play takes part in calls: if not, no Call needs to be made."""
-        return bool(self._openers or self.listeners)
 
     @property
     def compresses_bodies(self) -> bool:
@@ -172,7 +170,7 @@ class Pipeline:
         if not self._openers_of_upstream:
             return sessions
         opened = self._opened(self._openers_of_upstream, call)
-        return sessions.at_upstream(opened) if sessions else Sessions(self, of_upstream=opened)
+        return Sessions(self, of_upstream=opened) if sessions is NO_SESSIONS else sessions.at_upstream(opened)
 
     def _opened(self, plays: list[Play], call: Call) -> tuple[tuple[Play, Session], ...]:
         opened = []
@@ -192,16 +190,14 @@ class Pipeline:
         """Let every session rewrite the call, in the order of their stages."""
         for play, session in sessions.having.get("plan", ()):
             try:
-                call = _checked(play, call, session.plan(call))
+                planned = session.plan(call)
+                if planned is not call:
+                    call = _checked(play, call, planned)
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call
-
-    def watchers(self, sessions: Sessions) -> tuple[Watch, ...]:
-        """Return the sessions' functions that look at the events of a stream."""
-        return tuple((play, session.on_event) for play, session in sessions.having.get("on_event", ()))
 
     @property
     def last_call(self) -> CallRecord | None:
@@ -213,17 +209,17 @@ class Pipeline:
             return None
 
     def report(self, call: Ended, *, quietly: bool = False) -> None:
-        """Remember a call that is over, and tell every hook."""
+        """Remember a call that is over, and tell of it."""
         self._calls.append(call)
-        if self.hooks or self.listeners:
+        if self.on_call_end or self.listeners:
             self._tell(call.record(), quietly=quietly)
 
     def report_later(self, report: Callable[[], None]) -> None:
         """Have `report` called soon, outside of the finalizer that has ended a call. Waits for no lock.
 
-        A finalizer runs at any point of any thread, even where that thread holds a lock that a play or a hook takes.
+        A finalizer runs at any point of any thread, even where that thread holds a lock that a play takes.
         """
-        self._unreported.append(report)
+        self.unreported.append(report)
         try:
             asyncio.get_running_loop().call_soon_threadsafe(self.report_abandoned)
         except RuntimeError:  # no loop runs here
@@ -233,35 +229,71 @@ class Pipeline:
 
     def report_abandoned(self, *, wait: bool = False) -> None:
         """Report the calls that finalizers have ended; `wait`: until another thread has reported those it has taken."""
-        waits = wait
-        while wait or self._unreported:
-            taken: list[bool] = []
+        while wait or self.unreported:
+            is_taken = False
             try:
-                # In one step: Ctrl-C cannot come between taking the lock and knowing of it.
-                taken += map(self._reporting.acquire, (wait,), (_MOST_WAIT_S if wait else -1,))
-                if not taken[0]:
+                is_taken = self._reporting.acquire(wait, _MOST_WAIT_S if wait else -1)
+                if not is_taken:
                     break  # that thread goes on until there are none
                 wait = False
-                while self._unreported:
-                    self._unreported.popleft()()
+                while self.unreported:
+                    self.unreported.popleft()()
             finally:
-                if taken and taken[0]:
+                if is_taken:
                     self._reporting.release()
-        for other in self._beside:
-            other.report_abandoned(wait=waits)
 
     def begin_in_child(self) -> None:
         """In a forked child: the parent reports its calls."""
-        self._unreported.clear()
+        self.unreported.clear()
 
     def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
         for listener in self.listeners:
             listener.ended(record)
-        for hook in self.hooks:
+        for function in self.on_call_end:
             try:
-                hook(record)
-            except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.went_wrong(hook, "hook", error, quietly=quietly)
+                result = function(record)
+                if iscoroutine(result):
+                    self._run_later(function, result)
+            except Exception as error:  # noqa: BLE001 - it must not break a call
+                self.went_wrong(function, "on_call_end", error, quietly=quietly)
+
+    def _run_later(self, function: OnCallEnd, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine of `on_call_end` as a task of the running event loop, or of the one before."""
+
+        def begin() -> None:
+            task = asyncio.get_running_loop().create_task(coroutine)
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ran, function))
+
+        try:
+            self._loop = asyncio.get_running_loop()
+            begin()
+        except RuntimeError:  # no loop runs in this thread
+            if self._loop is None or self._loop.is_closed():
+                coroutine.close()
+                self.warn_once("on_call_end has a coroutine function, and no event loop of asyncio runs it")
+            else:
+                self._loop.call_soon_threadsafe(begin)
+
+    def _ran(self, function: OnCallEnd, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.went_wrong(function, "on_call_end", error, quietly=True)
+
+    async def finish_tasks(self) -> None:
+        """Wait for the coroutines of `on_call_end` that run on this event loop."""
+        loop = asyncio.get_running_loop() if self._tasks else None
+        running = [task for task in self._tasks if task.get_loop() is loop]
+        if running:
+            await asyncio.wait(running)
+
+    def warn_of_unread(self, data: Iterable[Any]) -> None:
+        """Log once what is attached to calls and makes no difference to any play."""
+        for item in data:
+            warning = getattr(item, "unread_warning", None)
+            if warning is not None and self.reads.isdisjoint(type(item).__mro__):
+                _warn_once(warning)
 
     def warn_once(self, message: str) -> None:
         """Log a warning the first time that it is given."""
@@ -270,24 +302,29 @@ class Pipeline:
             log.warning("%s (logged once)", message)
 
     def went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
-        """A play (or what bears its name) or a hook raised: log it once, or raise PlayError if strict."""
+        """A play (or what bears its name) or a callback raised: log it once, or raise PlayError if the client does."""
         if isinstance(what, str):
             name = what
         else:
             name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
         # A call that a finaliser ended is told later, from a place that has nothing to do with it.
-        if self.strict and not quietly:
+        if self.raise_play_errors and not quietly:
             raise PlayError(f"{name} raised {type(error).__name__} in {doing}") from error
         if (name, doing) in self._logged:
             return
         self._logged.add((name, doing))
         # The class alone: an error's message may quote the prompt.
         log.warning(
-            "%s raised %s in %s and is skipped; the call is not affected (logged once; strict=True raises)",
+            "%s raised %s in %s and is skipped; the call is not affected (logged once; raise_play_errors=True raises)",
             name,
             type(error).__name__,
             doing,
         )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    log.warning("%s (logged once)", message)
 
 
 def _checked(play: Play, call: Call, planned: object) -> Call:

@@ -30,8 +30,8 @@ class Play:
 
     A subclass is a frozen dataclass: its fields are its settings, and its `repr` is its fingerprint in every record.
     `fastlane.engine.settings.settings` makes one that checks them. It is on when it is in the client's `plays`. A play
-    that raises is logged once and skipped, and the call goes out as the caller wrote it; with `strict=True` a
-    `PlayError` is raised instead.
+    that raises is logged once and skipped, and the call goes out as the caller wrote it; with
+    `raise_play_errors=True` a `PlayError` is raised instead.
     """
 
     __slots__ = ()
@@ -40,7 +40,7 @@ class Play:
     needs_facts: ClassVar[bool] = False
     """Whether its sessions look at `call.facts`, which are then looked up."""
     routes: ClassVar[bool] = False
-    """Whether its sessions may send a call to other upstreams, by `call.upstream`, and `fastlane/auto` names them."""
+    """Whether its sessions may send a call to other upstreams, by `call.upstream`."""
     keeps_bodies: ClassVar[bool] = False
     """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
     before it was planned then still holds, and it is not written twice."""
@@ -49,8 +49,9 @@ class Play:
     compresses_bodies: ClassVar[bool] = False
     """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
 
-    uses_urgency: ClassVar[bool] = False
-    """Whether `Call.urgency` makes a difference to it. Where it makes none to any play, an `urgency()` block warns."""
+    reads: ClassVar[tuple[type, ...]] = ()
+    """Classes of data that the application attaches to calls and its sessions look at. A client logs the
+    `unread_warning` of other data."""
 
     section: ClassVar[type[RecordSection] | None] = None
     """Its part in the record of a call, which says how spans, metrics and reports show the play."""

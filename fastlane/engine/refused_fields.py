@@ -15,6 +15,7 @@ from ..compat.requests import changed_options
 from ..knowledge.table import Table
 
 if TYPE_CHECKING:
+    from .call_state import CallState
     from .caller import Caller
 
 REFUSED_FOR_NS = 3_600 * 10**9
@@ -28,7 +29,7 @@ class Upstream(NamedTuple):
     origin: str
     model: str | None
     account: bytes
-    """A digest of the key, see `engine.accounts`: a provider may refuse to one account what it takes from another."""
+    """A digest of the key, see `engine.caller`: a provider may refuse to one account what it takes from another."""
 
 
 class Refusals:
@@ -39,14 +40,14 @@ class Refusals:
 
     def __init__(self) -> None:
         self._until_ns: Table[Upstream, dict[str, int]] = Table("refused fields", max_entries=1_024)
+        self.has_any = False
+        """Whether a provider has refused any field so far."""
 
     def add(self, upstream: Upstream, fields: Iterable[str]) -> None:
         """Remember fields without which a refused call has succeeded."""
+        self.has_any = True
         refused = dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)
         self._until_ns.update(upstream, lambda known: {**(known or {}), **refused})
-
-    def __bool__(self) -> bool:
-        return bool(self._until_ns)
 
     def at(self, origin: str, model: str | None, caller: Caller) -> frozenset[str]:
         """Return the fields that an upstream has refused to an account, and that are not to be sent now."""
@@ -63,24 +64,30 @@ refusals = Refusals()
 
 
 def without_refused(
-    client: Any, observation: Any, options: FinalRequestOptions, error: openai.APIStatusError
+    state: CallState,
+    options: FinalRequestOptions,
+    error: openai.APIStatusError,
+    doubted: list[tuple[Upstream, tuple[str, ...]]],
 ) -> FinalRequestOptions | None:
     """Return the options of a call without the fields that plays added and the error names; None where it names none.
 
-    A provider that does not know a field answers with an error that names it, and has done no work.
+    A provider that does not know a field answers with an error that names it, and has done no work. `doubted` gets the
+    fields: they were refused if the call succeeds without them.
     """
-    if not observation.optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
+    if not state.optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
         return None
-    fields = {name.partition("=")[0]: name for name in observation.optional}
+    fields = {name.partition("=")[0]: name for name in state.optional}
     named = _named(error, options.json_data, tuple(fields))
     if not named:
         return None
     if "stream" in named:
         named = tuple([name for name in fields if name in {*named, "stream_options"}])
-    observation.optional = tuple([name for field, name in fields.items() if field not in named])
-    account = client._fastlane.accounts.of(client, options).here
-    upstream = Upstream(observation.origin, observation.model, account)
-    observation.take_back(named, tuple([fields[field] for field in named]), upstream)
+        if state.upstream is not None:
+            state.upstream.comes_at_once()
+    state.optional = tuple([name for field, name in fields.items() if field not in named])
+    state.changes = (*state.changes, f"sent again without {', '.join(named)}, which the provider's error names")
+    account = state.client._fastlane.accounts.of(state.client, options).here
+    doubted.append((Upstream(state.origin, state.model, account), tuple([fields[field] for field in named])))
     kept = {name: value for name, value in options.json_data.items() if name not in named}
     return changed_options(options, {"json_data": kept})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,11 +11,11 @@ from ..errors import PlayError
 
 if TYPE_CHECKING:
     from ..compat.retry import Attempt
-    from ..records.record import CallRecord
+    from ..records.record import CallRecord, Outcome
     from ..records.section import RecordSection
     from ..records.usage import Usage
-    from .attempt_stamps import AttemptStamps
     from .call import Call
+    from .call_state import AttemptState
     from .effects import Flow
     from .pipeline import Pipeline
     from .play import Play
@@ -80,86 +81,38 @@ class Session:
         """The call and its stream have ended. Returns the play's section of the record, or None."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
     """How a call has ended, or its part at one upstream."""
 
-    def __init__(self, observation: Any) -> None:
-        self._observation = observation
-
-    @property
-    def ending(self) -> str:
-        """The word of `fastlane.Outcome`, such as "completed" or "failed"."""
-        ending: str = self._observation.outcome or "failed"
-        return ending
-
-    @property
-    def ended_ns(self) -> int:
-        """When it ended: monotonic nanoseconds."""
-        ended_ns: int = self._observation.ended_ns
-        return ended_ns
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds until the last token, or the end of an answer without tokens."""
-        call = self._observation
-        ended_ns = call.answer.token_ns[-1] if len(call.answer.token_ns) else call.ended_ns
-        seconds: float = (ended_ns - call.started_ns) / 1e9
-        return seconds
-
-    @property
-    def error(self) -> str | None:
-        """The class name of the error that the caller got."""
-        error: str | None = self._observation.error
-        return error
-
-    @property
-    def status_code(self) -> int | None:
-        """The status of the last response; None where none came."""
-        attempts = self._observation.attempts
-        status: int | None = attempts[-1].status_code if attempts else None
-        return status
-
-    @property
-    def attempts(self) -> Sequence[AttemptStamps]:
-        """The attempts at this upstream, the last one at the end."""
-        attempts: Sequence[AttemptStamps] = self._observation.attempts
-        return attempts
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens that the provider counted."""
-        usage: Usage = self._observation.usage
-        return usage
-
-    @property
-    def finish_reason(self) -> str | None:
-        """The provider's word for why the answer ended."""
-        reason: str | None = self._observation.answer.finish_reason
-        return reason
-
-    @property
-    def service_tier(self) -> str | None:
-        """The tier that served the call, by the provider's own word."""
-        tier: str | None = self._observation.answer.service_tier
-        return tier
-
-    @property
-    def cache_reason(self) -> str | None:
-        """The provider's own word for why it has not read the prompt from its cache."""
-        reason: str | None = self._observation.answer.cache_reason
-        return reason
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        """The fields of `Call.optional` that the provider refused, and without which the call has succeeded."""
-        refused: tuple[str, ...] = self._observation.believed
-        return refused
+    ending: Outcome
+    """Such as "completed" or "failed"."""
+    ended_ns: int
+    """When it ended: monotonic nanoseconds."""
+    duration_s: float
+    """Seconds until the last token, or the end of an answer without tokens."""
+    error: str | None
+    """The class name of the error that the caller got."""
+    status_code: int | None
+    """The status of the last response; None where none came."""
+    attempts: Sequence[AttemptState]
+    """The attempts at this upstream, the last one at the end."""
+    usage: Usage
+    """The tokens that the provider counted."""
+    finish_reason: str | None
+    """The provider's word for why the answer ended."""
+    service_tier: str | None
+    """The tier that served the call, by the provider's own word."""
+    cache_reason: str | None
+    """The provider's own word for why it has not read the prompt from its cache."""
+    refused: tuple[str, ...]
+    """The fields of `Call.optional` that the provider refused, and without which the call has succeeded."""
+    make_record: Callable[[], CallRecord]
 
     @property
     def record(self) -> CallRecord:
         """The record of the call, without the sections of sessions. It is made when it is asked for."""
-        record: CallRecord = self._observation.record_without_sections()
-        return record
+        return self.make_record()
 
 
 @lru_cache(maxsize=256)  # an application's classes come and go
@@ -185,8 +138,7 @@ class Sessions:
         self._of_upstream = of_upstream
         self.having: dict[str, list[tuple[Play, Session]]] = {}
         """The sessions that define a hook, with their plays, by the hook's name and in the order of their stages."""
-        opened = sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream
-        for pair in opened:
+        for pair in sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream:
             for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
                 self.having.setdefault(hook, []).append(pair)
 
@@ -203,11 +155,11 @@ class Sessions:
 
     def wrap_upstream(self, send: Any) -> Any:
         """Wrap a function that sends the call to this upstream."""
-        return self._wrap("around_call", send, self._of_upstream) if "around_call" in self.having else send
+        return self._wrap("around_call", send, self._of_upstream)
 
     def wrap_attempt(self, send: Any) -> Any:
         """Wrap a function that sends an attempt."""
-        return self._wrap("around_attempt", send) if "around_attempt" in self.having else send
+        return self._wrap("around_attempt", send)
 
     def _wrap(self, hook: str, send: Any, among: tuple[tuple[Play, Session], ...] | None = None) -> Any:
         for play, session in reversed(self.having.get(hook, [])):
@@ -237,31 +189,31 @@ class Sessions:
                 self._went_wrong(play, "on_refused", raised)
         return taken_back
 
-    def close(self, observation: Any, *, quietly: bool) -> tuple[RecordSection, ...]:
+    def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection, ...]:
         """Close all sessions. Returns their sections of the record."""
-        return self._close(observation, self.having.get("close", ()), quietly=quietly)
+        return self._close(self.having.get("close", ()), outcome, quietly=quietly)
 
-    def close_upstream(self, observation: Any) -> None:
+    def close_upstream(self, outcome: CallOutcome) -> None:
         """Close the sessions of this upstream: another one has brought the answer."""
         closing = [pair for pair in self.having.get("close", ()) if pair in self._of_upstream]
-        self._close(observation, closing, quietly=True)
+        self._close(closing, outcome, quietly=True)
 
     def _close(
-        self, observation: Any, opened: Sequence[tuple[Play, Session]], *, quietly: bool
+        self, opened: Sequence[tuple[Play, Session]], outcome: CallOutcome, *, quietly: bool
     ) -> tuple[RecordSection, ...]:
-        sections, strict = [], None
+        sections, to_raise = [], None
         for play, session in opened:
             try:
-                section = session.close(CallOutcome(observation))
+                section = session.close(outcome)
                 if section is not None:
                     sections.append(section)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 try:
                     self._went_wrong(play, "close", error, quietly=quietly)
                 except PlayError as raised:  # once the others are closed as well
-                    strict = raised
-        if strict is not None:
-            raise strict
+                    to_raise = raised
+        if to_raise is not None:
+            raise to_raise
         return tuple(sections)
 
     def _went_wrong(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:

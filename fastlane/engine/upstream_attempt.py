@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._clock import now_ns
 from ..compat.clients import http_client_of, status_error_of
 from ..transport.protocols.exchange import Patience
-from .effects import Cancelled, Racer
-from .observation import Observation
+from .call_state import CallState
+from .collector import streamed
+from .effects import Racer
 from .upstream_failures import UpstreamFailed, Why, failure_of_status
 
 if TYPE_CHECKING:
     from ..knowledge.sightings import Failure
     from ..providers import ProviderFacts
+    from .call import Call
 
 Kind = Literal["first", "fallback", "hedge"]
 
@@ -31,27 +34,21 @@ class UpstreamAttempts:
         self.failed: UpstreamAttempt | None = None
         """The one whose error the caller gets."""
 
-    def of(self, observation: Observation) -> UpstreamAttempt | None:
-        """Return the attempt that an observation belongs to."""
-        return next((one for one in reversed(self.made) if one.observation is observation), None)
-
-    def end(self, answered: Observation | None) -> Observation:
-        """End all attempts. Returns the observation that makes the record of the call.
+    def end(self, answered: CallState | None) -> CallState:
+        """End all attempts. Returns the state that makes the record of the call.
 
         `answered`: that of the attempt that brought the answer; None when the call has failed.
         """
-        observation = answered
-        if observation is None:
-            observation = (self.failed or self.made[-1]).observation
-        # Attempts of which nothing was sent may have left their observation to the next one.
-        others = {id(one.observation): one.observation for one in self.made if one.observation is not observation}
+        state = (self.failed or self.made[-1]).state if answered is None else answered
+        # Attempts of which nothing was sent may have left their state to the next one.
+        others = {id(one.state): one.state for one in self.made if one.state is not state}
+        attempts = [attempt for other in others.values() for attempt in other.attempts]
+        state.other_attempts = tuple(sorted(attempts, key=lambda attempt: attempt.started_ns))
         for other in others.values():
-            observation.before += other.attempts
             other.set_aside()
         for one in self.made:
             one.forget()
-        observation.before.sort(key=lambda attempt: attempt.number)
-        return observation
+        return state
 
 
 class UpstreamAttempt:
@@ -59,15 +56,14 @@ class UpstreamAttempt:
 
     __slots__ = (
         "alternative", "attempts", "body", "changes", "client", "deadline_ns", "facts", "is_late", "is_lost",
-        "is_over", "is_unread", "kind", "may_leave", "must_not_wait", "observation", "on_begin", "on_failed",
-        "on_first_token", "optional", "options", "patience", "price", "racer", "request", "started_ns", "streams_for",
+        "is_unread", "kind", "may_leave", "must_not_wait", "on_begin", "on_failed",
+        "on_first_token", "optional", "options", "patience", "price", "racer", "request", "started_ns", "state",
         "was_claimed", "why",
     )  # fmt: skip
 
     def __init__(
         self,
-        client: Any,
-        observation: Observation,
+        state: CallState,
         options: Any,
         body: Any,
         *,
@@ -77,8 +73,9 @@ class UpstreamAttempt:
         avoid: str | None = None,
     ) -> None:
         """`avoid`: the connection that it is not to take, by its local address."""
-        self.client = client
-        self.observation = observation
+        self.client = state.client
+        self.state = state
+        """What is known of the call at this upstream."""
         self.options = options
         """The options of the call, before its plays have planned it."""
         self.body = body
@@ -99,8 +96,6 @@ class UpstreamAttempt:
         """What was changed in the request for this upstream, one sentence each."""
         self.optional: tuple[str, ...] = ()
         """Fields of the body that the upstream may refuse, and that the call can go without."""
-        self.streams_for: str | None = None
-        """The play that wants to see the first token: a whole answer is streamed to us."""
         self.may_leave = False
         """Whether another upstream is left, so that an answer without content need not be handed out."""
         self.must_not_wait = False
@@ -114,8 +109,6 @@ class UpstreamAttempt:
         self.on_failed: Callable[[Exception], object] | None = None
         """Called with its error when another attempt goes on."""
         self.racer: Racer | None = None
-        self.is_over = False
-        """Whether the call has ended, by this attempt or by another one."""
         self.is_late = False
         self.is_lost = False
         self.is_unread = False
@@ -127,9 +120,9 @@ class UpstreamAttempt:
         self.why: Why | None = None
         """Why the flow has ended this attempt; None where an error of openai's says it."""
         self.started_ns = 0
-        observation.upstream = self
+        state.upstream = self
         if kind != "first":
-            observation.next_kind = kind
+            state.next_kind = kind
 
     def beside(
         self,
@@ -141,25 +134,25 @@ class UpstreamAttempt:
         avoid: str | None = None,
     ) -> UpstreamAttempt:
         """Make another attempt of the call, at the upstream of `client`; None: at the same upstream."""
-        before = self.observation
+        before, state = self.state, self.state
         client = self.client if client is None else client
         shell = client._fastlane
+        origin = shell.origin(client.base_url)
         if any(one.started_ns for one in self.attempts.made):
-            observation = Observation(
+            state = CallState(
                 before.pipeline,
                 method=before.method,
                 endpoint=before.endpoint,
-                origin=shell.origin(client.base_url),
+                origin=origin,
                 stream=before.stream,
                 transport=shell.transport,
                 beside=before,
             )
         else:
-            observation = before
-            observation.origin, observation.transport = shell.origin(client.base_url), shell.transport
+            state.origin, state.transport = origin, shell.transport
+        state.client = client
         return UpstreamAttempt(
-            client,
-            observation,
+            state,
             self.options if options is None else options,
             self.body if options is None else options.json_data,
             attempts=self.attempts,
@@ -176,25 +169,22 @@ class UpstreamAttempt:
     @property
     def connection(self) -> str | None:
         """The local address of the connection of its last request; None where that is not known."""
-        attempts = self.observation.attempts
+        attempts = self.state.attempts
         opening = attempts[-1].phases.opening if attempts else None
         return opening.local_address if opening is not None else None
 
     @property
     def shows_first_token(self) -> bool:
         """Whether it can be seen when the answer begins: one that comes at once may take as long as it takes."""
-        observation = self.observation
-        return observation.stream or observation.collects
+        return self.state.stream or self.state.collects
 
     @property
     def was_sent(self) -> bool:
         """Whether anything of a request has left."""
-        return any(one.phases.send_started_ns is not None for one in self.observation.attempts)
+        return any(one.phases.send_started_ns is not None for one in self.state.attempts)
 
     def begin(self) -> None:
-        """A request is about to be sent. Raises Cancelled when the call has ended."""
-        if self.is_over:
-            raise Cancelled
+        """A request is about to be sent."""
         if not self.started_ns:
             acts, self.on_begin = self.on_begin, []
             self.started_ns = now_ns()
@@ -214,6 +204,28 @@ class UpstreamAttempt:
 
     # What the flow of an attempt asks
 
+    def planned(self, call: Call) -> Call:
+        """Take note of a call that the plays have planned. Returns it, streamed to us if a play asks for that."""
+        self.is_unread = call.unread
+        return call if call.streams_for is None else streamed(call)
+
+    @property
+    def until_ns(self) -> int | None:
+        """When the async driver has to end the attempt. None where fastlane's transport does so."""
+        until_ns = self.patience.until_ns
+        if until_ns is None or not self.client._asynchronous:
+            return None
+        return None if self.state.transport == "fastlane" and is_asyncio() else until_ns
+
+    def raise_failure(self, error: Exception) -> None:
+        """Raise UpstreamFailed if the error of a request ends this attempt."""
+        failed = self.failure(error)
+        try:
+            if failed is not None:
+                raise failed from None
+        finally:
+            del failed, error  # whose traceback leads here
+
     def failure(self, error: Exception) -> UpstreamFailed | None:
         """Return what the error of a request ends this attempt with; None where openai's rules apply to it."""
         time_ns = now_ns()
@@ -222,8 +234,8 @@ class UpstreamAttempt:
         until_ns = self.patience.until_ns
         if not self.was_claimed and until_ns is not None and time_ns >= until_ns:
             self.is_late = True
-            if self.observation.attempts:
-                self.observation.attempts[-1].given_up = "late"
+            if self.state.attempts:
+                self.state.attempts[-1].given_up = "late"
             return self._failed("timeout", error)
         return self._failed("connection", error) if self._gives_way() else None
 
@@ -257,7 +269,7 @@ class UpstreamAttempt:
         if self.on_first_token is not None:
             self.on_first_token(answered=True)
         # What is read from here on has the call's own timeouts, and an answer that is put together here the deadline.
-        self.patience.until_ns = None if self.observation.stream or self.is_unread else self.deadline_ns
+        self.patience.until_ns = None if self.state.stream or self.is_unread else self.deadline_ns
 
     def _gives_way(self) -> bool:
         return self.racer is not None and self.racer.give_way()
@@ -272,7 +284,7 @@ class UpstreamAttempt:
         """The content of another attempt came first."""
         self.is_lost = True
         self.ended()
-        attempts = self.observation.attempts
+        attempts = self.state.attempts
         if attempts:
             attempts[-1].given_up = "lost"
             if attempts[-1].ended_ns is None:
@@ -290,14 +302,22 @@ class UpstreamAttempt:
         if act is None:
             return
         if isinstance(sys.exception(), GeneratorExit):  # a task that is garbage-collected
-            self.observation.pipeline.report_later(partial(act, answered=False))
+            self.state.pipeline.report_later(partial(act, answered=False))
         else:
             act(answered=False)
 
     def forget(self) -> None:
         """The call is over: keep nothing of it."""
-        self.is_over = True
         self.ended()
         self.options = self.body = self.request = self.racer = None
         self.on_first_token = self.on_failed = self.alternative = None
         self.on_begin = []
+
+
+def is_asyncio() -> bool:
+    """Whether the running event loop is asyncio's. fastlane's transport does not run on trio's."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -27,7 +27,7 @@ REMEMBERED_CALLS = 1_000
 # Re-entrant: a finaliser may end a call in the middle of this.
 _counting = new_rlock()
 
-_current: ContextVar[user_action | None] = ContextVar("fastlane_user_action", default=None)
+current_action: ContextVar[user_action | None] = ContextVar("fastlane_user_action", default=None)
 
 
 class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_action("answer ticket"):`
@@ -107,9 +107,9 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
     def __enter__(self) -> Self:
         if self.started_ns is not None:
             raise FastlaneError(f"user_action({self.name!r}) was entered before; make a new one for each action")
-        before = _current.get()
+        before = current_action.get()
         self.parent = _lasting(before)
-        self._token = _current.set(self)
+        self._token = current_action.set(self)
         self.started_wall_ns = wall_ns()
         self.started_ns = now_ns()
         if listeners.listener.is_active():
@@ -123,7 +123,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self.error = kind.__name__ if kind is not None else None
         # Left in another context than it was entered in (an async generator that was finalised elsewhere), the action
         # is over all the same; that context is not ours to restore.
-        is_here = self._token is not None and restore(_current, self._token)
+        is_here = self._token is not None and restore(current_action, self._token)
         self._token = None
         self._is_elsewhere = not is_here
         span, self._span = self._span, None
@@ -145,7 +145,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 
 def current_user_action() -> user_action | None:
     """The innermost user action around this point of the program, or None."""
-    return _lasting(_current.get())
+    return _lasting(current_action.get())
 
 
 def _lasting(action: user_action | None) -> user_action | None:

@@ -234,7 +234,7 @@ def _checked_arms(arms: Any) -> dict[str, tuple[Play, ...]]:
         _checked_name("arms", name, "control")
         _check(isinstance(plays, Iterable) and not isinstance(plays, str | Mapping), "arms", takes, arms)
         try:
-            found[name] = Pipeline(plays, (), strict=False).plays
+            found[name] = Pipeline(plays).plays
         except ConfigurationError as error:
             raise ConfigurationError(f"Experiment(arms=...): arm {name!r}: {error}") from None
     return found

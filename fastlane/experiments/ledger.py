@@ -23,7 +23,7 @@ from .metrics import metric_values
 from .store import EndedArm, ExperimentState, Store
 
 if TYPE_CHECKING:
-    from ..engine.observation import Observation
+    from ..engine.call_state import CallState
 
 log = logging.getLogger("fastlane")
 
@@ -40,7 +40,7 @@ class ArmAssignment:
     record: ExperimentRecord
     ledger: ExperimentLedger
 
-    def over(self, call: Observation) -> None:
+    def over(self, call: CallState) -> None:
         """Count a call that has ended. Neither waits nor raises: a finalizer may run this."""
         if self.record.why is None:
             self.ledger.count(call, self.record)
@@ -70,7 +70,7 @@ class ExperimentLedger:
         self.is_counting = True
         self._state = ExperimentState()
         """As it was last read."""
-        self._waiting: deque[tuple[Observation | float, ExperimentRecord]] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[tuple[CallState | float, ExperimentRecord]] = deque(maxlen=_MOST_WAITING)
         """Calls and scores that are to be counted."""
         self._pending: dict[str, ArmSums] = {}
         """What was counted and is not in the store yet."""
@@ -85,7 +85,7 @@ class ExperimentLedger:
 
     # On the threads of calls.
 
-    def count(self, what: Observation | float, record: ExperimentRecord) -> bool:
+    def count(self, what: CallState | float, record: ExperimentRecord) -> bool:
         """Count a call that has ended, or a score, soon. Return whether it counts. Neither waits nor raises."""
         if not self.is_counting or record.arm in (self.ended or ()):
             return False

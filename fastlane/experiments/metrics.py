@@ -9,7 +9,7 @@ from ..records.output import BoundedOutputRecord
 from ..records.route import HedgingRecord, RoutingRecord
 
 if TYPE_CHECKING:
-    from ..engine.observation import Observation
+    from ..engine.call_state import CallState
 
 Scale: TypeAlias = Literal["log", "binary", "score", "amount"]
 """How values are averaged.
@@ -71,7 +71,7 @@ def model_prices(catalog: Any) -> dict[str, Any]:
     return {one.model: one.price for one in reversed(catalog.models) if one.price is not None} if catalog else {}
 
 
-def metric_values(call: Observation, prices: dict[str, Any]) -> dict[str, float]:
+def metric_values(call: CallState, prices: dict[str, Any]) -> dict[str, float]:
     """Return the values of the metrics that are known for a call that has ended."""
     outcome, answer, tokens_ns = call.outcome, call.answer, call.answer.token_ns
     found: dict[str, float] = {}
@@ -98,7 +98,7 @@ def metric_values(call: Observation, prices: dict[str, Any]) -> dict[str, float]
     return found
 
 
-def _price(call: Observation, prices: dict[str, Any], output: BoundedOutputRecord | None) -> float | None:
+def _price(call: CallState, prices: dict[str, Any], output: BoundedOutputRecord | None) -> float | None:
     """Return what a call cost, with rejected answers and lost hedges; None where that is not known."""
     price, usage = prices.get(call.model or ""), call.usage
     routing, hedging = _section(call, RoutingRecord), _section(call, HedgingRecord)
@@ -113,7 +113,7 @@ def _price(call: Observation, prices: dict[str, Any], output: BoundedOutputRecor
     return cost + ((hedging.extra_price or 0.0) if hedging is not None else 0.0)
 
 
-def _section(call: Observation, kind: type[Any]) -> Any:
+def _section(call: CallState, kind: type[Any]) -> Any:
     return next((one for one in call.sections if isinstance(one, kind)), None)
 
 

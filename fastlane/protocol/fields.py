@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +12,10 @@ from pydantic import BaseModel
 
 # A provider's names are no more trusted than its errors, which quote prompts and keys: a name is one short word.
 _NAME = re.compile(r"[!-~]{1,128}")
-_ID = re.compile(r"[!-~]{1,512}")
+ID = re.compile(r"[!-~]{1,512}")
 _MAX_NAMES = 1_024
-_names: set[str] = set()
+known_names: set[str | None] = {None}
+"""Names that `safe_name` has found to be safe."""
 
 
 def from_json(data: bytes | str) -> Any:
@@ -65,16 +66,6 @@ def string(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def strings_in(source: Any, names: Sequence[str]) -> list[str | None]:
-    """Return several fields of an object as `field` and `string` give one."""
-    found: list[str | None] = []
-    known = source.__dict__ if isinstance(source, BaseModel) else {}
-    for name in names:
-        value = known[name] if name in known else field(source, name)
-        found.append(value if isinstance(value, str) and value else None)
-    return found
-
-
 def position_of(value: Any) -> int:
     """Return an index; 0 if it is missing or invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
@@ -87,15 +78,15 @@ def listed(value: Any) -> list[Any] | tuple[Any, ...]:
 
 def safe_name(name: str | None) -> str | None:
     """Return a name that a provider sent, such as a model's or a finish reason; "_OTHER" if it can't be a name."""
-    if name is None or name in _names:
+    if name in known_names:
         return name
-    if _NAME.fullmatch(name) is None:
+    if name is None or _NAME.fullmatch(name) is None:
         return "_OTHER"
-    if len(_names) < _MAX_NAMES:
-        _names.add(name)
+    if len(known_names) < _MAX_NAMES:
+        known_names.add(name)
     return name
 
 
 def safe_id(id_: str | None) -> str | None:
     """Return an id that a provider sent; None if it can't be an id."""
-    return id_ if id_ is not None and _ID.fullmatch(id_) is not None else None
+    return id_ if id_ is not None and ID.fullmatch(id_) is not None else None

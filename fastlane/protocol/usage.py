@@ -27,14 +27,16 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
     counts: dict[str, Any] = {"input_tokens": _count(fields, _INPUT), "output_tokens": _count(fields, _OUTPUT)}
     if fields.get("estimated") is True:
         return {**counts, "estimated": True}  # its details are only there to satisfy openai's types
-    cached: Any = usage if cached_path else None
-    for name in cached_path:
-        cached = field(cached, name)
-    cached = _valid(cached)
     read, generated = _details(fields, _INPUT_DETAILS), _details(fields, _OUTPUT_DETAILS)
-    counts["cached_tokens"] = _valid(read.get("cached_tokens")) if cached is None else cached
-    counts["cache_write_tokens"] = _valid(read.get("cache_write_tokens"))
-    counts["reasoning_tokens"] = _valid(generated.get("reasoning_tokens"))
+    counts["cached_tokens"] = _count(read, ("cached_tokens",)) if read else None
+    counts["cache_write_tokens"] = _count(read, ("cache_write_tokens",)) if read else None
+    counts["reasoning_tokens"] = _count(generated, ("reasoning_tokens",)) if generated else None
+    if cached_path:
+        cached = usage
+        for name in cached_path:
+            cached = field(cached, name)
+        own = _count({"cached_tokens": cached}, ("cached_tokens",))
+        counts["cached_tokens"] = counts["cached_tokens"] if own is None else own
     return counts
 
 
@@ -72,7 +74,8 @@ def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> 
 
 def _count(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
     for name in names:
-        if name in fields and (count := _valid(fields[name])) is not None:
+        count = fields.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MAX_TOKENS:
             return count
     return None
 
@@ -83,7 +86,3 @@ def _details(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, An
         if fields.get(name) is not None:
             return members_of(fields[name])
     return {}
-
-
-def _valid(count: Any) -> int | None:
-    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MAX_TOKENS else None

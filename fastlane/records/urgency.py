@@ -14,6 +14,23 @@ LEVELS: tuple[Level, ...] = ("interactive", "background", "offline")
 """The most urgent first."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallUrgency:
+    """How urgent the application says that a call is: data of the call (`Call.get`)."""
+
+    level: Level
+
+    @property
+    def unread_warning(self) -> str | None:
+        """What to log where no play looks at it."""
+        if self.level == "interactive":
+            return None
+        return (
+            f'urgency("{self.level}") has no effect, because this client has no Urgency play: make it with '
+            f'OpenAI(plays=[Urgency()]), or call client.with_urgency("{self.level}")'
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRecord:
     """How a call got its slot. Of its last attempt, the wait of all of them."""

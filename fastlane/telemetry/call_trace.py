@@ -40,7 +40,7 @@ from .recorder import meters_of
 from .spans import span_maker
 
 if TYPE_CHECKING:
-    from ..engine.observation import Observation
+    from ..engine.call_state import CallState
     from .content import Content
     from .settings import TelemetrySettings
 
@@ -51,7 +51,7 @@ _ON_SPANS, _AS_EVENTS = frozenset({"span_only", "span_and_event"}), frozenset({"
 _PROMPT_FIELDS = frozenset({"messages", "input", "instructions", "prompt", "tools"})
 
 
-def trace_of(observation: Observation) -> TracedCall | None:
+def trace_of(observation: CallState) -> TracedCall | None:
     """Return the trace of a call that has begun; None for an endpoint without spans."""
     operation = operation_name(observation.method, observation.endpoint)
     if operation is None:
@@ -80,7 +80,7 @@ class TracedCall:
 
     def __init__(
         self,
-        observation: Observation,
+        observation: CallState,
         operation: str,
         found: Providers,
         standing: Standing,
@@ -96,7 +96,7 @@ class TracedCall:
         self._experiment = experiment_of(observation.experiment)
         self._body: Mapping[str, Any] | None = None
         """The first upstream's request."""
-        self._contents: dict[Observation, Content] | None = None
+        self._contents: dict[CallState, Content] | None = None
         """Prompt and answer at each upstream, where they are captured."""
         self._span: Span | None = standing.span
         """fastlane's own span, or the one of another tool that fastlane adds to."""
@@ -119,7 +119,7 @@ class TracedCall:
 
     # Before the call
 
-    def planned(self, observation: Observation, body: Any) -> None:
+    def planned(self, observation: CallState, body: Any) -> None:
         """Note the parameters of the request that the plays have planned."""
         if not isinstance(body, Mapping):
             return
@@ -133,7 +133,7 @@ class TracedCall:
             if observation.stream:
                 observation.watchers = (*observation.watchers, (content, content.see))
 
-    def attempting(self, observation: Observation, request: Any) -> None:
+    def attempting(self, observation: CallState, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span, where that is needed early."""
         if not self._starts_early:
             return
@@ -147,7 +147,7 @@ class TracedCall:
         except Exception as error:  # noqa: BLE001 - an application's own sampler or processor may raise anything
             _went_wrong(observation, "an attempt", error)
 
-    def around_attempt(self, observation: Observation, http_client: Any, request: Any) -> AbstractContextManager[None]:
+    def around_attempt(self, observation: CallState, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """Return the context that an attempt is sent in, for an instrumentation of the HTTP client."""
         span = self._span
         if HTTP_INSTRUMENTATION not in sys.modules or span is None or self._standing.mode != "own":
@@ -169,7 +169,7 @@ class TracedCall:
             _went_wrong(observation, "an attempt", error)
             return _NOTHING
 
-    def _start(self, observation: Observation) -> None:
+    def _start(self, observation: CallState) -> None:
         self._is_started = True
         standing = self._standing
         if standing.mode == "defer":
@@ -197,7 +197,7 @@ class TracedCall:
 
     # After it
 
-    def answered(self, observation: Observation, answer: Any) -> None:
+    def answered(self, observation: CallState, answer: Any) -> None:
         """A whole answer has been read. Another tool's span may end before the call does: give it what is known."""
         content = None if self._contents is None else self._contents.get(observation)
         if content is not None:
@@ -205,7 +205,7 @@ class TracedCall:
         if self.is_deferred:
             self.progressed(observation)
 
-    def progressed(self, observation: Observation) -> None:
+    def progressed(self, observation: CallState) -> None:
         """A part of the call is over: give another tool's span, which may end before the call, what is known."""
         try:
             if self._span is not None and self._span.is_recording():
@@ -215,7 +215,7 @@ class TracedCall:
         except Exception as error:  # noqa: BLE001
             _went_wrong(observation, "an answer", error)
 
-    def ended(self, observation: Observation) -> None:
+    def ended(self, observation: CallState) -> None:
         """The call is over: end its span, make those below it, and have it measured, once."""
         try:
             self._open.pop()  # in one step, for upstreams that end at once
@@ -235,7 +235,7 @@ class TracedCall:
                 ended = EndedCall(observation, self._operation, context, self._experiment, counts_generic)
                 self._providers.meters.add(ended, self._settings.conventions)
 
-    def _end_other(self, observation: Observation) -> SpanContext | None:
+    def _end_other(self, observation: CallState) -> SpanContext | None:
         """Add what is known to another tool's span, and make the spans of requests below it."""
         span = self._span
         if span is not None and span.is_recording():
@@ -245,7 +245,7 @@ class TracedCall:
             self._spans(observation).make_requests(self._parent)
         return None if span is None else span.get_span_context()
 
-    def _end_own(self, observation: Observation) -> SpanContext | None:
+    def _end_own(self, observation: CallState) -> SpanContext | None:
         span, context = self._span, self._standing.context
         if span is not None and not span.is_recording():
             return span.get_span_context()
@@ -267,7 +267,7 @@ class TracedCall:
         if span is not None:
             made = span.get_span_context()
             self._spans(observation).end(span, context, attributes, request)
-        elif self._settings.level == "call" and not observation.before and observation.outcome not in _FAILED:
+        elif self._settings.level == "call" and not observation.other_attempts and observation.outcome not in _FAILED:
             name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
             start_ns = observation.started_wall_ns
             end_ns = start_ns + observation.ended_ns - observation.started_ns
@@ -283,7 +283,7 @@ class TracedCall:
             emit_content(found, self._settings, with_span(made, context))
         return made
 
-    def _spans(self, observation: Observation) -> CallSpans:
+    def _spans(self, observation: CallState) -> CallSpans:
         settings, maker = self._settings, span_maker(self._providers)
         return CallSpans(maker, observation.record(), self._operation, settings.level, is_compatible=settings.compat)
 
@@ -296,7 +296,7 @@ def _with_requests(settings: TelemetrySettings) -> TelemetrySettings:
     return settings.with_changes({"level": "attempts"})
 
 
-def _went_wrong(observation: Observation, doing: str, error: Exception) -> None:
+def _went_wrong(observation: CallState, doing: str, error: Exception) -> None:
     # Raised here even by a strict client, it would be taken for an error of the request, and sent again.
     observation.pipeline.went_wrong("telemetry", doing, error, quietly=True)
 

@@ -24,7 +24,7 @@ from .providers import Providers, providers
 from .settings import CAPTURE_VARIABLE, TelemetrySettings
 
 if TYPE_CHECKING:
-    from ..compat.context import Issued
+    from ..compat.requests import Issued
 
 log = logging.getLogger("fastlane")
 

@@ -9,7 +9,7 @@ from ..records import listeners
 from .providers import is_active, providers, warn_once
 
 if TYPE_CHECKING:
-    from ..engine.observation import Observation
+    from ..engine.call_state import CallState
     from ..engine.user_action import user_action
     from ..records.listeners import ActionTrace, CallTrace
 
@@ -32,7 +32,7 @@ class _Telemetry(listeners.Listener):
             except Exception as error:  # noqa: BLE001 - which every call will say
                 warn_once(type(error).__name__)
 
-    def trace_call(self, observation: Observation) -> CallTrace | None:
+    def trace_call(self, observation: CallState) -> CallTrace | None:
         from .call_trace import trace_of
 
         self.trace_call = trace_of  # type: ignore[method-assign] # without an import for each call

@@ -126,23 +126,24 @@ def _capture(text: str) -> Capture:
     return cast("Capture", text)
 
 
-_current: TelemetrySettings | None = None
+in_force: TelemetrySettings | None = None
+"""The settings of this process; None until they are first asked for: see `current`."""
 
 
 def current() -> TelemetrySettings:
     """Return the settings of this process: those of `configure()`, or else of the environment at the first call."""
-    global _current  # noqa: PLW0603 - there is one process
-    if _current is None:
+    global in_force  # noqa: PLW0603 - there is one process
+    if in_force is None:
         try:
-            _current = from_environment(os.environ)
+            in_force = from_environment(os.environ)
         except ConfigurationError as error:
             # Telemetry must not fail a call; `configure()` raises the same error.
             log.warning("telemetry ignores its environment variables: %s", error)
-            _current = TelemetrySettings()
-    return _current
+            in_force = TelemetrySettings()
+    return in_force
 
 
 def use(settings: TelemetrySettings | None) -> None:
     """Replace the settings of this process; None: read the environment again."""
-    global _current  # noqa: PLW0603
-    _current = settings
+    global in_force  # noqa: PLW0603
+    in_force = settings

@@ -14,7 +14,7 @@ import fastlane
 from fastlane import Connection
 from fastlane._clock import now_ns
 from fastlane.engine.drivers import async_run, run
-from fastlane.engine.peek import peek
+from fastlane.engine.first_content import peek
 from fastlane.protocol.first_content import FirstContent, Verdict
 
 
@@ -91,11 +91,13 @@ def looking(way: str, seen: Seen, arguments: dict[str, Any], **options: Any) -> 
     """A client that looks at each answer where its HTTP client hands it out, before our own code sees it."""
     if way in OWN:
         plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
-        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, only_plays=plays, strict=True)
+        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, only_plays=plays, raise_play_errors=True)
         made._client.event_hooks = {"response": [seen.look]}
     else:
         http_client = _library(way).Client(event_hooks={"response": [seen.look]}, timeout=None)
-        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, strict=True, http_client=http_client)
+        made = fastlane.OpenAI(
+            **{**arguments, "max_retries": 0, **options}, raise_play_errors=True, http_client=http_client
+        )
     with made:
         yield made
 
@@ -107,11 +109,15 @@ async def async_looking(
     """See `looking`."""
     if way in OWN:
         plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
-        made = fastlane.AsyncOpenAI(**{**arguments, "max_retries": 0, **options}, only_plays=plays, strict=True)
+        made = fastlane.AsyncOpenAI(
+            **{**arguments, "max_retries": 0, **options}, only_plays=plays, raise_play_errors=True
+        )
         made._client.event_hooks = {"response": [seen.async_look]}
     else:
         http_client = _library(way).AsyncClient(event_hooks={"response": [seen.async_look]}, timeout=None)
-        made = fastlane.AsyncOpenAI(**{**arguments, "max_retries": 0, **options}, strict=True, http_client=http_client)
+        made = fastlane.AsyncOpenAI(
+            **{**arguments, "max_retries": 0, **options}, raise_play_errors=True, http_client=http_client
+        )
     async with made:
         yield made
 

@@ -258,7 +258,12 @@ class Asked:
     """A client of either kind, asked in one way."""
 
     def __init__(self, kind: str, base_url: str, *plays: fastlane.Play, **options: Any) -> None:
-        arguments: dict[str, Any] = {"api_key": "sk-own", "base_url": base_url, "max_retries": 0, "strict": True}
+        arguments: dict[str, Any] = {
+            "api_key": "sk-own",
+            "base_url": base_url,
+            "max_retries": 0,
+            "raise_play_errors": True,
+        }
         arguments |= {"only_plays": [Connection(http2="require"), *plays], **options}
         self._is_async = kind == "async"
         self.client: Any = fastlane.AsyncOpenAI(**arguments) if self._is_async else fastlane.OpenAI(**arguments)

@@ -17,10 +17,8 @@ from fastlane import Connection, Play, Stage
 from fastlane.compat.bodies import OBSERVER
 from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
-from fastlane.engine.collecting import collect
-from fastlane.engine.collector import Collector
+from fastlane.engine.collector import Collector, collect, streamed
 from fastlane.engine.drivers import async_run, run
-from fastlane.engine.streaming_underneath import streamed
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
 from tests.attempts.events import (
@@ -76,38 +74,38 @@ class Streaming(fastlane.OpenAI):
     play: Underneath
 
     def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
-        observation = request.extensions[OBSERVER]
-        collector = self.play.collectors.get(observation.call_id)
+        state = request.extensions[OBSERVER]
+        collector = self.play.collectors.get(state.call_id)
         response = super()._send_request(request, stream=stream or collector is not None, **more)
         if collector is None:
             return response
-        self.play.verdicts.append(begun(response, observation.endpoint))
-        return run(collect(collector, observation, response, asynchronous=False))
+        self.play.verdicts.append(begun(response, state.endpoint))
+        return run(collect(collector, state, response, asynchronous=False))
 
 
 class AsyncStreaming(fastlane.AsyncOpenAI):
     play: Underneath
 
     async def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
-        observation = request.extensions[OBSERVER]
-        collector = self.play.collectors.get(observation.call_id)
+        state = request.extensions[OBSERVER]
+        collector = self.play.collectors.get(state.call_id)
         response = await super()._send_request(request, stream=stream or collector is not None, **more)
         if collector is None:
             return response
-        self.play.verdicts.append(await async_begun(response, observation.endpoint))
-        return await async_run(collect(collector, observation, response, asynchronous=True))
+        self.play.verdicts.append(await async_begun(response, state.endpoint))
+        return await async_run(collect(collector, state, response, asynchronous=True))
 
 
 def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", **options: Any) -> Streaming:
     play = Underneath()
-    made = Streaming(**{**arguments, **options}, only_plays=[PROTOCOLS[protocol], play], strict=True)
+    made = Streaming(**{**arguments, **options}, only_plays=[PROTOCOLS[protocol], play], raise_play_errors=True)
     made.play = play
     return made
 
 
 def async_streaming(arguments: dict[str, Any], protocol: str = "HTTP/2") -> AsyncStreaming:
     play = Underneath()
-    made = AsyncStreaming(**arguments, only_plays=[PROTOCOLS[protocol], play], strict=True)
+    made = AsyncStreaming(**arguments, only_plays=[PROTOCOLS[protocol], play], raise_play_errors=True)
     made.play = play
     return made
 
@@ -244,7 +242,10 @@ def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
     asked: dict[str, Any] = {"response_format": SCHEMA, "max_completion_tokens": 200}
     bounded = fastlane.BoundedOutput(early_stop=False)
     plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, UnderneathTheBound()]
-    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client, openai.OpenAI(**arguments) as stock:
+    with (
+        fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client,
+        openai.OpenAI(**arguments) as stock,
+    ):
         assert without_ids(create(client, **asked)) == without_ids(create(stock, **asked))
         (record,) = client.calls
     assert [request.stream for request in provider.log()] == [True, False]

@@ -213,7 +213,10 @@ def test_a_cancelled_call_resets_both_attempts(upstreams: tuple[Upstream, Upstre
 
     async def cancelled() -> fastlane.CallRecord:
         async with AsyncOpenAI(
-            api_key="sk-own", base_url=near.url, only_plays=[Connection(http2="require"), hedging()], strict=True
+            api_key="sk-own",
+            base_url=near.url,
+            only_plays=[Connection(http2="require"), hedging()],
+            raise_play_errors=True,
         ) as client:
             for _ in range(22):
                 await client.chat.completions.create(model="m", messages=MESSAGES)

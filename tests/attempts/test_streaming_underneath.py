@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastlane.engine.call import Call
-from fastlane.engine.streaming_underneath import streamed as streamed_underneath
+from fastlane.engine.collector import streamed as streamed_underneath
 from fastlane.providers import facts_of
 from tests.attempts.events import CHAT, COMPLETIONS, RESPONSES
 

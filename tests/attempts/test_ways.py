@@ -274,7 +274,7 @@ def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Ups
     async def asked() -> str | None:
         plays, url = [Connection(http2="require"), play, hedging()], near.url
         async with fastlane.AsyncOpenAI(
-            api_key="sk-own", base_url=url, only_plays=plays, hooks=[records.append]
+            api_key="sk-own", base_url=url, only_plays=plays, on_call_end=[records.append]
         ) as client:
             result = await client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
             return result.choices[0].message.content

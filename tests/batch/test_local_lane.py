@@ -109,7 +109,7 @@ def test_models_take_turns(provider: Emulator, tmp_path: Path) -> None:
 
 def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) -> None:
     records: list[CallRecord] = []
-    client = OpenAI(base_url=provider.base_url, api_key="sk-test", hooks=[records.append])
+    client = OpenAI(base_url=provider.base_url, api_key="sk-test", on_call_end=[records.append])
     with Queue(tmp_path / "q", client, lane="live") as queue:
         submit(queue, range(2))
         queue.run()

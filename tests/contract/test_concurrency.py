@@ -41,7 +41,7 @@ def assert_each_call_is_on_one_record(records: tuple[CallRecord, ...], provider:
 
 def test_sixteen_threads_share_one_client(provider: Emulator, arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True, max_retries=0) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], raise_play_errors=True, max_retries=0) as client:
 
         def work(number: int) -> None:
             for call in range(20):
@@ -57,7 +57,9 @@ def test_sixteen_threads_share_one_client(provider: Emulator, arguments: dict[st
 @pytest.mark.asyncio
 async def test_fifty_tasks_share_one_client(provider: Emulator, arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    async with fastlane.AsyncOpenAI(**arguments, hooks=[heard.append], strict=True, max_retries=0) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, on_call_end=[heard.append], raise_play_errors=True, max_retries=0
+    ) as client:
 
         async def work(number: int) -> None:
             for call in range(4):
@@ -154,7 +156,7 @@ def test_an_async_client_is_used_by_two_event_loops_at_once(arguments: dict[str,
 
     def run() -> None:
         async def use() -> None:
-            async with fastlane.AsyncOpenAI(**arguments, hooks=[records.append]) as client:
+            async with fastlane.AsyncOpenAI(**arguments, on_call_end=[records.append]) as client:
                 await asyncio.gather(*(ASYNC["chat_streamed"](client) for _ in range(5)))
 
         try:

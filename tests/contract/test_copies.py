@@ -42,7 +42,9 @@ def test_a_copy_has_the_options_it_was_asked_for(client: fastlane.OpenAI, method
 
 def test_a_copy_keeps_plays_hooks_and_strictness(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, only_plays=[Mark()], hooks=[heard.append], strict=True) as client:
+    with fastlane.OpenAI(
+        **arguments, only_plays=[Mark()], on_call_end=[heard.append], raise_play_errors=True
+    ) as client:
         copied = client.with_options(timeout=7.0).copy(max_retries=1)
         ask(copied)
 
@@ -55,7 +57,7 @@ def test_a_copy_stays_strict(arguments: dict[str, Any]) -> None:
     def broken(record: CallRecord) -> None:
         raise RuntimeError
 
-    with fastlane.OpenAI(**arguments, hooks=[broken], strict=True) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[broken], raise_play_errors=True) as client:
         copied = client.with_options(timeout=7.0)
 
         with pytest.raises(fastlane.PlayError):
@@ -153,8 +155,8 @@ def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:
 def test_a_copy_with_another_hook_keeps_the_plays(arguments: dict[str, Any]) -> None:
     first: list[CallRecord] = []
     second: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, only_plays=[Mark()], hooks=[first.append]) as client:
-        copied = client.copy(hooks=[second.append])
+    with fastlane.OpenAI(**arguments, only_plays=[Mark()], on_call_end=[first.append]) as client:
+        copied = client.copy(on_call_end=[second.append])
         ask(copied)
 
         assert first == []
@@ -223,7 +225,9 @@ def test_an_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> N
 @pytest.mark.asyncio
 async def test_an_async_copy_keeps_its_plays_and_shares_log_and_http_client(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Mark()], hooks=[heard.append], strict=True) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, only_plays=[Mark()], on_call_end=[heard.append], raise_play_errors=True
+    ) as client:
         copied = client.with_options(timeout=7.0)
         await async_ask(copied)
 

@@ -39,7 +39,7 @@ def test_every_entry_point_works_and_leaves_no_record(
     arguments: dict[str, Any], stock: openai.OpenAI, entry: str
 ) -> None:
     expected = comparable(SYNC[entry](stock))
-    with fastlane.OpenAI(**arguments, only_plays=[Loud()], hooks=[refuse], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Loud()], on_call_end=[refuse], raise_play_errors=True) as client:
         assert comparable(SYNC[entry](client)) == expected
         assert client.calls == ()
         assert client.last_call is None
@@ -51,7 +51,9 @@ async def test_async_entry_points_work_and_leave_no_record(
     arguments: dict[str, Any], async_stock: openai.AsyncOpenAI, entry: str
 ) -> None:
     expected = comparable(await ASYNC[entry](async_stock))
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Loud()], hooks=[refuse], strict=True) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, only_plays=[Loud()], on_call_end=[refuse], raise_play_errors=True
+    ) as client:
         assert comparable(await ASYNC[entry](client)) == expected
         assert client.calls == ()
         assert client.last_call is None

@@ -39,7 +39,7 @@ def test_an_entry_point_is_observed_exactly_once(provider: Emulator, client: fas
 @pytest.mark.parametrize("entry", SYNC)
 def test_a_hook_hears_of_every_entry_point_exactly_once(arguments: dict[str, Any], entry: str) -> None:
     heard: list[fastlane.CallRecord] = []
-    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], raise_play_errors=True) as client:
         SYNC[entry](client)
 
         assert tuple(heard) == client.calls

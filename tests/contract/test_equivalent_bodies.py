@@ -207,7 +207,7 @@ def sent(client: Any, asked: tuple[str, Mapping[str, Any]]) -> Sent:
 def both(asked: tuple[str, Mapping[str, Any]], *plays: Play) -> tuple[Sent, Sent, Any]:
     """What the stock client and ours send."""
     before = json.dumps(asked[1])
-    client = fastlane.OpenAI(**MADE, only_plays=plays, strict=True)  # type: ignore[arg-type]
+    client = fastlane.OpenAI(**MADE, only_plays=plays, raise_play_errors=True)  # type: ignore[arg-type]
     stock, ours = sent(STOCK, asked), sent(client, asked)
     assert json.dumps(asked[1]) == before  # the application's objects are as they were
     return stock, ours, client

@@ -174,7 +174,7 @@ def test_a_hook_may_look_at_the_log_and_finds_its_record_there(arguments: dict[s
     def look(record: CallRecord) -> None:
         seen.append(client.last_call is record and client.calls[-1] is record)
 
-    with fastlane.OpenAI(**arguments, hooks=[look], strict=True) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[look], raise_play_errors=True) as client:
         SYNC["chat"](client)
         SYNC["chat_streamed"](client)
 
@@ -187,7 +187,7 @@ def test_a_hook_may_make_a_call_itself(arguments: dict[str, Any]) -> None:
         def ask(record: CallRecord) -> None:
             SYNC["chat_streamed"](other)
 
-        with fastlane.OpenAI(**arguments, hooks=[ask], strict=True) as client:
+        with fastlane.OpenAI(**arguments, on_call_end=[ask], raise_play_errors=True) as client:
             SYNC["chat"](client)
             SYNC["chat_streamed"](client)
 

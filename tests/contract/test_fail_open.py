@@ -1,4 +1,4 @@
-"""A play or a hook that raises never breaks a call, unless the client was made with `strict=True`."""
+"""A play or a callback that raises never breaks a call, unless the client has `raise_play_errors=True`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Counting(Session):
         return STOP if self.left == 0 else None
 
 
-def broken_hook(record: CallRecord) -> None:
+def broken_callback(record: CallRecord) -> None:
     raise BrokenError(f"{PROMPT} {SECRET} {record!r}")
 
 
@@ -105,10 +105,10 @@ async def test_an_async_call_is_not_affected_by_a_play_that_raises(arguments: di
         assert [record.outcome for record in client.calls] == ["completed"]
 
 
-def test_other_plays_and_hooks_go_on_beside_one_that_raises(arguments: dict[str, Any]) -> None:
+def test_other_plays_and_callbacks_go_on_beside_one_that_raises(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
     plays = [RaisesInPlan(), RaisesInClose(), StopsAfter(3)]
-    with fastlane.OpenAI(**arguments, only_plays=plays, hooks=[broken_hook, heard.append]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, on_call_end=[broken_callback, heard.append]) as client:
         SYNC["chat_streamed"](client)
 
         assert [record.outcome for record in heard] == ["stopped"]
@@ -139,21 +139,21 @@ def test_what_went_wrong_is_logged_once_and_says_the_class_alone(
     assert logged.exc_info is None
 
 
-def test_a_hook_that_raises_is_logged_once_by_its_name(
+def test_callback_that_raises_is_logged_once_by_its_name(
     arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with fastlane.OpenAI(**arguments, hooks=[broken_hook]) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[broken_callback]) as client:
         SYNC["chat"](client)
         SYNC["chat"](client)
 
     (logged,) = [each for each in caplog.records if each.name == "fastlane"]
-    assert "broken_hook raised BrokenError in hook" in logged.getMessage()
+    assert "broken_callback raised BrokenError in on_call_end" in logged.getMessage()
     assert PROMPT not in caplog.text
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[play], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[play], raise_play_errors=True) as client:
         with pytest.raises(PlayError, match=type(play).__name__) as raised:
             SYNC["chat_streamed"](client)
 
@@ -166,7 +166,7 @@ def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], pl
 @pytest.mark.asyncio
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 async def test_a_strict_async_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), play], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), play], raise_play_errors=True) as client:
         with pytest.raises(PlayError) as raised:
             await ASYNC["chat_streamed"](client)
 
@@ -175,9 +175,9 @@ async def test_a_strict_async_client_raises_what_a_play_raised(arguments: dict[s
 
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
-def test_a_strict_client_raises_what_a_hook_raised(arguments: dict[str, Any], entry: str) -> None:
-    with fastlane.OpenAI(**arguments, hooks=[broken_hook], strict=True) as client:
-        with pytest.raises(PlayError, match="broken_hook raised BrokenError in hook") as raised:
+def test_raise_play_errors_raises_what_a_callback_raised(arguments: dict[str, Any], entry: str) -> None:
+    with fastlane.OpenAI(**arguments, on_call_end=[broken_callback], raise_play_errors=True) as client:
+        with pytest.raises(PlayError, match="broken_callback raised BrokenError in on_call_end") as raised:
             SYNC[entry](client)
 
         assert isinstance(raised.value.__cause__, BrokenError)
@@ -187,7 +187,7 @@ def test_a_strict_client_raises_what_a_hook_raised(arguments: dict[str, Any], en
 def test_a_strict_client_asks_the_provider_nothing_where_planning_fails(
     provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[RaisesInPlan()], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[RaisesInPlan()], raise_play_errors=True) as client:
         with pytest.raises(PlayError):
             SYNC["chat"](client)
 
@@ -209,9 +209,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"plays": ["connection"]}, "instances of fastlane.Play such as .* got str 'connection'"),
     ({"plays": [Connection(), Connection(http2="never")]}, "holds Connection twice"),
     ({"plays": 3}, "list of plays"),
-    ({"hooks": broken_hook}, "list of callables"),
-    ({"hooks": [3]}, "callables of one CallRecord, got int 3"),
-    ({"strict": "yes"}, "True or False, got 'yes'"),
+    ({"on_call_end": 3}, "a function or a list of functions, got int"),
+    ({"on_call_end": [3]}, "functions of one CallRecord, got 3"),
+    ({"raise_play_errors": "yes"}, "True or False, got 'yes'"),
 ]
 
 
@@ -265,7 +265,7 @@ def test_on_event_stops_the_stream_and_the_generation(
     provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]
-    with fastlane.OpenAI(**arguments, only_plays=plays, default_headers=SLOW, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, default_headers=SLOW, raise_play_errors=True) as client:
         chunks = SYNC["chat_streamed"](client)
 
         assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
@@ -281,7 +281,9 @@ async def test_on_event_stops_the_async_stream_and_the_generation(
     provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, default_headers=SLOW, strict=True) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, only_plays=plays, default_headers=SLOW, raise_play_errors=True
+    ) as client:
         chunks = await ASYNC["chat_streamed"](client)
 
         assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3

@@ -136,7 +136,7 @@ def locks_of_fastlane() -> list[Any]:
     holders: list[Any] = [module.__dict__ for name, module in sys.modules.items() if name.startswith("fastlane")]
     for thing in gc.get_objects():
         kind = type(thing)
-        if not kind.__module__.startswith("fastlane") or kind.__name__ in ("Observation", "Pipeline"):
+        if not kind.__module__.startswith("fastlane") or kind.__name__ in ("CallState", "Pipeline"):
             continue
         names = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
         holders.append({**getattr(thing, "__dict__", {}), **{name: getattr(thing, name, None) for name in names}})
@@ -202,7 +202,7 @@ def test_stream_collected_under_a_lock_deadlocks_nothing(
 ) -> None:
     heard = Heard()
     plays = [PLAYS[play](provider)] if play == "connection" else [Connection(), PLAYS[play](provider)]
-    with fastlane.OpenAI(**arguments, plays=plays, hooks=[heard], default_headers=SLOW) as client:
+    with fastlane.OpenAI(**arguments, plays=plays, on_call_end=[heard], default_headers=SLOW) as client:
         leave(client)
         assert heard.records == []
 
@@ -218,7 +218,7 @@ def test_stream_collected_under_a_lock_deadlocks_nothing(
 
 def test_lines_collected_under_a_lock_deadlock_nothing(arguments: dict[str, Any]) -> None:
     heard = Heard()
-    with fastlane.OpenAI(**arguments, plays=[Connection()], hooks=[heard], default_headers=SLOW) as client:
+    with fastlane.OpenAI(**arguments, plays=[Connection()], on_call_end=[heard], default_headers=SLOW) as client:
         lines_half_read(client)
 
         assert collected_while_every_lock_is_held(heard.lock) is None
@@ -227,7 +227,7 @@ def test_lines_collected_under_a_lock_deadlock_nothing(arguments: dict[str, Any]
 
 def test_stream_closed_by_the_application_is_reported_at_once(arguments: dict[str, Any]) -> None:
     heard = Heard()
-    with fastlane.OpenAI(**arguments, hooks=[heard], default_headers=SLOW) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[heard], default_headers=SLOW) as client:
         stream = opened(client)
         next(stream)
         stream.close()
@@ -257,7 +257,7 @@ def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: di
 
     async def main() -> None:
         headers = {"x-emulator-prefill-ms": "600000"} if asks == "unanswered" else SLOW
-        async with fastlane.AsyncOpenAI(**arguments, hooks=[heard], default_headers=headers) as client:
+        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[heard], default_headers=headers) as client:
             call = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
             if asks == "unanswered":
                 call.send(None)
@@ -284,7 +284,7 @@ def test_async_call_collected_under_a_lock_deadlocks_nothing(
 
     async def main() -> Any:
         headers = {"x-emulator-prefill-ms": "600000"}
-        client = fastlane.AsyncOpenAI(**arguments, plays=plays, hooks=[heard], default_headers=headers)
+        client = fastlane.AsyncOpenAI(**arguments, plays=plays, on_call_end=[heard], default_headers=headers)
         model = "fastlane/auto" if play == "routing" else MODEL
         await client.models.list()  # there is a connection
         call = client.chat.completions.create(model=model, messages=MESSAGES, stream=True)

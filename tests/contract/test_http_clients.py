@@ -87,7 +87,10 @@ def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[
             return True
 
     plays = [fastlane.Connection(), fastlane.PromptCache(), fastlane.Hedging(), fastlane.Urgency()]
-    with Alike() as given, fastlane.OpenAI(**arguments, http_client=given, only_plays=plays, strict=True) as client:
+    with (
+        Alike() as given,
+        fastlane.OpenAI(**arguments, http_client=given, only_plays=plays, raise_play_errors=True) as client,
+    ):
         for entry in ENTRIES:
             SYNC[entry](client)
             SYNC[entry](client.with_options(max_retries=0))

@@ -42,7 +42,7 @@ def module(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def test_calls_on_the_module_are_observed(module: Any) -> None:
     heard: list[CallRecord] = []
-    fastlane.install(only_plays=[Connection(), Mark()], hooks=[heard.append], strict=True)
+    fastlane.install(only_plays=[Connection(), Mark()], on_call_end=[heard.append], raise_play_errors=True)
     answer = module.chat.completions.create(model=MODEL, messages=MESSAGES)
     list(module.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
     module.responses.create(model=MODEL, input="?")
@@ -56,7 +56,7 @@ def test_calls_on_the_module_are_observed(module: Any) -> None:
 def test_install_with_plays_adds_to_the_defaults(module: Any) -> None:
     records: list[CallRecord] = []
     for settings in ({"plays": [Mark()]}, {"only_plays": [Mark()]}):
-        fastlane.install(**settings, hooks=[records.append])  # type: ignore[arg-type]
+        fastlane.install(**settings, on_call_end=[records.append])  # type: ignore[arg-type]
         module.chat.completions.create(model=MODEL, messages=MESSAGES)
 
     added, exact = ([play.partition("(")[0] for play in record.plays] for record in records)
@@ -66,7 +66,7 @@ def test_install_with_plays_adds_to_the_defaults(module: Any) -> None:
 
 def test_every_entry_point_works_on_the_module(module: Any) -> None:
     heard: list[CallRecord] = []
-    fastlane.install(hooks=[heard.append])
+    fastlane.install(on_call_end=[heard.append])
     for entry in ("chat", "chat_streamed", "chat_parse", "chat_raw", "chat_stream_helper", "models_list"):
         SYNC[entry](module)
 
@@ -81,7 +81,7 @@ def test_the_azure_client_of_the_module_is_observed_too(
     monkeypatch.setattr(openai, "api_type", "azure")
     for name, value in azure_arguments.items():
         monkeypatch.setattr(openai, name, value)
-    fastlane.install(hooks=[heard.append])
+    fastlane.install(on_call_end=[heard.append])
     module.chat.completions.create(model=MODEL, messages=MESSAGES)
 
     assert isinstance(openai._load_client(), openai.AzureOpenAI)
@@ -93,7 +93,7 @@ def test_uninstall_restores_the_identical_objects(module: Any) -> None:
     fastlane.install()
     assert all(getattr(openai, name) is not before[name] for name in PATCHED)
     module.models.list()
-    fastlane.install(hooks=[type])
+    fastlane.install(on_call_end=[type])
     module.models.list()
     fastlane.uninstall()
     fastlane.uninstall()
@@ -106,7 +106,7 @@ def test_uninstall_restores_the_identical_objects(module: Any) -> None:
 
 def test_after_uninstall_calls_are_no_longer_observed(module: Any) -> None:
     heard: list[CallRecord] = []
-    fastlane.install(hooks=[heard.append])
+    fastlane.install(on_call_end=[heard.append])
     module.models.list()
     fastlane.uninstall()
     module.models.list()
@@ -118,7 +118,7 @@ def test_after_uninstall_calls_are_no_longer_observed(module: Any) -> None:
 def test_calls_made_before_install_leave_no_stock_connections_behind(module: Any) -> None:
     records: list[CallRecord] = []
     module.models.list()
-    fastlane.install(hooks=[records.append])
+    fastlane.install(on_call_end=[records.append])
     module.models.list()
 
     assert [record.transport for record in records] == ["fastlane"]
@@ -127,8 +127,8 @@ def test_calls_made_before_install_leave_no_stock_connections_behind(module: Any
 def test_a_second_install_takes_the_place_of_the_first(module: Any) -> None:
     first: list[CallRecord] = []
     second: list[CallRecord] = []
-    fastlane.install(hooks=[first.append])
-    fastlane.install(hooks=[second.append])
+    fastlane.install(on_call_end=[first.append])
+    fastlane.install(on_call_end=[second.append])
     module.models.list()
 
     assert (len(first), len(second)) == (0, 1)

@@ -98,7 +98,7 @@ def made(post: Post, *plays: Play, **options: Any) -> fastlane.OpenAI:
         base_url="http://provider/v1",
         http_client=http_client,
         only_plays=plays,
-        strict=True,
+        raise_play_errors=True,
         **options,
     )
 
@@ -110,7 +110,7 @@ def made_async(post: Post, *plays: Play, **options: Any) -> fastlane.AsyncOpenAI
         base_url="http://provider/v1",
         http_client=http_client,
         only_plays=plays,
-        strict=True,
+        raise_play_errors=True,
         **options,
     )
 
@@ -240,7 +240,7 @@ def test_a_play_is_shown_no_key_and_no_header_of_the_caller() -> None:
 @pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve"])
 def test_a_play_is_never_asked_about_what_holds_no_prompt(arguments: dict[str, Any], entry: str) -> None:
     listening = Listening()
-    with fastlane.OpenAI(**arguments, only_plays=[listening], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[listening], raise_play_errors=True) as client:
         SYNC[entry](client)
 
         assert len(client.calls) == 1
@@ -254,7 +254,9 @@ async def test_an_async_play_is_never_asked_about_anything_but_chat_and_response
     arguments: dict[str, Any], entry: str
 ) -> None:
     listening = Listening()
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[listening, Connection()], strict=True) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, only_plays=[listening, Connection()], raise_play_errors=True
+    ) as client:
         await ASYNC[entry](client)
 
         assert len(client.calls) == 1

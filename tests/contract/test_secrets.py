@@ -118,7 +118,7 @@ def test_errors_are_recorded_by_their_class_alone() -> None:
 @pytest.mark.parametrize("way", ["whole", "streamed"])
 def test_what_fastlane_raises_holds_no_secret(arguments: dict[str, Any], way: str) -> None:
     options = {**arguments, "api_key": KEY, "default_headers": HEADERS}
-    with fastlane.OpenAI(**options, only_plays=[Repeating()], strict=True) as client:
+    with fastlane.OpenAI(**options, only_plays=[Repeating()], raise_play_errors=True) as client:
         with pytest.raises(fastlane.PlayError) as raised:
             ask(client, way)
 

@@ -15,7 +15,7 @@ from tests.contract.entry_points import MESSAGES, MODEL
 
 NAMES = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI")
 METHODS = ("__init__", "copy", "with_options")
-OWN = {"plays", "only_plays", "hooks", "strict", "experiment"}
+OWN = {"plays", "only_plays", "on_call_end", "raise_play_errors", "experiment"}
 
 # The options name what the newest openai takes; an older one takes fewer.
 NEWEST = (3, 50)

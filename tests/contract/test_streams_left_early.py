@@ -37,13 +37,17 @@ def heard() -> list[CallRecord]:
 
 @pytest.fixture
 def slow(arguments: dict[str, Any], heard: list[CallRecord]) -> Iterator[fastlane.OpenAI]:
-    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True, default_headers=SLOW) as client:
+    with fastlane.OpenAI(
+        **arguments, on_call_end=[heard.append], raise_play_errors=True, default_headers=SLOW
+    ) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
 async def slow_async(arguments: dict[str, Any], heard: list[CallRecord]) -> AsyncIterator[fastlane.AsyncOpenAI]:
-    async with fastlane.AsyncOpenAI(**arguments, hooks=[heard.append], strict=True, default_headers=SLOW) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, on_call_end=[heard.append], raise_play_errors=True, default_headers=SLOW
+    ) as client:
         yield client
 
 
@@ -232,7 +236,7 @@ def test_a_stream_dropped_unread_is_abandoned_and_hooks_hear_of_it_later(
 
 
 def test_hooks_hear_of_a_dropped_stream_with_the_next_call(arguments: dict[str, Any], heard: list[CallRecord]) -> None:
-    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], raise_play_errors=True) as client:
         stream = opened(client)
         del stream
         gc.collect()
@@ -451,7 +455,7 @@ def test_a_stream_that_breaks_raises_what_the_stock_client_raises(
     headers = {"x-emulator-fault": fault}
     with pytest.raises(Exception, match=r"^") as expected:
         SYNC["chat_streamed"](stock.with_options(default_headers=headers))
-    with fastlane.OpenAI(**arguments, hooks=[heard.append], default_headers=headers) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], default_headers=headers) as client:
         with pytest.raises(Exception, match=r"^") as raised:
             SYNC["chat_streamed"](client)
 

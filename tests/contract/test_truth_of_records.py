@@ -133,7 +133,7 @@ def test_a_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict
 
 def test_what_happens_after_the_end_is_no_part_of_the_record(arguments: dict[str, Any]) -> None:
     told: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, hooks=[told.append]) as client:
+    with fastlane.OpenAI(**arguments, on_call_end=[told.append]) as client:
         stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
         next(stream)
         stream.close()
@@ -157,15 +157,6 @@ def test_the_callers_own_trace_is_called_and_the_wire_is_stamped_none_the_less(a
 
         assert client.calls[0].attempts[0].wire.connect_s is not None
     assert "connection.connect_tcp.started" in seen
-
-
-async def hook(record: CallRecord) -> None:
-    raise AssertionError(record)
-
-
-def test_a_coroutine_function_is_no_hook() -> None:
-    with pytest.raises(ConfigurationError, match="called, not awaited"):
-        fastlane.OpenAI(api_key="k", hooks=[hook])
 
 
 def test_a_play_is_a_dataclass() -> None:

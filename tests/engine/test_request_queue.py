@@ -496,7 +496,7 @@ def test_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
     held = entered(queue)
 
     def interrupt(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_qualname == "until_closed.__exit__":
+        if event == "call" and frame.f_code.co_qualname == "Pause._end":
             sys.setprofile(None)
             raise KeyboardInterrupt
 

@@ -126,7 +126,7 @@ def test_hooks_get_the_calls_of_every_arm(arguments: dict[str, Any], make: Make)
     def hook(record: fastlane.CallRecord) -> None:
         heard.append(record.experiment.arm if record.experiment is not None else None)
 
-    with fastlane.OpenAI(**arguments, experiment=make(), hooks=[hook]) as client:
+    with fastlane.OpenAI(**arguments, experiment=make(), on_call_end=[hook]) as client:
         for _ in range(30):
             ask(client)
 

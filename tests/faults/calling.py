@@ -283,7 +283,11 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str) -> Ours:
     plays, counts = plays_of(cell, fault, base_url)
     ours.opened, ours.closed = counts.opened, counts.closed
     request = request_of(cell, fault, tag, model=model)
-    options = options_of(fault, base_url) | {"only_plays": plays, "hooks": [ours.hooked.append], "strict": True}
+    options = options_of(fault, base_url) | {
+        "only_plays": plays,
+        "on_call_end": [ours.hooked.append],
+        "raise_play_errors": True,
+    }
     http2 = cell.protocol == "HTTP/2"
     if cell.form == "sync":
         # Without plays the HTTP library's own transport carries the call.

@@ -130,7 +130,7 @@ def _bounds(verdict: Verdict) -> Iterator[str]:
 
 
 def _records(mine: Ours, counts: Counts, fault: Fault) -> Iterator[str]:
-    for name, records in (("client.calls", mine.calls), ("hooks", mine.hooked)):
+    for name, records in (("client.calls", mine.calls), ("on_call_end", mine.hooked)):
         if len(records) != 1:
             yield f"{len(records)} records in {name}"
     if len(mine.closed) != len(mine.opened):

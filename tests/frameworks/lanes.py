@@ -97,7 +97,7 @@ class Lane:
         """What fastlane's clients take beside openai's arguments."""
         plays = set_of_plays() if self.kind == PLAYS else None
         # strict: a play that fails is a failed test, where in production the call would go out as it was written.
-        return {"only_plays": plays, "hooks": [self.heard.append], "strict": True}
+        return {"only_plays": plays, "on_call_end": [self.heard.append], "raise_play_errors": True}
 
     @cached_property
     def client(self) -> Any:

@@ -238,11 +238,11 @@ def test_hedging_new_replica_hedges_a_late_call(
     asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet? " * 60}]}
     plays = two(lambda: Hedging(store=redis_server.url, budget=1.0))
     old, new = ([fastlane.Connection(), play] for play in plays)
-    with fastlane.OpenAI(**arguments, only_plays=old, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=old, raise_play_errors=True) as client:
         for _ in range(25):
             client.chat.completions.create(**asked)
         upstream = Upstream("m", client.calls[-1].origin)
-    with fastlane.OpenAI(**arguments, only_plays=new, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=new, raise_play_errors=True) as client:
         for _ in range(2):  # which it pays the second attempt with
             client.chat.completions.create(**asked)
         assert eventually(lambda: plays[1].memory.lateness(upstream).delay_s(100) is not None)

@@ -76,7 +76,7 @@ def make_caller(request: pytest.FixtureRequest) -> Any:
 def test_what_a_play_changed_is_on_the_record_and_the_callers_own_wins(
     make_caller: Any, arguments: dict[str, Any]
 ) -> None:
-    with make_caller(**arguments, only_plays=[Seed()], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[Seed()], raise_play_errors=True) as caller:
         caller.ask()
         caller.client = caller.client.with_options(timeout=40)
         caller.read()
@@ -87,7 +87,7 @@ def test_what_a_play_changed_is_on_the_record_and_the_callers_own_wins(
 
 def test_what_the_caller_set_is_never_overridden_nor_changed_in_place(arguments: dict[str, Any]) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "seed": 1}
-    with OpenAI(**arguments, only_plays=[Seed()], strict=True) as client:
+    with OpenAI(**arguments, only_plays=[Seed()], raise_play_errors=True) as client:
         client.post("/chat/completions", body=body, cast_to=object)
         client.chat.completions.create(**request(), extra_body={"seed": 2})
 
@@ -98,7 +98,7 @@ def test_what_the_caller_set_is_never_overridden_nor_changed_in_place(arguments:
 def test_on_event_stops_a_stream_and_the_server(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
-    with make_caller(**arguments, only_plays=[StopAfter()], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[StopAfter()], raise_play_errors=True) as caller:
         chunks = caller.read(output_tokens=3_000, token_ms=20)
         caller.read(output_tokens=3_000, token_ms=20)
 
@@ -116,7 +116,7 @@ def test_a_play_that_raises_does_not_touch_the_call(make_caller: Any, arguments:
 
 
 def test_a_play_that_raises_is_an_error_where_the_client_is_strict(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, only_plays=[Breaks()], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[Breaks()], raise_play_errors=True) as caller:
         with pytest.raises(PlayError, match="Breaks raised ValueError in plan"):
             caller.ask()
 
@@ -126,7 +126,7 @@ def test_a_play_that_raises_is_an_error_where_the_client_is_strict(make_caller: 
 
 def test_a_session_is_closed_with_the_record_of_its_call(make_caller: Any, arguments: dict[str, Any]) -> None:
     play = Remembers()
-    with make_caller(**arguments, only_plays=[play], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[play], raise_play_errors=True) as caller:
         caller.ask()
         caller.read()
         caller.close_stream(caller.start(1))

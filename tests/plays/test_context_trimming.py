@@ -254,7 +254,7 @@ def test_what_is_no_whole_conversation_is_left_alone(asked: Call) -> None:
 
 
 def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), small()], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), small()], raise_play_errors=True) as client:
         for steps in range(1, 20):
             client.chat.completions.create(model="m", messages=conversation(steps))  # type: ignore[arg-type]
         record = client.last_call
@@ -274,7 +274,7 @@ def test_what_the_provider_counts_corrects_the_next_conversation_and_not_the_one
     begun: Any = conversation(8)
     another: Any = [SYSTEM, *conversation(8)]
     play = small(high_water_tokens=20_000)
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], raise_play_errors=True) as client:
         for messages in (begun, [*begun, *step(8)], another):
             client.chat.completions.create(model="without a tokenizer", messages=messages)
         looked_at = [record.context_trimming for record in client.calls if record.context_trimming is not None]

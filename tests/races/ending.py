@@ -88,7 +88,7 @@ def is_sent(client: Any) -> bool:
 
 def waits(client: Any, count: int) -> bool:
     """Whether so many calls of the client's wait to be sent."""
-    from fastlane.engine.closing import waiting_on
+    from fastlane.engine.drivers import waiting_on
 
     return len(waiting_on(client._client)) >= count
 

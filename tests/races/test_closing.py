@@ -13,8 +13,7 @@ import openai
 import pytest
 
 from fastlane import Connection, Hedging, Routing, Urgency
-from fastlane.engine.closing import until_closed, waiting_on
-from fastlane.engine.drivers import TaskPause, ThreadPause
+from fastlane.engine.drivers import TaskPause, ThreadPause, waiting_on
 from fastlane.plays.routing.catalog.models import Catalog
 from fastlane.plays.routing.clients import UpstreamClients
 from fastlane.plays.urgency.slots import states
@@ -239,11 +238,13 @@ def test_a_pause_is_called_off_twice_and_behind_the_end_of_its_loop_without_an_e
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_nobody_waits_in_a_child_process() -> None:
-    with openai.OpenAI(api_key="sk-test") as client, until_closed(client._client, ThreadPause()):
+    with openai.OpenAI(api_key="sk-test") as client:
+        pause = ThreadPause()
+        pause._begin(client._client, None)
         child = os.fork()
         if not child:
             os._exit(len(waiting_on(client._client)))
-        assert len(waiting_on(client._client)) == 1
+        assert waiting_on(client._client) == [pause]
     assert os.waitpid(child, 0)[1] == 0
 
 

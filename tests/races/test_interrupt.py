@@ -18,7 +18,7 @@ import pytest
 
 import fastlane
 from fastlane import Connection, Hedging, Urgency
-from fastlane.engine.closing import waiting_on
+from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import states
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool

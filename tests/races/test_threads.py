@@ -19,8 +19,8 @@ import pytest
 
 import fastlane
 from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
-from fastlane.engine.closing import _waiting
-from fastlane.engine.shell import Shell
+from fastlane.engine.client_state import ClientState
+from fastlane.engine.drivers import _waits
 from fastlane.plays.urgency.slots import states
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
 from tests.races.callers import HANG_S, until
@@ -64,12 +64,12 @@ def echoing(upstream: Upstream) -> Upstream:
 def nothing_is_left() -> Iterator[None]:
     yield
     until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
-    assert not _waiting
+    assert not _waits
 
 
-def client_of(kind: Any, upstream: Upstream, hooks: Any = ()) -> Any:
+def client_of(kind: Any, upstream: Upstream, on_call_end: Any = ()) -> Any:
     options = {"api_key": "sk-test", "base_url": upstream.url, "timeout": 2 * HANG_S, "max_retries": 0}
-    return kind(only_plays=[Connection()], hooks=hooks, **options)
+    return kind(only_plays=[Connection()], on_call_end=on_call_end, **options)
 
 
 def asked_of(word: str) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
         begin.wait(HANG_S)
         for turn in range(4):
             word, one, way = f"word-{number}-{turn}", variant(client, chance), chance.randrange(4)
-            if one._fastlane.pipeline.hooks != (reported.append,):
-                wrong.append("a copy has lost the hooks")
+            if one._fastlane.pipeline.on_call_end != (reported.append,):
+                wrong.append("a copy has lost on_call_end")
             if way == 0:
                 said = one.chat.completions.create(**asked_of(word)).choices[0].message.content
                 wrong += [] if said.strip() in (word, f"{word} {word}") else [f"{said} for {word}"]
@@ -234,7 +234,9 @@ def test_trios_tasks_share_a_client(echoing: Upstream) -> None:
     async def work() -> None:
         plays = [Connection(http2="require"), Urgency(max_concurrency=8)]  # the server speaks nothing else
         async with (
-            client_of(fastlane.AsyncOpenAI, echoing).with_options(only_plays=plays, hooks=[reported.append]) as client,
+            client_of(fastlane.AsyncOpenAI, echoing).with_options(
+                only_plays=plays, on_call_end=[reported.append]
+            ) as client,
             trio.open_nursery() as nursery,
         ):
             for number in range(32):
@@ -254,7 +256,7 @@ def test_origin_beside_a_changed_base_url_is_right() -> None:
         beside: list[str] = []
 
         def between_lines(frame: FrameType, event: str, _: object) -> Any:
-            if frame.f_code is Shell.origin.__code__:
+            if frame.f_code is ClientState.origin.__code__:
                 sys.settrace(None)
                 beside.append(shell.origin(old))
                 sys.settrace(between_lines)

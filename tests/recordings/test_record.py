@@ -265,7 +265,7 @@ def test_the_arms_of_an_experiment_are_recorded_and_left_again(
 def test_what_cannot_be_written_fails_no_call(
     arguments: dict[str, Any], path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with OpenAI(**arguments, strict=True) as client, record(client, path) as recording:
+    with OpenAI(**arguments, raise_play_errors=True) as client, record(client, path) as recording:
         recording.flush()
         # The file's place is taken by a folder: every write fails from now on.
         path.unlink()

@@ -138,7 +138,7 @@ def test_what_was_cut_and_asked_again_is_in_the_ledger(arguments: dict[str, Any]
     ]
     question = messages()[1:]
     plays = [Connection(), ContextTrimming(high_water_tokens=2_000), BoundedOutput(reasks=2)]
-    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client:
         client.chat.completions.create(model="m", messages=[*turns, *question])
         wrong = {"x-emulator-manner": "wrong_enum"}
         client.chat.completions.create(model="m", messages=question, response_format=FORMAT, extra_headers=wrong)

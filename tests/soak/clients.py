@@ -146,7 +146,7 @@ class Clients:
             api_key="soak",
             only_plays=plays,
             # A routed call's own client sends the rest; hooks are told of it once.
-            hooks=[self.records.append],
+            on_call_end=[self.records.append],
         )
 
     def own(self, scene: Scene) -> Any:

@@ -20,7 +20,7 @@ from opentelemetry.trace import set_span_in_context
 from wrapt import FunctionWrapper
 
 import fastlane
-from fastlane.compat.context import Issued
+from fastlane.compat.requests import Issued
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.coexistence import (
     NO_TOOLS,

@@ -342,7 +342,7 @@ def test_what_plays_hooks_and_user_actions_raise_is_told_by_its_class(
         raise ValueError(planted.text("hook"))
 
     one_peer.usually = lambda _: Reply(200, (EVENTS,), streamed(planted))
-    with client_of(fastlane.OpenAI, planted, one_peer.url, Blabbing(), hooks=[hook]) as client:
+    with client_of(fastlane.OpenAI, planted, one_peer.url, Blabbing(), on_call_end=[hook]) as client:
         with suppress(KeyError), fastlane.user_action("raising"):
             list(client.chat.completions.create(**asked.chat, stream=True))
             raise KeyError(planted.text("user action's error"))

@@ -144,7 +144,7 @@ def test_section_that_raises_leaves_the_span_of_the_call(
             return call.with_data(RaisingRecord())
 
     told = listening()
-    with OpenAI(**arguments, plays=[Raising()], strict=True) as client:
+    with OpenAI(**arguments, plays=[Raising()], raise_play_errors=True) as client:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
     record_waiting()

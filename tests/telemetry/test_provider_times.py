@@ -55,7 +55,7 @@ def provider() -> Iterator[Emulator]:
 def arguments(provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for name, value in provider.environment.items():
         monkeypatch.setenv(name, value)
-    return {"base_url": provider.base_url, "api_key": "none", "strict": True, "max_retries": 0}
+    return {"base_url": provider.base_url, "api_key": "none", "raise_play_errors": True, "max_retries": 0}
 
 
 @contextmanager

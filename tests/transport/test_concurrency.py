@@ -102,7 +102,7 @@ def test_streams_that_are_dropped_unread_never_freeze_the_client(
 @pytest.mark.asyncio
 async def test_a_task_that_is_cancelled_while_it_waits_for_a_connection_takes_none(arguments: dict[str, Any]) -> None:
     play = Connection(http2="never", max_connections=1)
-    async with AsyncOpenAI(**arguments, max_retries=0, only_plays=[play], timeout=40, strict=True) as client:
+    async with AsyncOpenAI(**arguments, max_retries=0, only_plays=[play], timeout=40, raise_play_errors=True) as client:
         for _ in range(5):
             slow = asyncio.create_task(client.chat.completions.create(**request(prefill_ms=200, output_tokens=1)))
             waiting = [

@@ -31,7 +31,7 @@ def told() -> list[CallRecord]:
 
 @pytest.fixture
 def caller(make_caller: Any, arguments: dict[str, Any], told: list[CallRecord]) -> Iterator[Any]:
-    with make_caller(**arguments, max_retries=0, strict=True, hooks=[told.append]) as caller:
+    with make_caller(**arguments, max_retries=0, raise_play_errors=True, on_call_end=[told.append]) as caller:
         yield caller
 
 
@@ -93,7 +93,7 @@ def test_streams_that_tasks_drop_half_read_leave_no_complaint(
 
 
 def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: list[CallRecord]) -> None:
-    with SyncCaller(**arguments, hooks=[told.append], strict=True) as caller:
+    with SyncCaller(**arguments, on_call_end=[told.append], raise_play_errors=True) as caller:
         for _ in range(20):
             stream = caller.start(1, **UNENDING)
             barrier = threading.Barrier(3)
@@ -117,7 +117,7 @@ def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: li
 async def test_a_task_that_is_cancelled(
     arguments: dict[str, Any], told: list[CallRecord], provider: Emulator, streamed: bool
 ) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, hooks=[told.append], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, on_call_end=[told.append], raise_play_errors=True) as client:
 
         async def call() -> None:
             if not streamed:

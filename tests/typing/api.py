@@ -79,7 +79,7 @@ def clients_take_what_openai_takes() -> None:
     OpenAI(api_key="sk", base_url="https://example.com/v1", timeout=3.0, max_retries=0, organization=None)
     OpenAI(api_key=lambda: "sk", base_url=httpx2.URL("https://example.com"), http_client=httpx2.Client())
     OpenAI(timeout=openai.Timeout(3.0), default_headers={"x-app": "1"}, default_query={"page": 1})
-    OpenAI(plays=[Connection(), Shorter()], hooks=[hook], strict=True)
+    OpenAI(plays=[Connection(), Shorter()], on_call_end=[hook], raise_play_errors=True)
     OpenAI(plays=())
     OpenAI(only_plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", only_plays=())
@@ -110,8 +110,8 @@ def wrong_arguments_are_errors() -> None:
     OpenAI(plays=Connection())  # type: ignore[arg-type]
     OpenAI(plays=[Connection])  # type: ignore[list-item]
     OpenAI(only_plays=[Connection])  # type: ignore[list-item]
-    OpenAI(hooks=[3])  # type: ignore[list-item]
-    OpenAI(strict="yes")  # type: ignore[arg-type]
+    OpenAI(on_call_end=[3])  # type: ignore[list-item]
+    OpenAI(raise_play_errors="yes")  # type: ignore[arg-type]
     Connection(http2="always")  # type: ignore[arg-type]
     OpenAI().with_options(temperature=1.0)  # type: ignore[call-arg]
     OpenAI().with_options(max_retries="two")  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def wrong_arguments_are_errors() -> None:
 
 def copies_stay_what_they_are(client: OpenAI, azure: AsyncAzureOpenAI) -> None:
     assert_type(client.with_options(timeout=1.0), OpenAI)
-    assert_type(client.copy(plays=[Connection()], strict=True), OpenAI)
+    assert_type(client.copy(plays=[Connection()], raise_play_errors=True), OpenAI)
     assert_type(client.with_options(only_plays=[]), OpenAI)
     assert_type(client.with_plays(Connection(), Shorter()), OpenAI)
     assert_type(azure.with_options(max_retries=1).with_plays(), AsyncAzureOpenAI)
@@ -202,7 +202,7 @@ async def a_user_action_is_measured_in_a_task() -> None:
 
 
 def the_module_level_client_is_opted_in() -> None:
-    fastlane.install(plays=[Connection()], hooks=[hook], strict=True)
+    fastlane.install(plays=[Connection()], on_call_end=[hook], raise_play_errors=True)
     fastlane.uninstall()
     fastlane.install(plays=Connection())  # type: ignore[arg-type]
 

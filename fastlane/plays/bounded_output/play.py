@@ -12,10 +12,10 @@ import orjson
 from pydantic import Field
 
 from fastlane.engine.call import Call
+from fastlane.engine.collector import streamed
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import Session
 from fastlane.engine.settings import Texts, settings
-from fastlane.engine.streaming_underneath import streamed
 from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.protocol.endpoints import CHAT, GENERATING, RESPONSES
 from fastlane.protocol.request_fields import (

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastlane.engine.effects import Cancelled, Flow, Race, Racer
-from fastlane.engine.first_content import is_asyncio
 from fastlane.engine.session import CallOutcome, SendCall, Session
+from fastlane.engine.upstream_attempt import is_asyncio
 from fastlane.errors import CallRefusedError
 
 from .lateness import TOO_FEW
@@ -133,7 +133,7 @@ class HedgingSession(Session):
         if not racer.enter():
             raise Cancelled
         self._second = second
-        self._origin, self._model = second.observation.origin, second.observation.model
+        self._origin, self._model = second.state.origin, second.state.model
 
     def _send_second(self, send: SendCall, call: Call, second: UpstreamAttempt) -> Flow:
         try:
@@ -185,7 +185,7 @@ def _wait_as_long(first: UpstreamAttempt, second: UpstreamAttempt) -> None:
 
 def _why_never(first: UpstreamAttempt) -> str | None:
     """Why an attempt cannot be cancelled, so that there is no second one; None where it can."""
-    if first.observation.transport != "fastlane":
+    if first.state.transport != "fastlane":
         return "fastlane's transport does not carry the call: client.explain() says why"
     if first.client._asynchronous and not is_asyncio():
         return "the event loop is not asyncio's"

@@ -11,7 +11,7 @@ import openai
 
 from fastlane._clock import now_ns
 from fastlane.compat.parsing import with_response_format, with_text_format
-from fastlane.engine.user_action import _current, user_action
+from fastlane.engine.user_action import current_action, user_action
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge import timer
 from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
@@ -377,7 +377,7 @@ class AsyncKeepWarm(_Keeper):
         import anyio
 
         # The task has the context of the block, whose user action these requests are no part of.
-        _current.set(None)
+        current_action.set(None)
         while True:
             due_in_s = self._due_in_s()
             if due_in_s is None or due_in_s > 0:

@@ -9,7 +9,7 @@ from fastlane.engine.effects import Flow
 from fastlane.engine.request_queue import QueueSession
 from fastlane.engine.session import CallOutcome, SendAttempt
 from fastlane.providers.output_facts import limit_in
-from fastlane.records.urgency import LEVELS
+from fastlane.records.urgency import LEVELS, CallUrgency
 
 from .bucket import RequestCost
 from .queue import RateLimitQueue, RateLimitTicket, queues
@@ -30,7 +30,8 @@ class RateLimitsSession(QueueSession):
         super().__init__(call, play.max_wait_s)
         self._play = play
         self._facts = None if call.facts is None else call.facts.rate_limits
-        self._level = LEVELS.index(call.urgency or "interactive")
+        urgency = call.get(CallUrgency)
+        self._level = LEVELS.index("interactive" if urgency is None else urgency.level)
         self._turn: RateLimitTicket | None = None
         self._body_bytes = 0
 

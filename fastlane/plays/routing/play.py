@@ -102,8 +102,7 @@ class Routing(Play):
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that ask for a route."""
-        from fastlane.engine.route_requests import asks_for_a_route
-
+        from .requests import asks_for_a_route
         from .session import RoutingSession
 
         return RoutingSession(self) if call.model is not None and asks_for_a_route(call.model) else None

@@ -19,6 +19,7 @@ from fastlane.engine.upstream_failures import rest_after, why_of
 from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.sightings import Failure, Sighting
 from fastlane.records.route import Fallback, RoutingCandidate
+from fastlane.records.urgency import CallUrgency
 
 from .adapting import Adapted, adapted
 from .clients import missing_key, options_for, upstream_clients_of
@@ -61,11 +62,11 @@ class RoutingSession(Session):
             upstream = choice.first()
             while True:
                 try:
-                    reply = yield from send(call.replaced(body=upstream.body, upstream=upstream))
+                    reply = yield from send(choice.call_to(upstream))
                 except Exception as error:  # noqa: BLE001 - raised again where no other model is left
                     upstream = choice.after(upstream, error)
                 else:
-                    self._answered_by = choice.answered(upstream.attempts.of(reply.observation) or upstream)
+                    self._answered_by = choice.answered(reply.state.upstream or upstream)
                     return reply
 
         return send_routed
@@ -100,12 +101,12 @@ class RoutingSession(Session):
                 f"model={call.model!r} asks for a route, and the play failed to find one: see the log"
             ) from error
         if route.urgency is not None:
-            shell.ask_urgency(
-                upstream.observation,
-                route.urgency,
-                f'Route(urgency="{route.urgency}") does not change when a call is sent: this client has no Urgency '
-                "play. Add Urgency() to its plays",
-            )
+            call = call.with_data(CallUrgency(route.urgency))
+            if route.urgency != "interactive" and CallUrgency not in pipeline.reads:
+                pipeline.warn_once(
+                    f'Route(urgency="{route.urgency}") does not change when a call is sent: this client has no Urgency '
+                    "play. Add Urgency() to its plays"
+                )
         return _ModelChoice(play, call, route, query, decision)
 
     def close(self, outcome: CallOutcome) -> RoutingSection | None:
@@ -160,7 +161,7 @@ class _ModelChoice:
         self._call = call
         self._own: UpstreamAttempt = call.upstream
         self._own_facts = self._own.client._fastlane.facts_of(call.origin)
-        self._own_origin = self._own.observation.origin
+        self._own_origin = self._own.state.origin
         self._steps = [play.knowledge.catalog.named(one.name) for one in (*decision.ranked, *decision.resting)]
         """What is left to be tried, in order."""
         self._expected = {one.name: one.prediction for one in decision.ranked}
@@ -362,7 +363,7 @@ class _ModelChoice:
         upstream = upstream.attempts.failed or upstream
         why = self._failed(upstream, error)
         is_over = self._deadline_ns is not None and time_ns >= self._deadline_ns
-        if why is None or is_over or (upstream.was_claimed and upstream.observation.stream):
+        if why is None or is_over or (upstream.was_claimed and upstream.state.stream):
             return None
         following = self._next("fallback")
         if following is not None:
@@ -370,10 +371,10 @@ class _ModelChoice:
         return following
 
     def _add_fallback(self, upstream: UpstreamAttempt, why: str, time_ns: int) -> None:
-        observation = upstream.observation
-        after_s = (time_ns - observation.started_ns) / 1e9
+        state = upstream.state
+        after_s = (time_ns - state.started_ns) / 1e9
         model = self._models[upstream].name
-        self.fallbacks += (Fallback(model=model, origin=observation.origin, why=why, after_s=after_s),)
+        self.fallbacks += (Fallback(model=model, origin=state.origin, why=why, after_s=after_s),)
 
     def _failed(self, upstream: UpstreamAttempt, error: Exception) -> str | None:
         """Learn from an attempt that has failed. Returns why; None for a mistake in the call."""
@@ -395,6 +396,10 @@ class _ModelChoice:
         sighting = Sighting(model=at.model, origin=at.origin, task=self.query.kind, uncached_tokens=uncached, **shown)
         self._knowledge.note(sighting, now_ns())
 
+    def call_to(self, upstream: UpstreamAttempt) -> Call:
+        """Return the call as it goes to an upstream."""
+        return self._call.replaced(body=upstream.body, upstream=upstream)
+
     def answered(self, winner: UpstreamAttempt) -> CatalogModel:
         """Learn from the attempt that has brought the answer, and from those that it was faster than."""
         model, time_ns, self._error = self._models[winner], now_ns(), None
@@ -406,12 +411,12 @@ class _ModelChoice:
 
     def _warn(self, upstream: UpstreamAttempt, why: Failure) -> None:
         """Log once what would stay hidden behind the models that answer instead: a mistake in the catalog, perhaps."""
-        attempts, model = upstream.observation.attempts, self._models[upstream]
+        attempts, model = upstream.state.attempts, self._models[upstream]
         last = attempts[-1] if attempts else None
         if last is None or (why != "denied" and last.error != "ConnectError"):
             return
         what = "could not be connected to" if last.status_code is None else f"answered {last.status_code}"
-        origin = upstream.observation.origin
+        origin = upstream.state.origin
         if (model.name, origin, what) in _warned or len(_warned) >= _MOST_WARNED:
             return
         _warned.add((model.name, origin, what))

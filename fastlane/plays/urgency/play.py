@@ -10,7 +10,7 @@ from pydantic import Field
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import settings
-from fastlane.records.urgency import LEVELS, Level
+from fastlane.records.urgency import LEVELS, CallUrgency, Level
 
 from .section import UrgencySection
 
@@ -38,7 +38,7 @@ class Urgency(Play):
     section = UrgencySection
     keeps_bodies: ClassVar[bool] = True
     needs_facts: ClassVar[bool] = True
-    uses_urgency: ClassVar[bool] = True
+    reads: ClassVar[tuple[type, ...]] = (CallUrgency,)
 
     default: Level = "interactive"
     """Of calls of which nothing else is said."""

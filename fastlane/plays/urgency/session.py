@@ -9,7 +9,7 @@ from fastlane.engine.effects import Flow, ReadBody
 from fastlane.engine.refused_fields import Upstream, refusals
 from fastlane.engine.request_queue import QueueSession
 from fastlane.engine.session import CallOutcome, SendAttempt, SendCall
-from fastlane.records.urgency import LEVELS, AdmissionRecord, Level
+from fastlane.records.urgency import LEVELS, AdmissionRecord, CallUrgency, Level
 
 from .section import UrgencySection
 from .slots import Slot, SlotQueue, queues
@@ -34,7 +34,8 @@ class UrgencySession(QueueSession):
     def __init__(self, play: Urgency, call: Call) -> None:
         super().__init__(call, play.max_wait_s)
         self._play = play
-        self._level: Level = call.urgency or play.default
+        urgency = call.get(CallUrgency)
+        self._level: Level = play.default if urgency is None else urgency.level
         self._tier: RequestedTier | None = None
         self._admission: AdmissionRecord | None = None
         self._keeps_slot = False

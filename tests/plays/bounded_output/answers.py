@@ -77,7 +77,7 @@ def refusing(message: str, *, status: int = 400, **more: Any) -> Reply:
 
 def _arguments(peer: CallPeer, play: BoundedOutput, more: dict[str, Any]) -> dict[str, Any]:
     connection = Connection(http2="require" if peer.protocol == "HTTP/2" else "never")
-    made = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0, "strict": True}
+    made = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0, "raise_play_errors": True}
     return {**made, "only_plays": (connection, play), **more}
 
 

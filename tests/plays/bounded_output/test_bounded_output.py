@@ -43,14 +43,14 @@ FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema"
 def client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None, **more: Any) -> fastlane.OpenAI:
     headers = {} if manner is None else {"x-emulator-manner": manner}
     return fastlane.OpenAI(
-        **arguments, only_plays=(fastlane.Connection(), *plays), strict=True, default_headers=headers, **more
+        **arguments, only_plays=(fastlane.Connection(), *plays), raise_play_errors=True, default_headers=headers, **more
     )
 
 
 def async_client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None) -> fastlane.AsyncOpenAI:
     headers = {} if manner is None else {"x-emulator-manner": manner}
     return fastlane.AsyncOpenAI(
-        **arguments, only_plays=(fastlane.Connection(), *plays), strict=True, default_headers=headers
+        **arguments, only_plays=(fastlane.Connection(), *plays), raise_play_errors=True, default_headers=headers
     )
 
 

@@ -38,7 +38,9 @@ def test_a_call_that_is_cancelled_anywhere_leaves_nothing_behind(arguments: dict
 
     async def run() -> None:
         plays = (Connection(), BoundedOutput(reasks=1, reasoning_tokens=0))
-        async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, strict=True, hooks=[records.append]) as client:
+        async with fastlane.AsyncOpenAI(
+            **arguments, only_plays=plays, raise_play_errors=True, on_call_end=[records.append]
+        ) as client:
             for step in range(40):
                 call = asyncio.ensure_future(parse(client, extra_headers=slow))
                 await asyncio.sleep(step * 0.0015)
@@ -67,7 +69,9 @@ def test_many_threads_share_a_client(arguments: dict[str, Any], provider: Emulat
     manners = ["exact", "prose", "whitespace", "wrong_enum", "second", "fence"]
     records: list[fastlane.CallRecord] = []
     play = BoundedOutput(reasks=1, reasoning_tokens=1_000)
-    with fastlane.OpenAI(**arguments, only_plays=(Connection(), play), strict=True, hooks=[records.append]) as client:
+    with fastlane.OpenAI(
+        **arguments, only_plays=(Connection(), play), raise_play_errors=True, on_call_end=[records.append]
+    ) as client:
 
         def one(number: int) -> Any:
             headers = {"x-emulator-manner": manners[number % len(manners)], "x-emulator-tag": str(number)}
@@ -97,7 +101,9 @@ def test_the_applications_own_http_client_serves_too(
     for hooks in ({}, {"response": [look]}):
         with (
             library.Client(event_hooks=hooks) as http_client,
-            fastlane.OpenAI(**arguments, only_plays=(BoundedOutput(),), strict=True, http_client=http_client) as client,
+            fastlane.OpenAI(
+                **arguments, only_plays=(BoundedOutput(),), raise_play_errors=True, http_client=http_client
+            ) as client,
         ):
             answer = parse(client, extra_headers={"x-emulator-manner": "prose"}, max_tokens=100)
         assert isinstance(answer.choices[0].message.parsed, Ticket)
@@ -106,7 +112,7 @@ def test_the_applications_own_http_client_serves_too(
 
 def test_it_goes_with_the_other_plays(arguments: dict[str, Any], provider: Emulator) -> None:
     plays = (Connection(), ContextTrimming(), PromptCache(), BoundedOutput(reasks=1), RequestEncoding())
-    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client:
         for manner in ("exact", "prose", "wrong_enum"):
             answer = parse(client, extra_headers={"x-emulator-manner": manner})
             assert isinstance(answer.choices[0].message.parsed, Ticket)
@@ -142,7 +148,9 @@ def test_faults_end_as_they_do_without_a_stream(
     records: list[fastlane.CallRecord] = []
     plays = (Connection(), BoundedOutput(reasks=1))
     headers = {"x-emulator-fault": f"{fault};times=1", "x-emulator-tag": "t"}
-    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True, max_retries=1, hooks=[records.append]) as client:
+    with fastlane.OpenAI(
+        **arguments, only_plays=plays, raise_play_errors=True, max_retries=1, on_call_end=[records.append]
+    ) as client:
         if expected is None:
             assert isinstance(parse(client, extra_headers=headers).choices[0].message.parsed, Ticket)
         else:
@@ -159,7 +167,7 @@ def test_a_watcher_that_fails_breaks_no_call(one_peer: CallPeer, monkeypatch: py
         raise ZeroDivisionError
 
     monkeypatch.setattr("fastlane.plays.bounded_output.answer.JsonScanner", broken)
-    with bounded(one_peer, strict=False) as client:
+    with bounded(one_peer, raise_play_errors=False) as client:
         one_peer.replies = [streamed(told.told(VALID))]
         answer = client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT)
     assert answer.choices[0].message.content == VALID
@@ -180,7 +188,7 @@ def test_an_azure_client_reads_the_same(arguments: dict[str, Any], provider: Emu
         azure_endpoint=provider.base_url.removesuffix("/v1"),
         api_version="2024-10-21",
         only_plays=(Connection(), BoundedOutput()),
-        strict=True,
+        raise_play_errors=True,
     )
     with azure as client:
         answer = parse(client, extra_headers={"x-emulator-manner": "prose"}, max_tokens=200)
@@ -205,7 +213,7 @@ def test_a_stop_when_that_raises_is_left_out(one_peer: CallPeer) -> None:
     def broken(text: str) -> bool:
         raise KeyError(text)
 
-    with bounded(one_peer, BoundedOutput(stop_when=broken), strict=False) as client:
+    with bounded(one_peer, BoundedOutput(stop_when=broken), raise_play_errors=False) as client:
         one_peer.replies = [streamed(told.told("one two three"))]
         answer = client.chat.completions.create(model="m", messages=MESSAGES)
     assert answer.choices[0].message.content == "one two three"

@@ -64,7 +64,7 @@ def ask(client: Any, method: str) -> Any:
 @pytest.mark.parametrize("method", ["create", "parse"])
 def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str, reasks: int) -> None:
     reports: list[fastlane.CallRecord] = []
-    with bounded(one_peer, BoundedOutput(reasks=reasks), hooks=[reports.append]) as client:
+    with bounded(one_peer, BoundedOutput(reasks=reasks), on_call_end=[reports.append]) as client:
         for name, replies in ANSWERS.items():
             one_peer.replies = list(replies)
             with nothing_kept():

@@ -312,7 +312,7 @@ def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
         {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "strin"}, "strict": True}},
         {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "required": True}}},
     ]  # fmt: skip
-    with bounded(one_peer, strict=False) as client:
+    with bounded(one_peer, raise_play_errors=False) as client:
         for form in forms:
             one_peer.usually = lambda asked: (
                 streamed(told.told(VALID)) if json.loads(asked.body).get("stream") else whole(VALID)

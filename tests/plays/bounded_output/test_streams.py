@@ -210,7 +210,7 @@ def test_body_that_goes_on_after_done_delays_no_call(trusting_peers: None, kind:
         assert record.attempts[0].connection_reused is (ends and number > 0)
 
     with PeerH1(answer, tls=True) as server:
-        made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0, "strict": True}
+        made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0, "raise_play_errors": True}
         made["only_plays"] = (Connection(http2="never"), BoundedOutput())
 
         async def call_twice() -> None:

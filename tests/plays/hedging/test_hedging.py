@@ -191,7 +191,7 @@ def check(record: fastlane.CallRecord | None, provider: Emulator, tag: str) -> N
 
 def test_a_late_call_is_answered_by_its_second_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
     play = Hedging(budget=1.0)
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], raise_play_errors=True) as client:
         for number in range(20):
             client.chat.completions.create(**prompt(number))
         left = play.memory.budget.left
@@ -208,7 +208,7 @@ def test_a_late_call_is_answered_by_its_second_attempt(provider: Emulator, argum
 @pytest.mark.asyncio
 async def test_a_late_stream_is_taken_over_by_its_second_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
     plays = [fastlane.Connection(), Hedging(budget=1.0)]
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client:
         for number in range(20):
             await client.chat.completions.create(**prompt(number))
         stream = await client.chat.completions.create(**prompt(20), stream=True, extra_headers=late("stream"))
@@ -219,7 +219,9 @@ async def test_a_late_stream_is_taken_over_by_its_second_attempt(provider: Emula
 
 
 def test_a_call_with_side_effects_waits_for_its_only_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), Hedging(budget=1.0)], strict=True) as client:
+    with fastlane.OpenAI(
+        **arguments, only_plays=[fastlane.Connection(), Hedging(budget=1.0)], raise_play_errors=True
+    ) as client:
         for number in range(20):
             client.chat.completions.create(**prompt(number))
         client.chat.completions.create(**prompt(20), store=True, extra_headers=late("once", seconds=1))

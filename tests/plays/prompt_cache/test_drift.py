@@ -505,7 +505,7 @@ def test_response_says_by_itself_why_it_read_nothing(arguments: dict[str, Any], 
     # No other test's prompt, which the provider may remember.
     policy = f"{stream}. " + "Two bags of up to 23 kg are free of charge. " * 150
     asked: dict[str, Any] = {"model": "m", "instructions": policy, "input": "Two bags?"}
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.PromptCache(key=False)], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[fastlane.PromptCache(key=False)], raise_play_errors=True) as client:
         earlier = client.responses.create(**asked)
         compared = {"prompt_cache_options": {"comparison_response_id": earlier.id}}
         answer: Any = client.responses.create(**asked, reasoning={"effort": "high"}, stream=stream, extra_body=compared)

@@ -10,7 +10,6 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -24,6 +23,7 @@ from fastlane._clock import now_ns
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.call import Call
+from fastlane.engine.flow import begin_call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.expectation import SentPrompt
@@ -137,7 +137,7 @@ def test_too_short_prompt_gets_no_key() -> None:
 def test_growing_conversation_gets_its_key_without_a_drift(known: None, arguments: dict[str, Any]) -> None:
     sentence = "Two bags of up to 23 kg are free of charge. "
     messages: list[Any] = [{"role": "system", "content": "Be brief."}]
-    with fastlane.OpenAI(**arguments, only_plays=[PromptCache()], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[PromptCache()], raise_play_errors=True) as client:
         for _ in range(12):
             messages.append({"role": "user", "content": sentence * 10})
             client.chat.completions.create(model="m", messages=messages)
@@ -269,7 +269,7 @@ def cache_record(client: fastlane.OpenAI) -> Any:
 
 
 def test_record_has_expected_and_cached_tokens(known: None, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, strict=True) as client:
+    with fastlane.OpenAI(**arguments, raise_play_errors=True) as client:
         for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
             client.chat.completions.create(model="m", messages=messages)
         first, second = (record.prompt_cache for record in client.calls)
@@ -306,7 +306,7 @@ def test_expected_tokens_of_1050_questions_match_the_cache(
     wrong: list[Any] = []
     with (
         registered(limited, origins=[provider.base_url]),
-        fastlane.OpenAI(**arguments, strict=True) as client,
+        fastlane.OpenAI(**arguments, raise_play_errors=True) as client,
     ):
         for number in range(questions):
             question = f"Question {number}: {'and again, ' * (number % 40)}how many bags?"
@@ -335,7 +335,7 @@ def test_expected_tokens_in_a_fleet_are_those_of_the_key(provider: Emulator, mon
     with Emulator(model=model) as fleet, registered(limited, origins=[fleet.base_url]):
         for name, value in fleet.environment.items():
             monkeypatch.setenv(name, value)
-        client = fastlane.OpenAI(api_key="sk-test", base_url=fleet.base_url, strict=True)
+        client = fastlane.OpenAI(api_key="sk-test", base_url=fleet.base_url, raise_play_errors=True)
         for number in range(60):
             client.responses.create(model="m", instructions=POLICY, input=f"Question {number}?")
             record = cache_record(client)
@@ -349,7 +349,7 @@ def test_expected_tokens_in_a_fleet_are_those_of_the_key(provider: Emulator, mon
 
 @pytest.mark.asyncio
 async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, raise_play_errors=True) as client:
         for clock in ("10:04:11", "10:04:37"):
             messages = conversation(f"It is {clock}. {POLICY}")
             stream = await client.chat.completions.create(
@@ -371,7 +371,7 @@ def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.Monke
     with Emulator(model=preset("instant"), dialect=Dialect(cached_tokens_path="none")) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
-        with fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client:
+        with fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client:
             client.chat.completions.create(model="m", messages=conversation())
             seen = client.calls[0].prompt_cache
 
@@ -387,7 +387,7 @@ def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPa
             monkeypatch.setenv(name, value)
         with (
             registered(elsewhere, origins=[provider.base_url]),
-            fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client,
+            fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client,
         ):
             for _ in range(2):
                 client.chat.completions.create(model="m", messages=conversation())
@@ -412,7 +412,7 @@ async def test_refused_key_is_left_out_from_then_on(
     with Emulator(model=preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
-        options: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "strict": True}
+        options: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "raise_play_errors": True}
         with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
             if asynchronous:
                 async with fastlane.AsyncOpenAI(**options) as client:
@@ -446,7 +446,7 @@ def test_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, value)
         with (
             registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]),
-            fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client,
+            fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client,
         ):
             for hours in (0, 0, 1):
                 time_ns = now_ns() + hours * REFUSED_FOR_NS
@@ -458,7 +458,7 @@ def test_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch
 
 
 def test_error_that_names_no_field_reaches_the_caller(known: None, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, strict=True, max_retries=0) as client:
+    with fastlane.OpenAI(**arguments, raise_play_errors=True, max_retries=0) as client:
         with pytest.raises(openai.BadRequestError):
             client.chat.completions.create(model="m", messages=[])
         (record,) = client.calls
@@ -473,15 +473,13 @@ def test_only_a_refusal_is_sent_again(status: int, is_sent_again: bool) -> None:
     error = openai.APIStatusError("prompt_cache_key", response=httpx2.Response(status, request=request), body=None)
     body = {"model": "m", "prompt_cache_key": "fl-1"}
     options = FinalRequestOptions(method="post", url=CHAT, json_data=body)
-    observation: Any = SimpleNamespace(
-        optional=("prompt_cache_key",), origin="https://example.com:443", model="m", take_back=lambda *_: None
-    )
-
     with fastlane.OpenAI(api_key="sk-test") as client:
-        changed = without_refused(client, observation, options, error)
+        state = begin_call(client, None, options, stream=False, stream_cls=None)
+        state.optional = ("prompt_cache_key",)
+        changed = without_refused(state, options, error, [])
 
     assert (None if changed is None else changed.json_data) == ({"model": "m"} if is_sent_again else None)
-    assert observation.optional == (() if is_sent_again else ("prompt_cache_key",))
+    assert state.optional == (() if is_sent_again else ("prompt_cache_key",))
 
 
 # client.prompt_cache
@@ -511,12 +509,12 @@ async def test_calls_find_what_was_prewarmed_and_kept_warm(
     prompt = Prompt(stable=POLICY)
     keeper: Any
     if asynchronous:
-        async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
+        async with fastlane.AsyncOpenAI(**arguments, raise_play_errors=True) as client:
             warmed = await client.prompt_cache.prewarm(prompt, model="m")
             async with client.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
                 answer = await client.chat.completions.create(model="m", messages=conversation())
     else:
-        with fastlane.OpenAI(**arguments, strict=True) as other:
+        with fastlane.OpenAI(**arguments, raise_play_errors=True) as other:
             warmed = other.prompt_cache.prewarm(prompt, model="m")
             with other.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
                 answer = other.chat.completions.create(model="m", messages=conversation())
@@ -584,7 +582,7 @@ def test_collected_stream_does_not_wait_for_the_lock(kind: str, provider: Emulat
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_history_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, strict=True) as client:
+    with fastlane.OpenAI(**arguments, raise_play_errors=True) as client:
         client.chat.completions.create(model="m", messages=conversation())
         history = client.prompt_cache._play().history
         is_inside, is_over = threading.Event(), threading.Event()
@@ -640,7 +638,7 @@ def test_error_that_quotes_the_key_does_not_take_it_away(one_peer: CallPeer) -> 
     url = f"{one_peer.url}/v1"
     with registered(facts(key_field="prompt_cache_key"), origins=[url]):
         plays = [Connection(http2="never"), PromptCache()]
-        with fastlane.OpenAI(base_url=url, api_key="sk-test", only_plays=plays, strict=True) as client:
+        with fastlane.OpenAI(base_url=url, api_key="sk-test", only_plays=plays, raise_play_errors=True) as client:
             with pytest.raises(openai.UnprocessableEntityError):
                 client.chat.completions.create(model="m", messages=conversation()[:1])
             client.chat.completions.create(model="m", messages=conversation())

@@ -69,7 +69,12 @@ def limited() -> Iterator[Emulator]:
 def test_calls_wait_where_they_would_be_refused(limited: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in limited.environment.items():
         monkeypatch.setenv(name, value)
-    own: dict[str, Any] = {"base_url": limited.base_url, "api_key": "sk-test", "max_retries": 0, "strict": True}
+    own: dict[str, Any] = {
+        "base_url": limited.base_url,
+        "api_key": "sk-test",
+        "max_retries": 0,
+        "raise_play_errors": True,
+    }
     with OpenAI(**own, only_plays=[Connection(), RateLimits()]) as client:
         for _ in range(7):
             create(client)
@@ -159,7 +164,9 @@ def test_long_retry_after_rests_a_minute_or_until_a_success() -> None:
             held_until(answered, answer("served")),
         ]
         plays = [Connection(), RateLimits(max_wait_s=0.0)]
-        with OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, max_retries=0, strict=True) as client:
+        with OpenAI(
+            api_key="sk-test", base_url=upstream.url, only_plays=plays, max_retries=0, raise_play_errors=True
+        ) as client:
             first = pool.submit(create, client)
             until(lambda: len(upstream.asked) == 1)
             second = pool.submit(create, client)

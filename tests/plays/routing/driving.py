@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion
 
 from fastlane.compat.requests import post_options
 from fastlane.engine.drivers import async_run as async_driven, run as driven
-from fastlane.engine.flow import CallState, send_planned
+from fastlane.engine.flow import begin_call, send_planned
 from fastlane.plays.routing.catalog.models import CatalogModel
 from fastlane.plays.routing.clients import FORWARDED, UpstreamClients, options_for
 from tests.call_peer import MESSAGES
@@ -39,9 +39,9 @@ def run(
 ) -> Any:
     """The answer of a model's upstream to a synchronous client's call."""
     sibling: Any = clients.of(client, model)
-    observation = client._fastlane.begin(client._base_url, options, stream=False)
+    state = begin_call(client, ChatCompletion, options, stream=False, stream_cls=openai.Stream)
     adapted = options if sibling is client else options_for(options, client, forward)
-    state = CallState(sibling, ChatCompletion, False, openai.Stream, observation)
+    state.client = sibling
     return driven(send_planned(state, adapted)).result
 
 
@@ -50,7 +50,7 @@ async def async_run(
 ) -> Any:
     """The answer of a model's upstream to an asynchronous client's call."""
     sibling: Any = clients.of(client, model)
-    observation = client._fastlane.begin(client._base_url, options, stream=False)
+    state = begin_call(client, ChatCompletion, options, stream=False, stream_cls=openai.AsyncStream)
     adapted = options if sibling is client else options_for(options, client, forward)
-    state = CallState(sibling, ChatCompletion, False, openai.AsyncStream, observation)
+    state.client = sibling
     return (await async_driven(send_planned(state, adapted))).result

@@ -62,7 +62,9 @@ def catalog_of(near: Upstream, far: Upstream, **tasks: Task) -> Catalog:
 
 def client_of(near: Upstream, play: Routing, **options: Any) -> OpenAI:
     plays = [Connection(http2="require"), play]
-    return OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, only_plays=plays, **options)
+    return OpenAI(
+        api_key="sk-own", base_url=near.url, max_retries=0, raise_play_errors=True, only_plays=plays, **options
+    )
 
 
 def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
@@ -151,7 +153,9 @@ def test_prediction_beside_an_own_encode_play_is_the_same(upstreams: tuple[Upstr
         for number, own in enumerate([(), (Team(),), (RequestEncoding(min_bytes=10**9),)]):
             # Each has a pool of its own, in which nothing is known of the connection. The peer reads JSON only.
             plays = [Connection(http2="require", idle_s=200.0 + number), Routing(catalog_of(near, far)), *own]
-            with OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, only_plays=plays) as client:
+            with OpenAI(
+                api_key="sk-own", base_url=near.url, max_retries=0, raise_play_errors=True, only_plays=plays
+            ) as client:
                 client.chat.completions.create(model="fastlane/auto", messages=question)
                 record = client.last_call
             assert record is not None
@@ -384,7 +388,7 @@ def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
     near, far = upstreams
     plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
     with (
-        OpenAI(api_key="sk-own", base_url=near.url, strict=strict, only_plays=plays) as client,
+        OpenAI(api_key="sk-own", base_url=near.url, raise_play_errors=strict, only_plays=plays) as client,
         pytest.raises(ConfigurationError, match="min_quality"),
     ):
         asked(client, "fastlane/auto?quality=99")
@@ -473,7 +477,7 @@ def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tupl
     near, far = upstreams
     near.scripts = [lambda upstream, stream, body: stream.rst(2)]
     seen: list[fastlane.CallRecord] = []
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0), hooks=[seen.append]) as client:
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0), on_call_end=[seen.append]) as client:
         with fastlane.user_action("answer") as action:
             assert asked(client) == "from far"
         assert len(client.calls) == 1

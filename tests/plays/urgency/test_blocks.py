@@ -18,8 +18,8 @@ import pytest
 import fastlane
 from fastlane import Connection, Urgency, urgency
 from fastlane.emulator import Emulator
-from fastlane.engine.urgency import current_urgency
 from fastlane.errors import ConfigurationError
+from fastlane.plays.urgency.level import current_urgency
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
@@ -163,7 +163,9 @@ def levels(client: Any) -> list[str]:
 
 
 def test_a_client_made_for_a_level_counts_more_than_a_block(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(default="offline")], strict=True) as client:
+    with fastlane.OpenAI(
+        **arguments, only_plays=[Connection(), Urgency(default="offline")], raise_play_errors=True
+    ) as client:
         for made in (client, client.with_urgency("background")):
             made.chat.completions.create(model="m", messages=MESSAGES)
             with urgency("interactive"):
@@ -174,7 +176,9 @@ def test_a_client_made_for_a_level_counts_more_than_a_block(provider: Emulator, 
 
 @pytest.mark.asyncio
 async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), Urgency()], strict=True) as client:
+    async with fastlane.AsyncOpenAI(
+        **arguments, only_plays=[Connection(), Urgency()], raise_play_errors=True
+    ) as client:
         async with urgency("background"):
             await client.chat.completions.create(model="m", messages=MESSAGES)
             await asyncio.create_task(client.responses.create(model="m", input="x"))

@@ -11,7 +11,7 @@ from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
 from fastlane.providers import facts_named
-from fastlane.records.urgency import LEVELS, Level
+from fastlane.records.urgency import LEVELS, CallUrgency, Level
 
 OPENAI = facts_named("openai")
 
@@ -24,7 +24,7 @@ def call(level: Level | None = None, *, model: str = "gpt-5.4", facts: Any = OPE
         body={"model": model, "messages": [], **body},
         stream=True,
         facts=facts,
-        urgency=level,
+        data={} if level is None else {CallUrgency: CallUrgency(level)},
     )
 
 
@@ -145,6 +145,6 @@ def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
 
 
 def test_a_client_takes_the_play_beside_others() -> None:
-    with OpenAI(api_key="sk-test", only_plays=[Connection(), Urgency()], strict=True) as client:
+    with OpenAI(api_key="sk-test", only_plays=[Connection(), Urgency()], raise_play_errors=True) as client:
         assert client._fastlane is not None
         assert client._fastlane.pipeline.fingerprint[1] == "Urgency()"

@@ -69,14 +69,14 @@ async def async_eventually(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[OpenAI]:
-    with OpenAI(**arguments, only_plays=[Connection(), ONE], max_retries=0, strict=True) as made:
+    with OpenAI(**arguments, only_plays=[Connection(), ONE], max_retries=0, raise_play_errors=True) as made:
         yield made
 
 
 @asynccontextmanager
 async def async_client(arguments: dict[str, Any], *plays: Any) -> AsyncIterator[fastlane.AsyncOpenAI]:
     plays = (Connection(), *(plays or (ONE,)))
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, max_retries=0, strict=True) as made:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, max_retries=0, raise_play_errors=True) as made:
         yield made
 
 
@@ -359,7 +359,9 @@ def test_each_way_of_a_routed_call_has_the_place_of_its_upstream(stream: bool) -
     with two_upstreams() as (near, far):
         near.scripts = [refuse(500)]
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
-        with OpenAI(api_key="sk-test", only_plays=[Connection(), Routing(catalog), ONE], strict=True) as client:
+        with OpenAI(
+            api_key="sk-test", only_plays=[Connection(), Routing(catalog), ONE], raise_play_errors=True
+        ) as client:
             result = create(client, model="fastlane/auto", stream=stream)
             if stream:
                 assert under_way("far-1") == 1
@@ -372,7 +374,7 @@ def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
     with two_upstreams() as (near, far):
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
         plays = [Connection(), Routing(catalog, exploration=0.0), Urgency(max_concurrency=1, max_wait_s=0.0)]
-        with OpenAI(api_key="sk-test", only_plays=plays, strict=True) as client:
+        with OpenAI(api_key="sk-test", only_plays=plays, raise_play_errors=True) as client:
             with create(client, model="fastlane/auto", stream=True):
                 create(client, model="fastlane/auto")
             record = next(one for one in client.calls if not one.stream)
@@ -389,7 +391,9 @@ def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
 def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
     with two_upstreams() as (near, far):
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
-        with OpenAI(api_key="sk-test", only_plays=[Connection(), Routing(catalog), Urgency()], strict=True) as client:
+        with OpenAI(
+            api_key="sk-test", only_plays=[Connection(), Routing(catalog), Urgency()], raise_play_errors=True
+        ) as client:
             create(client.with_urgency("offline"), model="fastlane/auto")
             with urgency("background"):
                 create(client, model="fastlane/auto")
@@ -398,7 +402,7 @@ def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
 
 def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> OpenAI:
     plays = [Connection(), Hedging(budget=1.0, minimum_delay_s=minimum_delay_s), play]
-    return OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, strict=True, max_retries=0)
+    return OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, raise_play_errors=True, max_retries=0)
 
 
 @pytest.mark.usefixtures("trusting_peers")
@@ -516,7 +520,7 @@ async def test_calls_without_a_known_limit_all_run_at_once() -> None:
     async with (
         barrier.serving() as url,
         fastlane.AsyncOpenAI(
-            api_key="sk-test", base_url=url, only_plays=[Connection(), Urgency()], strict=True
+            api_key="sk-test", base_url=url, only_plays=[Connection(), Urgency()], raise_play_errors=True
         ) as client,
     ):
         flood = client.with_urgency("background")

@@ -315,7 +315,7 @@ async def test_a_repair_asks_no_full_tier_again(kind: str, tiered: Emulator) -> 
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     form = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
     headers = {"x-emulator-output-text": "no JSON"}
-    async with calling(kind, tiered, BoundedOutput(reasks=1), Urgency(tiers=True), strict=False) as caller:
+    async with calling(kind, tiered, BoundedOutput(reasks=1), Urgency(tiers=True), raise_play_errors=False) as caller:
         with pytest.raises(openai.OpenAIError):
             await caller.call(level="background", response_format=form, extra_headers=headers)
 

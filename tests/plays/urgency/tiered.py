@@ -20,7 +20,7 @@ class Caller:
 
     def __init__(self, kind: str, provider: Emulator | Upstream, *plays: Play, **options: Any) -> None:
         url = provider.base_url if isinstance(provider, Emulator) else provider.url
-        settings = {"base_url": url, "api_key": "sk-test", "strict": True, **options}
+        settings = {"base_url": url, "api_key": "sk-test", "raise_play_errors": True, **options}
         self.is_async = kind == "async"
         made: Callable[..., Any] = fastlane.AsyncOpenAI if self.is_async else fastlane.OpenAI
         self.client = made(only_plays=[Connection(), *(plays or (Urgency(tiers=True),))], **settings)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, Self, get_args
 from urllib.parse import parse_qsl, quote
 
-from fastlane.engine.route_requests import ALLOWED
 from fastlane.errors import ConfigurationError
+from fastlane.plays.routing.requests import ALLOWED
 
 AUTO = "fastlane/auto"
 

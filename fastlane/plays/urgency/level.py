@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
-from ..errors import ConfigurationError
-from ..records.urgency import LEVELS, Level
+from fastlane.engine.call import attached
+from fastlane.errors import ConfigurationError
+from fastlane.records.urgency import LEVELS, CallUrgency, Level
 
 _F = TypeVar("_F")
 
 
-class _Block(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Block(CallUrgency):
     """A block that was entered."""
 
-    level: Level
-    around: _Block | None
+    around: Mapping[type, Any]
+    """What was attached to calls before."""
     by: object
     """What is to leave it."""
-
-
-_current: ContextVar[_Block | None] = ContextVar("fastlane_urgency", default=None)
 
 
 def checked_level(level: Any, what: str) -> Level:
@@ -47,7 +47,8 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
         self.level: Level = checked_level(level, "urgency()")
 
     def __enter__(self) -> Self:
-        _current.set(_Block(self.level, _current.get(), self))
+        around = attached.get()
+        attached.set({**around, CallUrgency: _Block(self.level, around, self)})
         return self
 
     def __exit__(
@@ -55,9 +56,9 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
     ) -> None:
         # Left in another context than it was entered in (an async generator that was finalised elsewhere), there is
         # nothing to restore: that context has gone.
-        block = _current.get()
-        if block is not None and block.by is self:
-            _current.set(block.around)
+        block = attached.get().get(CallUrgency)
+        if isinstance(block, _Block) and block.by is self:
+            attached.set(block.around)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -100,5 +101,5 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
 
 def current_urgency() -> Level | None:
     """The level of the innermost `urgency()` block around this point of the program; None outside of any."""
-    block = _current.get()
+    block: CallUrgency | None = attached.get().get(CallUrgency)
     return None if block is None else block.level

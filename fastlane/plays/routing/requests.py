@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigurationError
-from ..protocol.endpoints import GENERATING
+from fastlane.engine.pipeline import Pipeline
+from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import GENERATING
 
 _ROUTE = "fastlane/auto"
 ALLOWED = "min_quality, task, min_pass_rate, quantile and urgency"
 """What a route may ask for: the fields of `fastlane.catalog.Route`."""
 # No provider is sent a model's name that begins so.
 _PREFIX = "fastlane/"
-
-
-def asked_model(options: Any) -> str | None:
-    """Return the model that a call's body names, or None."""
-    for body in (options.extra_json, options.json_data):
-        if isinstance(body, Mapping) and "model" in body:
-            model = body["model"]
-            return model if isinstance(model, str) else None
-    return None
 
 
 def asks_for_a_route(model: str) -> bool:
@@ -41,22 +33,26 @@ def asks_for_a_route(model: str) -> bool:
 
 def refuse_route(options: Any) -> None:
     """Raise ConfigurationError if a call of a client that was made with FASTLANE_DISABLED asks for a route."""
-    model = asked_model(options)
-    if model is not None and asks_for_a_route(model):
+    bodies = [body for body in (options.extra_json, options.json_data) if isinstance(body, Mapping) and "model" in body]
+    model = bodies[0]["model"] if bodies else None
+    if isinstance(model, str) and asks_for_a_route(model):
         raise ConfigurationError(
             f"model={model!r:.80} asks for a route, and fastlane is off because FASTLANE_DISABLED is set: name a model "
             "or unset the variable"
         )
 
 
-def not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError:
-    """The error over a call that asks for a route where there is none; `routes`: the client has the play."""
-    if routes:
-        return ConfigurationError(
+def check_route(model: str, endpoint: str, pipeline: Pipeline) -> None:
+    """Raise ConfigurationError if a model's name asks for a route where none can be chosen."""
+    if not asks_for_a_route(model):
+        return
+    if not pipeline.routes_calls:
+        raise ConfigurationError(
+            f"model={model!r} asks for a route, and this client has no Routing play: make it with "
+            "plays=[Routing(catalog)], or name a model"
+        )
+    if endpoint not in GENERATING:
+        raise ConfigurationError(
             f"model={model!r} asks for a route, and calls of {endpoint} are not routed: expected one of "
             f"{', '.join(sorted(GENERATING))}; name a model here"
         )
-    return ConfigurationError(
-        f"model={model!r} asks for a route, and this client has no Routing play: make it with "
-        "plays=[Routing(catalog)], or name a model"
-    )

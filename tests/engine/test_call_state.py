@@ -13,12 +13,12 @@ from hypothesis import given, settings, strategies as st
 from openai.types.chat import ChatCompletionChunk
 
 from fastlane import CallRecord, Connection, Play
-from fastlane.engine.observation import Observation
+from fastlane.engine.call_state import CallState
 from fastlane.engine.pipeline import Pipeline
 from fastlane.protocol.fields import from_json
 from fastlane.records import Usage
 
-Make = Callable[..., Observation]
+Make = Callable[..., CallState]
 
 
 class Told:
@@ -26,15 +26,15 @@ class Told:
 
     def __init__(self, *plays: Play, strict: bool = True) -> None:
         self.records: list[CallRecord] = []
-        self.pipeline = Pipeline(plays, [self.records.append], strict=strict)
+        self.pipeline = Pipeline(plays, [self.records.append], raise_play_errors=strict)
 
-    def begin(self, endpoint: str = "/chat/completions", *, streaming: bool = True) -> Observation:
-        observation = Observation(
+    def begin(self, endpoint: str = "/chat/completions", *, streaming: bool = True) -> CallState:
+        state = CallState(
             self.pipeline, method="POST", endpoint=endpoint, origin="https://x:443", stream=streaming, transport="fake"
         )
-        observation.streaming = streaming
-        observation.decoded = streaming
-        return observation
+        state.streaming = streaming
+        state.decoded = streaming
+        return state
 
 
 def chunk(text: str | None = None, *, finish: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -58,14 +58,14 @@ def seen(
     events: Iterable[dict[str, Any]], *, endpoint: str = "/chat/completions", done: bool = True, parse: Any = None
 ) -> CallRecord:
     """The record of a stream of these events, which arrive at 1,000, 2,000, ... nanoseconds."""
-    observation = Told().begin(endpoint)
+    state = Told().begin(endpoint)
     for number, event in enumerate(events, 1):
-        observation.answer.arrived_ns = number * 1_000
-        observation.answer.event(from_json(json.dumps(event)) if parse is None else parse(event))
+        state.answer.arrived_ns = number * 1_000
+        state.answer.event(from_json(json.dumps(event)) if parse is None else parse(event))
     if done:
-        observation.done()
-    observation.finish()
-    return observation.record()
+        state.done()
+    state.finish()
+    return state.record()
 
 
 @pytest.fixture(params=["json", "openai"])
@@ -272,15 +272,15 @@ class Ending:
     """Ways in which a stream of the given events can end, by what is known at the end."""
 
     @staticmethod
-    def done(observation: Observation) -> None:
-        observation.done()
+    def done(state: CallState) -> None:
+        state.done()
 
     @staticmethod
-    def exhausted(observation: Observation) -> None:
-        observation.exhausted = True
+    def exhausted(state: CallState) -> None:
+        state.exhausted = True
 
     @staticmethod
-    def closed(observation: Observation) -> None:
+    def closed(state: CallState) -> None:
         pass
 
 
@@ -299,13 +299,13 @@ class Ending:
     ],
 )
 def test_how_a_stream_ended(events: list[dict[str, Any]], ending: Any, outcome: str) -> None:
-    observation = Told().begin()
+    state = Told().begin()
     for event in events:
-        observation.answer.event(from_json(json.dumps(event)))
-    ending(observation)
-    observation.finish()
+        state.answer.event(from_json(json.dumps(event)))
+    ending(state)
+    state.finish()
 
-    assert observation.record().outcome == outcome
+    assert state.record().outcome == outcome
 
 
 @pytest.mark.parametrize(
@@ -320,22 +320,22 @@ def test_how_a_stream_ended(events: list[dict[str, Any]], ending: Any, outcome: 
     ],
 )
 def test_how_an_error_ends_a_call(error: BaseException, outcome: str, name: str | None) -> None:
-    observation = Told().begin()
-    observation.answer.event(typed(chunk("a")))
-    observation.failed(error)
-    observation.finish()
+    state = Told().begin()
+    state.answer.event(typed(chunk("a")))
+    state.failed(error)
+    state.finish()
 
-    assert observation.record().outcome == outcome
-    assert observation.record().error == name
+    assert state.record().outcome == outcome
+    assert state.record().error == name
 
 
 def test_the_error_that_reaches_the_application_names_the_failure_and_no_message_is_kept() -> None:
-    observation = Told().begin()
-    observation.begin_attempt(10)
-    observation.body_failed(ConnectionError("secret prompt"))
-    observation.failed(RuntimeError("secret prompt"))
-    observation.finish()
-    record = observation.record()
+    state = Told().begin()
+    state.begin_attempt(10)
+    state.body_failed(ConnectionError("secret prompt"))
+    state.failed(RuntimeError("secret prompt"))
+    state.finish()
+    record = state.record()
 
     assert record.error == "RuntimeError"
     assert record.attempts[0].error == "ConnectionError"
@@ -391,21 +391,21 @@ def test_no_shape_of_an_event_is_an_error_of_ours(events: list[Any], ordinary: b
 @settings(deadline=None, max_examples=200)
 @given(answer=WRONG_EVENT, endpoint=st.sampled_from(["/chat/completions", "/responses", "/embeddings"]))
 def test_no_shape_of_a_whole_answer_is_an_error_of_ours(answer: Any, endpoint: str) -> None:
-    observation = Told().begin(endpoint, streaming=False)
-    observation.raw_answer(json.dumps(answer).encode())
-    observation.finish()
+    state = Told().begin(endpoint, streaming=False)
+    state.raw_answer(json.dumps(answer).encode())
+    state.finish()
 
-    assert observation.record().outcome == "completed"
-    json.dumps(observation.record().to_dict())
+    assert state.record().outcome == "completed"
+    json.dumps(state.record().to_dict())
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"\xff", b"[" * 100_000])
 def test_an_answer_that_is_no_json_is_not_ours_to_complain_about(body: bytes) -> None:
-    observation = Told().begin(streaming=False)
-    observation.raw_answer(body)
-    observation.finish()
+    state = Told().begin(streaming=False)
+    state.raw_answer(body)
+    state.finish()
 
-    assert observation.record().usage == Usage()
+    assert state.record().usage == Usage()
 
 
 def test_the_events_of_ordinary_content_are_all_counted_on_the_short_path(parse: Any) -> None:
@@ -430,25 +430,25 @@ def test_a_tool_call_after_content_leaves_the_short_path(parse: Any) -> None:
 
 def test_a_call_that_is_finished_twice_is_reported_once() -> None:
     told = Told()
-    observation = told.begin()
-    observation.finish()
-    observation.finish()
-    observation.abandoned()
-    observation.body_closed()
+    state = told.begin()
+    state.finish()
+    state.finish()
+    state.abandoned()
+    state.body_closed()
 
-    assert told.records == [observation.record()]
-    assert told.pipeline.calls == (observation.record(),)
+    assert told.records == [state.record()]
+    assert told.pipeline.calls == (state.record(),)
 
 
 def test_threads_that_finish_a_call_at_once_report_it_once() -> None:
     told = Told()
     for _ in range(200):
-        observation = told.begin()
+        state = told.begin()
         barrier = threading.Barrier(4)
 
-        def finish(observation: Observation = observation, barrier: threading.Barrier = barrier) -> None:
+        def finish(state: CallState = state, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
-            observation.finish()
+            state.finish()
 
         threads = [threading.Thread(target=finish) for _ in range(4)]
         for thread in threads:
@@ -462,11 +462,11 @@ def test_threads_that_finish_a_call_at_once_report_it_once() -> None:
 
 def test_an_abandoned_call_is_reported_later_and_once() -> None:
     told = Told()
-    observation = told.begin()
-    observation.abandoned()
+    state = told.begin()
+    state.abandoned()
 
-    assert told.pipeline.last_call == observation.record()
-    assert told.pipeline.calls == (observation.record(),)
+    assert told.pipeline.last_call == state.record()
+    assert told.pipeline.calls == (state.record(),)
     assert [record.outcome for record in told.records] == ["abandoned"]
 
 
@@ -478,7 +478,7 @@ def test_a_finaliser_that_runs_while_a_call_is_reported_reports_its_own() -> Non
     class Dropped:
         def __del__(self) -> None:
             inner.abandoned()
-            observation.abandoned()
+            state.abandoned()
 
     def hook(_: CallRecord) -> None:
         dropped: Any = Dropped()
@@ -486,23 +486,13 @@ def test_a_finaliser_that_runs_while_a_call_is_reported_reports_its_own() -> Non
         del dropped
         gc.collect()
 
-    outer.pipeline = Pipeline([], [outer.records.append, hook], strict=True)
-    observation = outer.begin()
-    observation.finish()
+    outer.pipeline = Pipeline([], [outer.records.append, hook], raise_play_errors=True)
+    state = outer.begin()
+    state.finish()
 
     assert [record.outcome for record in outer.pipeline.calls] == ["closed"]
     assert len(outer.records) == 1
     assert [record.outcome for record in told.pipeline.calls] == ["abandoned"]
-    assert len(told.records) == 1
-
-
-def test_a_finaliser_that_finds_the_lock_taken_by_its_own_thread_does_not_wait() -> None:
-    told = Told()
-    observation = told.begin()
-    with observation._lock:
-        observation.abandoned()
-    observation.finish()
-
     assert len(told.records) == 1
 
 
@@ -522,23 +512,23 @@ def test_a_watcher_stops_a_stream() -> None:
             return len(self.events) == 3
 
     watcher = StopAtThird()
-    observation = Told().begin()
-    observation.watchers = ((Connection(), watcher.see),)
-    asked = [observation.shown(from_json(json.dumps(chunk(text)))) for text in "abc"]
-    observation.finish()
+    state = Told().begin()
+    state.watchers = ((Connection(), watcher.see),)
+    asked = [state.shown(from_json(json.dumps(chunk(text)))) for text in "abc"]
+    state.finish()
 
     assert asked == [False, False, True]
-    assert observation.record().outcome == "stopped"
+    assert state.record().outcome == "stopped"
     assert len(watcher.events) == 3
 
 
 def test_headers_give_the_request_id_where_the_answer_does_not() -> None:
-    observation = Told().begin()
-    observation.begin_attempt(3)
+    state = Told().begin()
+    state.begin_attempt(3)
     headers = {"x-request-id": "req-7"}
-    observation.attempt_answered(SimpleNamespace(status_code=200, headers=headers, extensions={}, is_closed=False))
-    observation.finish()
-    record = observation.record()
+    state.attempt_answered(SimpleNamespace(status_code=200, headers=headers, extensions={}, is_closed=False))
+    state.finish()
+    record = state.record()
 
     assert record.request_id == "req-7"
     assert record.status_code == 200
@@ -547,16 +537,16 @@ def test_headers_give_the_request_id_where_the_answer_does_not() -> None:
 
 
 def test_what_fails_after_done_while_openai_reads_on_is_no_error_of_the_call() -> None:
-    observation = Told().begin()
-    observation.begin_attempt(3)
+    state = Told().begin()
+    state.begin_attempt(3)
     for event in (chunk("a"), chunk(finish="stop")):
-        observation.answer.event(typed(event))
-    observation.pulling = True
-    observation.body_failed(ConnectionError())
-    observation.body_closed()
-    observation.done()
-    observation.finish()
-    record = observation.record()
+        state.answer.event(typed(event))
+    state.pulling = True
+    state.body_failed(ConnectionError())
+    state.body_closed()
+    state.done()
+    state.finish()
+    record = state.record()
 
     assert record.outcome == "completed"
     assert record.error is None
@@ -564,14 +554,14 @@ def test_what_fails_after_done_while_openai_reads_on_is_no_error_of_the_call() -
 
 
 def test_what_fails_while_the_application_waits_for_an_event_ends_the_call() -> None:
-    observation = Told().begin()
-    observation.begin_attempt(3)
-    observation.answer.event(typed(chunk("a")))
-    observation.pulling = True
-    observation.body_failed(ConnectionError())
-    observation.failed(RuntimeError())
-    observation.finish()
-    record = observation.record()
+    state = Told().begin()
+    state.begin_attempt(3)
+    state.answer.event(typed(chunk("a")))
+    state.pulling = True
+    state.body_failed(ConnectionError())
+    state.failed(RuntimeError())
+    state.finish()
+    record = state.record()
 
     assert record.outcome == "failed"
     assert record.error == "RuntimeError"

@@ -1,0 +1,1114 @@
+"""What is known of a call while it lasts: what was asked, each attempt, the answer so far, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import sys
+import weakref
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+import openai
+from pydantic import BaseModel
+
+from .._clock import now_ns, wall_ns
+from .._fork import in_child
+from ..compat.bodies import OBSERVER, watch_body
+from ..compat.clients import RAW_RESPONSES, underlying_stream
+from ..compat.context import in_finalizer
+from ..compat.requests import Issued, body_of, issued, longer_bytes
+from ..protocol.cache_reasons import cache_miss_reason
+from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
+from ..protocol.endpoints import EMBEDDINGS, GENERATING, RESPONSES
+from ..protocol.fields import ID, field, from_json, known_names, safe_name, string
+from ..protocol.usage import usage_counts
+from ..records.attempts import Attempt, AttemptKind, Form
+from ..records.provider_times import ProviderTimes
+from ..records.record import CallRecord, Outcome
+from ..records.section import RecordSection
+from ..records.timeline import Timeline, TokenKind, WireStamps
+from ..records.usage import Usage
+from ..transport.protocols.exchange import Opening, Phases
+from .pipeline import Pipeline, Watch
+from .session import NO_SESSIONS, STOP, CallOutcome, Sessions, Stop
+from .user_action import current_action, current_user_action
+
+if TYPE_CHECKING:
+    from ..protocol.provider_times import TimesSaid
+    from ..records.listeners import AssignedArm, CallTrace
+
+_SAY_USAGE = frozenset({*GENERATING, EMBEDDINGS})
+_RESPONSE = f"{RESPONSES}/"
+_numbers = itertools.count(1)
+
+
+class _Process:
+    """Tells the calls of this process from those of others."""
+
+    prefix = secrets.token_hex(4)
+
+
+@in_child
+def _renew_prefix() -> None:
+    _Process.prefix = secrets.token_hex(4)
+
+
+_CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+
+
+class CallState:
+    """One call while it lasts, or its part at one upstream. Does no I/O: the flow and the streams say what happens."""
+
+    # What was asked
+
+    client: Any = None
+    """The client that sends it, at this upstream."""
+    cast_to: Any = None
+    stream_cls: Any = None
+    model: str | None = None
+    issued: Issued | None = None
+    """What is known of the call from the resource that it was made with; None without one."""
+    data: Mapping[type, Any] = MappingProxyType({})
+    """What the application has attached to it, by its class."""
+    experiment: AssignedArm | None = None
+    """Which arm of the client's experiment the call goes to; None without one."""
+
+    # What plays have made of it
+
+    sessions: Sessions = NO_SESSIONS
+    sections: tuple[RecordSection, ...] = ()
+    """What plays say of it in its record."""
+    changes: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
+    refused: tuple[str, ...] = ()
+    """Those that the provider has refused, and without which the call has succeeded."""
+    watchers: tuple[Watch, ...] = ()
+    collector: Any = None
+    """Puts a streamed answer together for an application that does not stream; None where nobody asks for that."""
+    collects = False
+    """Whether the answer is streamed to us, though the application does not stream."""
+    upstream: Any = None
+    """Its `UpstreamAttempt`; None unless plays may send it to several upstreams, or more than once."""
+
+    # What was sent
+
+    other_attempts: tuple[AttemptState, ...] = ()
+    """Attempts at other upstreams, which did not bring the answer."""
+    next_kind: AttemptKind | None = None
+    """Why the next attempt is made, if not because the one before it failed."""
+
+    # What has come
+
+    streaming = False
+    """The body is handed to the application unread: the call is over when that stream is."""
+    decoded = False
+    """A decoding stream shows its events, so that the bytes need not be looked into."""
+    pulling = False
+    """The decoding stream waits for its source: if the body is closed now, the decoding stream will say why."""
+    exhausted = False
+    """The last byte of the body was read."""
+    is_done = False
+    """The stream has said that it is done (`data: [DONE]`)."""
+    received_bytes = 0
+    unreturned: Any = None
+    """A whole answer that the caller has not got yet."""
+    cached_path: tuple[str, ...] = ()
+    """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
+    times_said: TimesSaid | None = None
+    """Where the provider says its own times; None where nothing is known of that."""
+    provider_times: ProviderTimes | None = None
+
+    # How it has ended
+
+    is_over = False
+    """Whether it has ended here: it may go on at another upstream."""
+    outcome: Outcome | None = None
+    error: str | None = None
+    ended_ns = 0
+    is_final = False
+    """Whether its record will not change any more."""
+    trace: CallTrace | None = None
+    """What telemetry is told of the call; None where nobody listens."""
+
+    _action_path: tuple[str, ...] = ()
+    _ends: tuple[Callable[[str], None], ...] = ()
+    _stop: Stop | None = None
+    """What has ended the caller's stream."""
+    _body_error: BaseException | None = None
+    _headers: Any = None
+    _encoded: tuple[Any, Any, bytes | None] | None = None
+    _record: CallRecord | None = None
+    _usage: Usage | None = None
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        method: str,
+        endpoint: str,
+        origin: str,
+        stream: bool,
+        transport: str,
+        beside: CallState | None = None,
+    ) -> None:
+        """Begin a call, or with `beside` the part at another upstream of that call."""
+        self.pipeline = pipeline
+        self.method = method
+        self.endpoint = endpoint
+        self.origin = origin
+        self.stream = stream
+        self.transport = transport
+        self.attempts: list[AttemptState] = []
+        self.answer = AnswerState(is_response=endpoint == RESPONSES or endpoint.startswith(_RESPONSE))
+        self._open = [True]
+        """Empty once the call is over: to take something out of a list is one step, also for finalizers and Ctrl-C."""
+        if beside is None:
+            entered_ns = self.started_ns = now_ns()
+            self.started_wall_ns = wall_ns()
+            call = issued.get()
+            if call is not None:
+                # A call that came by one of our resources was issued before it was built. A call inside of it was not.
+                issued.set(None)
+                self.issued, self.started_ns = call, call.ns
+                self.started_wall_ns -= entered_ns - call.ns
+            self._number = next(_numbers)
+            action = current_action.get()
+            self._action: Any = None if action is None else current_user_action()
+        else:
+            self.issued, self._number, self._action = beside.issued, beside._number, beside._action
+            self.started_ns, self.started_wall_ns = beside.started_ns, beside.started_wall_ns
+            self.client, self.cast_to, self.stream_cls = beside.client, beside.cast_to, beside.stream_cls
+            self.sessions, self.experiment, self.trace = beside.sessions, beside.experiment, beside.trace
+
+    @property
+    def call_id(self) -> str:
+        """Tells the call from every other, also of other processes."""
+        return f"{_Process.prefix}-{self._number}"
+
+    @property
+    def finishes(self) -> bool:
+        """Whether the answer is one that ends with a finish reason: a stored response that is streamed again too."""
+        return self.endpoint in GENERATING or self.answer.is_response
+
+    # The attempts
+
+    def body(self, options: Any) -> bytes | None:
+        """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
+        call = self.issued
+        body, extra = options.json_data, options.extra_json
+        # What lies deep inside a body was shown to the plays as it is: what they make of it is what is to be sent.
+        still_holds = call is not None and extra is None and self.pipeline.keeps_bodies
+        if call is not None and still_holds and call.body is body:
+            return call.written
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not body or encoded[1] is not extra:
+            written = None
+            if call is not None and still_holds and call.body and call.written and type(body) is dict:
+                written = longer_bytes(call.written, call.body, body)
+            encoded = self._encoded = (body, extra, body_of(options) if written is None else written)
+        return encoded[2]
+
+    def begin_attempt(
+        self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False
+    ) -> AttemptState:
+        """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
+        kind: AttemptKind = "plain" if plain else self.next_kind or ("retry" if self.attempts else "first")
+        self.next_kind = None
+        attempt = AttemptState(request_body_bytes, kind=kind, form=form, origin=self.origin, model=self.model)
+        self.attempts.append(attempt)
+        return attempt
+
+    def attempt_failed(self, error: BaseException) -> None:
+        """The attempt ended without a response."""
+        if self.is_over:
+            return
+        attempt = self.attempts[-1]
+        attempt.error = type(error).__name__
+        if attempt.ended_ns is None:
+            attempt.ended_ns = now_ns()
+
+    def attempt_answered(self, response: Any) -> None:
+        """The head of a response has come, and its body too unless it is read later."""
+        if self.is_over:
+            return  # the call has ended elsewhere, and the record stays as it is
+        attempt = self.attempts[-1]
+        attempt.answered(response)
+        if response.is_closed:
+            attempt.response_body_bytes = response.num_bytes_downloaded
+        self._headers = response.headers
+        if self.pipeline.needs_facts and response.status_code < 300:
+            from ..providers import note_server
+
+            note_server(self.origin, response.headers)
+        if self.trace is not None and self.trace.is_deferred:
+            self.trace.progressed(self)
+
+    def begin_again(self, kind: AttemptKind | None) -> None:
+        """The call is sent again, for another answer; `kind`: of its next attempt."""
+        self.next_kind = kind or self.next_kind
+        self.outcome = None
+        self.is_done = False
+        self.received_bytes = 0
+
+    # The answer
+
+    def read_by(self, facts: Any) -> None:
+        """Read what the answer says in the places that a provider's facts name."""
+        known = _readings.get((id(facts), self.endpoint))
+        if known is None or known[0] is not facts:
+            known = _reading_of(facts, self.endpoint)
+        _, self.cached_path, self.answer.tier_path, self.times_said, self.answer.times_in = known
+
+    def shown(self, event: Any) -> bool:
+        """Show one decoded event to the watchers; True if the stream should stop after this one."""
+        if self.is_over:
+            return False
+        for play, see in self.watchers:
+            try:
+                found = see(event)
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self.pipeline.went_wrong(play, "on_event", error)
+            else:
+                if found:
+                    self._stop = found if isinstance(found, Stop) else STOP
+        if self._stop is None:
+            return False
+        self.outcome = "stopped"
+        return True
+
+    def closing_events(self, typed: Callable[[Any], Any]) -> list[Any]:
+        """Return the events that end a stream which a play has stopped, each made by `typed` of its JSON.
+
+        Raises the error of openai's that ends it instead.
+        """
+        stop, answer = self._stop, self.answer
+        if stop is None:
+            return []
+        try:
+            events = [typed(event) for event in stop.closing()]
+        except openai.OpenAIError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            self.pipeline.went_wrong("Stop", "closing", error)
+            return []
+        finally:
+            if answer.usage is None and stop.usage:
+                answer.usage = SimpleNamespace(**stop.usage)
+        # They say how the answer ended, but none of them arrived.
+        stamped, counted = answer.token_ns[:], answer.events
+        for event in events:
+            answer.event(event)
+        answer.token_ns, answer.events = stamped, counted
+        return events
+
+    def look_at(self, result: Any) -> None:
+        """Look at what the caller gets for a whole answer."""
+        self.unreturned = None
+        if not isinstance(result, RAW_RESPONSES):
+            if self.answer.is_response or self.endpoint in _SAY_USAGE:
+                self.answer.whole(result)
+            if self.trace is not None:
+                self.trace.answered(self, result)
+        elif result.http_response.is_closed:
+            self.raw_answer(result.http_response.content)
+
+    def raw_answer(self, body: bytes) -> None:
+        """Look at a whole answer that the application takes undecoded."""
+        if not (self.answer.is_response or self.endpoint in _SAY_USAGE):
+            return
+        try:
+            answer = from_json(body)
+            self.answer.whole(answer)
+        except ValueError:
+            return  # the application will find out for itself
+        if answer is not None and self.trace is not None:
+            self.trace.answered(self, answer)
+
+    @property
+    def usage(self) -> Usage:
+        """What the provider said that the call took."""
+        if self._usage is not None:
+            return self._usage
+        usage = Usage(**usage_counts(self.answer.usage, self.cached_path))
+        if self.answer.frozen:
+            self._usage = usage
+        return usage
+
+    # The end
+
+    def on_end(self, function: Callable[[str], None]) -> None:
+        """Call a function with the outcome when the response has been read or closed; at once if it has been."""
+        self._ends = (*self._ends, function)
+        if self.is_over:
+            self._run_ends()
+
+    def _run_ends(self) -> None:
+        ends, self._ends = self._ends, ()
+        for function in reversed(ends):
+            try:
+                function(self.outcome or "completed")
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self.pipeline.went_wrong(function, "on_end", error, quietly=True)
+
+    def failed(self, error: BaseException) -> None:
+        """An error is on its way to the application, which ends the call."""
+        if self._body_error is not None:
+            self.attempt_failed(self._body_error)
+        if self.is_over:
+            return
+        if isinstance(error, GeneratorExit):
+            # The application stopped reading: what has come by then says how the call ended. Without a stream it
+            # stopped waiting.
+            if not self.streaming:
+                self.outcome = "cancelled"
+            return
+        cancelled = isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled"  # trio's, not imported
+        self.outcome = "cancelled" if cancelled else "failed"
+        # The last word counts: a broken connection reaches the application as openai's own error.
+        self.error = type(error).__name__
+
+    def body_failed(self, error: BaseException) -> None:
+        """Reading the body failed or was cancelled."""
+        if self.pulling:
+            # openai reads on after `[DONE]`, for a moment, and keeps what fails there from the application. If the
+            # error does reach it, the decoding stream will say so.
+            self._body_error = error
+            return
+        self.failed(error)
+        self.attempt_failed(error)
+
+    def done(self) -> None:
+        """The stream said that it is done (`data: [DONE]`)."""
+        self.is_done = True
+        if self._ends:
+            self._run_ends()
+
+    def body_closed(self) -> None:
+        """The body was closed, by whoever reads it."""
+        if not (self.is_over or self.pulling):
+            self.finish(later=in_finalizer())
+
+    def abandoned(self) -> None:
+        """The unread body was garbage-collected."""
+        if not self.is_over:
+            self.outcome = self.outcome or "abandoned"
+            self.finish(later=True)
+
+    def returned(self, result: Any) -> None:
+        """The caller gets the result: the call is over, unless its body is still to be read by the application."""
+        remember_answer(result, self)
+        if self.stream and not self.streaming and isinstance(result, openai.Stream | openai.AsyncStream):
+            # The application's own subclass sent the request past us.
+            response = result.response
+            if not response.is_closed:
+                response.request.extensions[OBSERVER] = self
+                watch_body(response, self, asynchronous=isinstance(result, openai.AsyncStream))
+        if not self.streaming:
+            self.look_at(result)
+            self.finish()
+
+    def broken_off(self, error: BaseException) -> None:
+        """The call ends with an error, wherever it came: even amid its end, as Ctrl-C may."""
+        if self.unreturned is not None:
+            self.look_at(self.unreturned)
+        self.failed(error)
+        self.finish()
+
+    def set_aside(self) -> None:
+        """The call goes on at another upstream, whose part makes the record."""
+        if not self._end():
+            return
+        self._action = None
+        self._close()
+        sessions, self.sessions = self.sessions, NO_SESSIONS
+        if sessions is not NO_SESSIONS:
+            sessions.close_upstream(self._outcome())
+
+    def finish(self, *, later: bool = False) -> None:
+        """End the call and report it, unless that has been done.
+
+        `later`: a finalizer calls, which may run in the middle of anything. It leaves the report to another thread or
+        turn of the loop.
+        """
+        if not self._end():
+            return
+        if later or isinstance(sys.exception(), GeneratorExit):
+            if self._action is not None:
+                self._action.expect(self.pipeline)
+            self.pipeline.report_later(partial(self._report, quietly=True))
+        else:
+            self._report()
+
+    def _end(self) -> bool:
+        """Note when and how the call has ended. Returns False if it had ended before."""
+        try:
+            self._open.pop()
+        except IndexError:
+            return False
+        self.is_over = True
+        self.ended_ns = now_ns()
+        if self.outcome is None:
+            self.outcome = _outcome_of_stream(self) if self.streaming else "completed"
+        return True
+
+    def _close(self) -> None:
+        """Take down what is known only now, and let go of what need not be kept."""
+        if self._ends:
+            self._run_ends()
+        if self.attempts:
+            last = self.attempts[-1]
+            if self.streaming:
+                last.response_body_bytes = self.received_bytes
+            if last.ended_ns is None:
+                read_whole = self.is_done or self.exhausted
+                last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
+        if self._headers is not None:
+            if self.answer.request_id is None:
+                self.answer.request_id = self._headers.get("x-request-id")
+            if self.times_said is not None:
+                self._read_times()
+        self._headers = self._body_error = self._encoded = self.issued = None
+        self.watchers = ()
+        self.upstream = self.collector = self.unreturned = None
+        self.answer.freeze(self.model)
+
+    def _read_times(self) -> None:
+        """Take down what the provider says of its own time, of an answer and not of an error."""
+        said, headers = self.times_said, self._headers
+        if said is not None and headers is not None and (self.attempts[-1].status_code or 500) < 300:
+            # A play may have asked for a stream where the application has not.
+            is_stream = self.stream or self.answer.first_event_ns is not None
+            self.provider_times = said.of(headers, self.answer.times, is_stream=is_stream)
+
+    def _report(self, *, quietly: bool = False) -> None:
+        """Tell plays, listeners and telemetry of the call that is over.
+
+        `quietly`: a finalizer has ended it, and errors of plays and listeners are logged even if the client is strict.
+        """
+        self._close()
+        self.client = None  # the log of calls keeps this
+        sessions, self.sessions = self.sessions, NO_SESSIONS
+        try:
+            if sessions is not NO_SESSIONS:
+                self.sections += sessions.close(self._outcome(), quietly=quietly)
+                for section in self.sections:
+                    if section.checked_ns is not None:
+                        self.ended_ns = max(self.ended_ns, section.checked_ns[1])
+        finally:
+            action, self._action = self._action, None
+            if action is not None:
+                self._action_path = action.path
+                action.add(self.record())
+            if self.experiment is not None:
+                self.experiment.over(self)
+            self.is_final = True
+            try:
+                self.pipeline.report(self, quietly=quietly)
+            finally:
+                if self.trace is not None:
+                    self._tell_telemetry(quietly=quietly)
+
+    def _outcome(self) -> CallOutcome:
+        answer, attempts = self.answer, self.attempts
+        answered_ns = answer.token_ns[-1] if answer.token_ns else self.ended_ns
+        return CallOutcome(
+            ending=self.outcome or "failed",
+            ended_ns=self.ended_ns,
+            duration_s=(answered_ns - self.started_ns) / 1e9,
+            error=self.error,
+            status_code=attempts[-1].status_code if attempts else None,
+            attempts=attempts,
+            usage=self.usage,
+            finish_reason=answer.finish_reason,
+            service_tier=answer.service_tier,
+            cache_reason=answer.cache_reason,
+            refused=self.refused,
+            make_record=partial(_record_of, self),
+        )
+
+    def _tell_telemetry(self, *, quietly: bool) -> None:
+        trace, self.trace = self.trace, None
+        assert trace is not None
+        try:
+            trace.ended(self)
+        except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+            self.pipeline.went_wrong("telemetry", "ended", error, quietly=quietly)
+
+    # Its record
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether nobody has asked for its record so far."""
+        return self._record is None
+
+    def record(self) -> CallRecord:
+        """The record of the call, once it is over."""
+        if self._record is None:
+            self._record = _record_of(self)
+        return self._record
+
+    def provisional_record(self) -> CallRecord:
+        """What its record would be if the call ended now, with a whole answer."""
+        self.ended_ns = now_ns()
+        self._read_times()
+        return _record_of(self, "completed")
+
+
+def _outcome_of_stream(call: CallState) -> Outcome:
+    """How a stream has ended that is over."""
+    if call.finishes and (call.decoded or call.answer.events):
+        if call.answer.finished:
+            return "completed"
+        return "truncated" if call.is_done or call.exhausted else "closed"
+    return "completed" if call.is_done or call.exhausted else "closed"
+
+
+def _record_of(call: CallState, outcome: Outcome | None = None) -> CallRecord:
+    """The record of a call that is over, or that would end with `outcome`."""
+    last = call.attempts[-1] if call.attempts else None
+    answer, sections = call.answer, call.sections
+    outcome = outcome or call.outcome or "failed"
+    answer_ended_ns = None
+    whole = outcome in ("completed", "truncated") and (not call.streaming or call.exhausted)
+    if last is not None and (whole or call.is_done):
+        answer_ended_ns = last.answer_ended_ns(call.ended_ns)
+    if answer_ended_ns is None:
+        if call.is_done or outcome == "stopped":
+            answer_ended_ns = answer.arrived_ns or None
+        elif whole and last is not None:
+            answer_ended_ns = last.ended_ns
+    checked_ns = next((section.checked_ns for section in sections if section.checked_ns is not None), (None, None))
+    return CallRecord(
+        call_id=call.call_id,
+        method=call.method,
+        endpoint=call.endpoint,
+        origin=call.origin,
+        model=call.model,
+        stream=call.stream,
+        outcome=outcome,
+        timeline=Timeline(
+            started_wall_ns=call.started_wall_ns,
+            started_ns=call.started_ns,
+            ended_ns=call.ended_ns,
+            answer_ended_ns=answer_ended_ns,
+            first_event_ns=answer.first_event_ns,
+            first_token_ns=answer.first_token_ns,
+            first_token_kind=answer.first_token_kind,
+            first_content_token_ns=answer.first_content_ns,
+            token_ns=answer.token_ns,
+            validate_started_ns=checked_ns[0],
+            validate_ended_ns=checked_ns[1],
+        ),
+        attempts=_attempts_of(call),
+        usage=call.usage,
+        response_model=answer.model,
+        finish_reason=answer.finish_reason,
+        error=call.error,
+        status_code=last.status_code if last is not None else None,
+        request_id=answer.request_id,
+        response_id=answer.response_id,
+        service_tier=answer.service_tier,
+        events=answer.events,
+        plays=call.pipeline.fingerprint,
+        changes=call.changes,
+        sections=sections,
+        provider_times=call.provider_times,
+        user_actions=call._action_path,
+        experiment=call.experiment.record if call.experiment is not None else None,
+        # The transport of the shared connections hands on to the library's own what it cannot carry.
+        transport=("stock" if call.transport == "fastlane" and last is not None and last.fell_back else call.transport),
+    )
+
+
+def _attempts_of(call: CallState) -> tuple[Attempt, ...]:
+    """The records of the attempts: those at other upstreams, and then those that brought the answer."""
+    # Those at other upstreams went on beside the others.
+    over_ns = [attempt.ended_ns or call.ended_ns for attempt in call.other_attempts]
+    over_ns += [following.started_ns for following in call.attempts[1:]]
+    over_ns.append(call.ended_ns)
+    attempts = (*call.other_attempts, *call.attempts)
+    # The call's first one counts as the first, however long it has waited.
+    begun = sorted(attempts, key=lambda one: (one.kind != "first", one.started_ns))
+    return tuple([one.record(ns, number=begun.index(one) + 1) for one, ns in zip(attempts, over_ns, strict=False)])
+
+
+_USUAL_CACHED_PATHS = ("usage.prompt_tokens_details.cached_tokens", "usage.input_tokens_details.cached_tokens")
+
+
+def _path_below_usage(path: str) -> tuple[str, ...]:
+    """The names below `usage`; () for OpenAI's own place, which is known without facts."""
+    first, *names = path.split(".")
+    return tuple(names) if first == "usage" and path not in _USUAL_CACHED_PATHS else ()
+
+
+def _reading_of(facts: Any, endpoint: str) -> tuple[Any, ...]:
+    """Return the facts, and where they say that answers of an endpoint have cached tokens, the tier, and times."""
+    fact = facts.usage.get(endpoint)
+    path = None if fact is None or fact.value is None else fact.value.get("cached")
+    cached_path = () if path is None else _path_below_usage(path)
+    fact = None if facts.tiers is None else facts.tiers.answer_path
+    path = None if fact is None else fact.value
+    tier_path = () if path is None or path == "service_tier" else tuple(path.split("."))
+    said = None
+    if facts.timing.phases is not None:
+        from ..protocol.provider_times import times_said
+
+        said = times_said(facts.timing)
+    found = (facts, cached_path, tier_path, said, None if said is None else said.in_answer)
+    if len(_readings) >= _MOST_READINGS:
+        _readings.clear()
+    _readings[id(facts), endpoint] = found
+    return found
+
+
+# With the facts, so that an address in memory means what it meant.
+_readings: dict[tuple[int, str], tuple[Any, ...]] = {}
+_MOST_READINGS = 256
+
+
+# The attempts
+
+# Trace events of httpcore and httpcore2, both protocols: which stamp each one sets. A redirected attempt sets its
+# stamps again, so that they describe the exchange that gave the response.
+_STAMPS = {
+    "connection.connect_tcp.started": "connect_started_ns",
+    "connection.connect_tcp.complete": "connect_ended_ns",
+    "connection.connect_unix_socket.started": "connect_started_ns",
+    "connection.connect_unix_socket.complete": "connect_ended_ns",
+    "connection.start_tls.started": "tls_started_ns",
+    "connection.start_tls.complete": "tls_ended_ns",
+}
+for _protocol in ("http11", "http2"):
+    _STAMPS |= {
+        f"{_protocol}.send_request_headers.started": "send_started_ns",
+        f"{_protocol}.send_request_body.complete": "send_ended_ns",
+        f"{_protocol}.receive_response_headers.complete": "headers_received_ns",
+        f"{_protocol}.receive_response_body.complete": "ended_ns",
+        f"{_protocol}.response_closed.started": "closed_ns",
+    }
+
+
+class AttemptState:
+    """One attempt while it is on the wire: stamped by our own transport, or by the trace events of another."""
+
+    given_up: Literal["late", "lost"] | None = None
+    status_code: int | None = None
+    error: str | None = None
+    ended_ns: int | None = None
+    """The attempt failed or was given up, or its response ended, as far as the call's own side can see."""
+    response_body_bytes: int | None = None
+    url: Any = None
+    """The request's URL, of which the record has the path alone: the rest may hold credentials."""
+    _http_version: str | None = None
+    _connection_id: str | None = None
+
+    def __init__(
+        self,
+        request_body_bytes: int | None,
+        *,
+        kind: AttemptKind = "first",
+        form: Form = "json",
+        origin: str | None = None,
+        model: str | None = None,
+    ) -> None:
+        self.kind: AttemptKind = kind
+        self.origin = origin
+        self.model = model
+        self.form: Form = form
+        self.request_body_bytes = request_body_bytes
+        self.phases = Phases()
+        """Filled in by our own transport, if that is what carries the attempt."""
+        self._traced: dict[str, int] = {}
+        self.started_ns = now_ns()
+
+    @property
+    def opened(self) -> Opening | None:
+        """How the connection was opened, where this attempt waited for all of it; None where it came to it later."""
+        opening, started_ns = self.phases.opening, self.phases.started_ns
+        if opening is None or self.phases.reused is not False or started_ns is None:
+            return None
+        began_ns = opening.connect_started_ns if opening.dns_started_ns is None else opening.dns_started_ns
+        return opening if began_ns >= started_ns else None
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether another transport than our own gave the response."""
+        carried = self.phases.started_ns is not None
+        return not carried and (self.status_code is not None or bool(self._traced))
+
+    def trace(self, event: str, _info: dict[str, Any]) -> None:
+        """The trace extension of a synchronous request."""
+        stamp = _STAMPS.get(event)
+        if stamp is not None:
+            self._traced[stamp] = now_ns()
+
+    async def atrace(self, event: str, _info: dict[str, Any]) -> None:
+        """The trace extension of an asynchronous request, which has to be a coroutine function."""
+        self.trace(event, _info)
+
+    def trace_beside(self, given: Any, *, asynchronous: bool) -> Any:
+        """The trace extension of a request that has one of the caller's: both are called."""
+
+        def both(event: str, info: dict[str, Any]) -> Any:
+            self.trace(event, info)
+            return given(event, info)
+
+        async def aboth(event: str, info: dict[str, Any]) -> Any:
+            self.trace(event, info)
+            return await given(event, info)
+
+        return aboth if asynchronous else both
+
+    def answered(self, response: Any) -> None:
+        """Take note of the head of the response (of httpx or httpx2)."""
+        self.status_code = response.status_code
+        if self.phases.opening is not None:
+            return  # our own transport has said more than the response does
+        extensions = response.extensions
+        version = extensions.get("http_version")
+        self._http_version = version.decode("ascii", "replace") if isinstance(version, bytes) else None
+        stream = extensions.get("network_stream")
+        if stream is not None:
+            self._connection_id = _local_address(stream)
+
+    def record(self, over_ns: int, *, number: int = 1) -> Attempt:
+        """The attempt as it stood at `over_ns`, when it was over.
+
+        A transport goes on for a while with what was given up: a cancelled stream's bytes still come. What came after
+        the end is no part of the attempt, so that its record is the same whenever it is made.
+        """
+        phases = self.phases
+        known: dict[str, Any]
+        if phases.started_ns is None:
+            traced: Any = {name: stamp for name, stamp in dict(self._traced).items() if stamp <= over_ns}
+            closed_ns, ended_ns = traced.pop("closed_ns", None), traced.pop("ended_ns", None)
+            if ended_ns is None:
+                ended_ns = self.ended_ns if self.ended_ns is not None else closed_ns
+            wire = WireStamps(started_ns=self.started_ns, ended_ns=ended_ns, **traced)
+            known = {"connection_reused": "connect_started_ns" not in traced if traced else None}
+        else:
+            opening, opened, rtt_ns = phases.opening, self.opened, phases.round_trip_time_ns
+            wire = self._wire(opened, over_ns)
+            known = {
+                "connection_reused": opened is None if opening is not None else phases.reused,
+                "connect_losers": opened.losers if opened is not None else (),
+                "peer_stream_window": phases.peer_stream_window,
+                "peer_connection_window": phases.peer_connection_window,
+                "round_trip_time_s": rtt_ns / 1e9 if rtt_ns is not None else None,
+                "congestion_window": phases.congestion_window,
+                "resent": phases.resent,
+            }
+            if opening is not None:
+                known["connection_id"] = opening.local_address
+                known |= {name: getattr(opening, name) for name in ("alpn", "tls_version", "peer_address")}
+        return Attempt(
+            number=number,
+            kind=self.kind,
+            wire=wire,
+            form=self.form,
+            status_code=self.status_code,
+            error=self.error,
+            origin=self.origin,
+            path=_path_of(self.url),
+            model=self.model,
+            given_up=self.given_up,
+            request_body_bytes=self.request_body_bytes,
+            response_body_bytes=self.response_body_bytes,
+            http_version=phases.http_version or self._http_version,
+            **{"connection_id": self._connection_id, **known},
+        )
+
+    def answer_ended_ns(self, over_ns: int) -> int | None:
+        """When the end of the response had arrived, where a transport saw that before `over_ns`."""
+        ended_ns = self._traced.get("ended_ns") if self.phases.started_ns is None else self.phases.answer_ended_ns
+        return _until(over_ns, ended_ns)
+
+    def _wire(self, opened: Opening | None, over_ns: int) -> WireStamps:
+        phases = self.phases
+        first_byte_ns = _until(over_ns, phases.first_byte_ns)
+        data_ns = phases.data_ns[: bisect_right(phases.data_ns, over_ns)]
+        ended_ns = _until(over_ns, phases.answer_ended_ns)
+        if ended_ns is None:
+            ended_ns = self.ended_ns
+        if ended_ns is None:  # a response that was left unread for another attempt: the last that came of it
+            ended_ns = data_ns[-1] if len(data_ns) else first_byte_ns
+        return WireStamps(
+            started_ns=self.started_ns,
+            connection_wait_started_ns=phases.connection_wait_started_ns,
+            **{name: getattr(opened, name) for name in _OPENING_STAMPS} if opened is not None else {},
+            send_started_ns=_until(over_ns, phases.send_started_ns),
+            send_ended_ns=_until(over_ns, phases.send_ended_ns),
+            headers_received_ns=first_byte_ns,
+            data_ns=data_ns,
+            ended_ns=ended_ns,
+        )
+
+
+_OPENING_STAMPS = (
+    "dns_started_ns", "dns_ended_ns", "connect_started_ns", "connect_ended_ns", "tls_started_ns", "tls_ended_ns",
+)  # fmt: skip
+
+
+def _until(over_ns: int, stamp: int | None) -> int | None:
+    return stamp if stamp is not None and stamp <= over_ns else None
+
+
+def _path_of(url: Any) -> str | None:
+    """The path of a URL of the HTTP library's, without its query."""
+    raw = getattr(url, "raw_path", None)
+    return raw.partition(b"?")[0].decode("ascii", "replace") if isinstance(raw, bytes) else None
+
+
+def _local_address(stream: Any) -> str | None:
+    try:
+        address = stream.get_extra_info("client_addr")
+    except Exception:  # noqa: BLE001 - the socket may be closed already: the id is then not known
+        return None
+    if isinstance(address, tuple) and len(address) >= 2:
+        return f"{address[0]}:{address[1]}"
+    return None
+
+
+# The answer
+
+
+class AnswerState:
+    """What one answer has said so far, event by event or as a whole: tokens and their stamps, usage, model, tier."""
+
+    first_event_ns: int | None = None
+    first_token_ns: int | None = None
+    first_token_kind: TokenKind | None = None
+    first_content_ns: int | None = None
+    usage: Any = None
+    """The provider's own report, read when the record is made."""
+    finish_reason: str | None = None
+    model: str | None = None
+    service_tier: str | None = None
+    request_id: str | None = None
+    response_id: str | None = None
+    cache_reason: str | None = None
+    """The provider's own word for why its cache was missed."""
+    tier_path: tuple[str, ...] = ()
+    """The fields that lead to the tier that serves, where that is not in the usual one."""
+    times_in: Callable[[Any], dict[str, float] | None] | None = None
+    """Reads out of an answer or an event the provider's own times; None if the provider says none there."""
+    times: dict[str, float] | None = None
+    frozen = False
+    """Whether the call is over: what is read later is no part of its record."""
+    # Bit sets of the choices' indexes.
+    _seen_choices = 0
+    _finished_choices = 0
+
+    def __init__(self, *, is_response: bool) -> None:
+        self.is_response = is_response
+        self.arrived_ns = 0
+        """When the bytes that are being decoded arrived, or were read; 0 where nobody says so."""
+        self.events = 0
+        self.token_ns: array[int] = array("q")
+        self._steady = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice that was begun has its finish reason."""
+        return self._seen_choices != 0 and self._finished_choices == self._seen_choices
+
+    def freeze(self, asked: str | None = None) -> None:
+        """End the account: what cannot be a name is none. The model that was `asked` for may have any name."""
+        self.frozen = True
+        self._steady = False
+        if self.model not in known_names and self.model != asked:
+            self.model = safe_name(self.model)
+        if self.finish_reason not in known_names:
+            self.finish_reason = safe_name(self.finish_reason)
+        if self.service_tier not in known_names:
+            self.service_tier = safe_name(self.service_tier)
+        if self.request_id is not None and ID.fullmatch(self.request_id) is None:
+            self.request_id = None
+        if self.response_id is not None and ID.fullmatch(self.response_id) is None:
+            self.response_id = None
+
+    def event(self, event: Any) -> None:
+        """Look at one decoded event of a stream, out of the bytes that came at `arrived_ns`."""
+        if self._steady:
+            # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
+            try:
+                (choice,) = event.choices
+                plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
+                if plain and choice.delta.content:
+                    self.events += 1
+                    self.token_ns.append(self.arrived_ns)
+                    return
+            except (AttributeError, TypeError, ValueError):
+                pass
+        if self.frozen:
+            return
+        self.events += 1
+        arrived_ns = self.arrived_ns = self.arrived_ns or now_ns()
+        if self.first_event_ns is None:
+            self.first_event_ns = arrived_ns
+        if self.is_response:
+            self._response_event(event, arrived_ns)
+        else:
+            self._chat_event(event, arrived_ns)
+
+    def begin_again(self) -> None:
+        """The answer so far counts no more: another one is on its way in its place."""
+        self.events = self.arrived_ns = 0
+        self.first_event_ns = self.first_token_ns = self.first_token_kind = self.first_content_ns = None
+        self.token_ns = array("q")
+        self.times = None
+
+    def piece(self, kinds: Iterable[TokenKind]) -> None:
+        """Look at one event of a stream that is put together for an application that does not stream."""
+        self.events += 1
+        if self.first_event_ns is None:
+            self.first_event_ns = self.arrived_ns
+        for kind in kinds:
+            self._token(kind, self.arrived_ns)
+            break  # an event is not a token, and counts once
+
+    def _chat_event(self, event: Any, arrived_ns: int) -> None:
+        choices = getattr(event, "choices", None)
+        if choices and isinstance(choices, list):
+            kind = choices_kind(choices)
+            if kind is not None:
+                self._token(kind, arrived_ns)
+            for choice in choices:
+                self._choice(choice)
+            self._steady = kind == "content" and self._seen_choices == 1
+        if self.model is None:
+            self.model = string(field(event, "model"))
+            self.response_id = string(field(event, "id"))
+        # Engines report usage on a last event without choices, on the finishing event, or on every event.
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            self.usage = usage
+        tier = string(field(event, "service_tier"))
+        if self.tier_path:
+            tier = self._tier_in(event) or tier
+        if tier is not None:
+            self.service_tier = tier
+        if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
+            # Not of every delta of a tool call: a provider knows its times at the end.
+            self.times = self.times_in(event) or self.times
+
+    def _token(self, kind: TokenKind, arrived_ns: int) -> None:
+        if self.first_token_ns is None:
+            self.first_token_ns = arrived_ns
+            self.first_token_kind = kind
+        if kind == "content" and self.first_content_ns is None:
+            self.first_content_ns = arrived_ns
+        self.token_ns.append(arrived_ns)
+
+    def _choice(self, choice: Any) -> None:
+        index = getattr(choice, "index", 0)
+        bit = 1 << index if isinstance(index, int) and 0 <= index < 1_024 else 1
+        self._seen_choices |= bit
+        reason = getattr(choice, "finish_reason", None)
+        if reason:
+            self._finished_choices |= bit
+            if self.finish_reason is None:
+                self.finish_reason = reason if isinstance(reason, str) else None
+
+    def _response_event(self, event: Any, arrived_ns: int) -> None:
+        event_type = getattr(event, "type", None)
+        if not isinstance(event_type, str):
+            return
+        kind = RESPONSE_KINDS.get(event_type)
+        if kind is not None:
+            self._token(kind, arrived_ns)
+        elif event_type in RESPONSE_ENDS:
+            self.whole(getattr(event, "response", None))
+            self._seen_choices = self._finished_choices = 1
+
+    def whole(self, answer: Any) -> None:
+        """Look at a whole answer: an unstreamed one, or the one that a Responses stream ends with."""
+        # pydantic takes microseconds for an attribute that is not there, and for what it has to look for elsewhere.
+        fields: dict[str, Any] = getattr(answer, "__dict__", {})
+        is_typed = isinstance(answer, BaseModel)
+        extra = answer.__pydantic_extra__ if is_typed else None
+        if extra:
+            fields = {**extra, **fields}
+        usage = fields.get("usage")
+        if usage is not None:
+            self.usage = usage
+        choices = fields.get("choices")
+        if type(choices) is list and choices and isinstance(choices[0], BaseModel):
+            reason = choices[0].__dict__.get("finish_reason")
+            self.finish_reason = reason if isinstance(reason, str) and reason else None
+        else:
+            self.finish_reason = finish_reason_of(answer)
+        model, response_id, tier = fields.get("model"), fields.get("id"), fields.get("service_tier")
+        self.model = model if isinstance(model, str) and model else None
+        self.response_id = response_id if isinstance(response_id, str) and response_id else None
+        self.service_tier = tier if isinstance(tier, str) and tier else None
+        if self.tier_path:
+            self.service_tier = self._tier_in(answer) or self.service_tier
+        if self.is_response or extra or not is_typed:
+            self.cache_reason = cache_miss_reason(answer)
+        if self.times_in is not None:
+            self.times = self.times_in(answer) or self.times
+        # openai has read it from the headers already.
+        request_id = fields.get("_request_id")
+        self.request_id = request_id if isinstance(request_id, str) and request_id else None
+
+    def _tier_in(self, answer: Any) -> str | None:
+        for name in self.tier_path:
+            answer = None if answer is None else field(answer, name)
+        return answer if isinstance(answer, str) else None
+
+
+# The records of answers
+
+
+class _Answered(weakref.ref[Any]):
+    """An answer that is in use, and its call."""
+
+    __slots__ = ("call", "key")
+
+    key: int
+    call: CallState
+
+
+_answered: dict[int, _Answered] = {}
+"""By the answer's `id()`: answers have no hash, and an attribute of theirs would be copied and pickled with them."""
+
+
+def _forget(answered: _Answered) -> None:
+    _answered.pop(answered.key, None)
+
+
+def remember_answer(answer: Any, call: CallState) -> None:
+    """Have `record_of` find the call of an answer, for as long as the answer is in use."""
+    try:
+        answered = _Answered(answer, _forget)
+    except TypeError:
+        return  # text or bytes
+    answered.key, answered.call = id(answer), call
+    _answered[answered.key] = answered
+
+
+def record_of(answer: object) -> CallRecord | None:
+    """Return the record of the call that an answer came from.
+
+    `answer`: what a method of the client returned (a response, a parsed object, a stream, a raw response), or the
+    stream of a `.stream()` helper. None while a stream is not over, for a copy of an answer, and for an answer that has
+    no record: from openai's own client, or with FASTLANE_DISABLED.
+    """
+    stream = underlying_stream(answer)
+    call: CallState | None
+    answered = _answered.get(id(stream))
+    if answered is not None and answered() is stream:
+        call = answered.call
+    else:
+        # A stream that a raw response was parsed to: its request knows.
+        request = getattr(getattr(stream, "response", None), "request", None)
+        call = getattr(request, "extensions", {}).get(OBSERVER)
+    return call.record() if call is not None and call.is_final else None

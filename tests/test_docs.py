@@ -23,6 +23,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 import benchmarks.__main__
 from fastlane.emulator import Emulator, preset
 from fastlane.engine.user_action import user_action
+from fastlane.plays import load_all
 from fastlane.records.attempts import Attempt
 from fastlane.records.record import CallRecord, Outcome
 from fastlane.records.section import section_classes
@@ -124,6 +125,7 @@ def fields(kind: type[typing.Any]) -> set[str]:
     return {field.name for field in dataclasses.fields(kind)}
 
 
+load_all()
 SECTIONS = {section.name for section in section_classes()}
 
 METRICS = (

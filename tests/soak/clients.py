@@ -22,6 +22,7 @@ from fastlane import (
     OpenAI,
     Play,
     PromptCache,
+    RateLimits,
     RequestEncoding,
     Routing,
     Urgency,
@@ -85,10 +86,10 @@ def plays_of(name: str, places: Places) -> list[Play] | None:
         case "everything":
             return [
                 Connection(), PromptCache(), ContextTrimming(), RequestEncoding(probe=True, uplink_bits_per_s=2e6),
-                BoundedOutput(), hedging, Urgency(),
+                BoundedOutput(), hedging, Urgency(), RateLimits(),
             ]  # fmt: skip
         case "urgency":
-            return [Connection(), PromptCache(), _encoding(), BoundedOutput(), Urgency()]
+            return [Connection(), PromptCache(), _encoding(), BoundedOutput(), Urgency(), RateLimits()]
         case "hedging":
             return [Connection(), hedging]
         case "bounded":

@@ -12,12 +12,10 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import Connection, Hedging, Routing, Urgency
+from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import TaskPause, ThreadPause, waiting_on
-from fastlane.plays.routing.catalog.models import Catalog
-from fastlane.plays.routing.clients import UpstreamClients
 from fastlane.plays.urgency.slots import states
-from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
+from tests.attempts.scripted import Upstream, refuse, say_nothing
 from tests.races.callers import (
     HANG_S,
     KINDS,
@@ -121,28 +119,6 @@ def test_who_waits_for_the_next_way_is_told(kind: str, upstream: Upstream) -> No
         close(party, client)
 
         assert is_told_that_the_client_is_closed(call)
-
-
-def test_who_waits_for_another_upstream_is_told(
-    trusting_clients: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Upstream("near") as near, Upstream("far") as far, party_of("sync", near) as party:
-        near.usually = refuse(429, ENDLESS)
-        models = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=90.0)))
-        client = a_client(party, Routing(models, exploration=0.0), max_retries=0)
-        call = party.ask(client, model="fastlane/auto")
-        until(lambda: pauses(party, client) == 1)
-        close_siblings = UpstreamClients.close
-
-        def close_slowly(siblings: UpstreamClients) -> None:
-            time.sleep(0.2)  # in which whoever was called off would go on
-            close_siblings(siblings)
-
-        monkeypatch.setattr(UpstreamClients, "close", close_slowly)
-        close(party, client)
-
-        assert is_told_that_the_client_is_closed(call)
-        assert (len(near.asked), len(far.asked)) == (1, 0)
 
 
 def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Upstream) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..knowledge.tokens import counter
 from ..protocol.assembly import Assembly, assembly_of
-from ..protocol.estimates import answer_tokens, prompt_tokens
-from ..protocol.usage import estimated_usage
+from ..protocol.usage import answer_tokens, estimated_usage, prompt_tokens
 from .call import Call
 
 

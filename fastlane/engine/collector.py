@@ -18,10 +18,9 @@ from ..knowledge.tokens import counter
 from ..protocol.assembly import Assembly, assembly_of
 from ..protocol.content import error_status
 from ..protocol.endpoints import GENERATING, RESPONSES
-from ..protocol.estimates import answer_tokens, prompt_tokens
 from ..protocol.events import INVALID_JSON, EventReader, parse_event
 from ..protocol.request_fields import is_kept
-from ..protocol.usage import estimated_usage
+from ..protocol.usage import answer_tokens, estimated_usage, prompt_tokens
 from ..transport.protocols.exchange import PHASES
 from .call import Call
 from .effects import Close, Flow, Next, ReadBody

@@ -30,43 +30,6 @@ class AnswerText(NamedTuple):
     call_id: str | None = None
     form: CallForm = "function"
 
-    def replaced(self, body: Mapping[str, Any], text: str) -> dict[str, Any]:
-        """Return the answer with another text in this one's place. The answer that is given stays as it is."""
-        if "choices" in body:
-            choices = [
-                self._in_choice(choice, text)
-                if isinstance(choice, Mapping) and _index(choice, position) == self.where[0]
-                else choice
-                for position, choice in enumerate(listed(body["choices"]))
-            ]
-            return {**body, "choices": choices}
-        output = list(listed(body["output"]))
-        output[self.where[0]] = self._in_item(output[self.where[0]], text)
-        return {**body, "output": output}
-
-    def _in_choice(self, choice: Mapping[str, Any], text: str) -> dict[str, Any]:
-        message = choice.get("message")
-        if not isinstance(message, Mapping):
-            return {**choice, "text": text}
-        if self.kind != "tool_call":
-            return {**choice, "message": {**message, self.kind: text}}
-        if self.form == "older":
-            return {**choice, "message": {**message, "function_call": {**message["function_call"], "arguments": text}}}
-        calls = list(listed(message["tool_calls"]))
-        call = calls[self.where[1]]
-        field = "input" if self.form == "custom" else "arguments"
-        calls[self.where[1]] = {**call, self.form: {**call[self.form], field: text}}
-        return {**choice, "message": {**message, "tool_calls": calls}}
-
-    def _in_item(self, item: Mapping[str, Any], text: str) -> dict[str, Any]:
-        if self.kind == "tool_call":
-            return {**item, "input" if self.form == "custom" else "arguments": text}
-        if not isinstance(item["content"], list | tuple):
-            return {**item, "content": text}
-        parts = list(item["content"])
-        parts[self.where[1]] = {**parts[self.where[1]], "refusal" if self.kind == "refusal" else "text": text}
-        return {**item, "content": parts}
-
 
 def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
     """Return the texts of a whole answer, in order. Raises nothing, whatever it is given.
@@ -88,26 +51,23 @@ def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
     return []
 
 
-def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> Literal["truncated", "refused"] | None:
+def verdict_of(body: Any, endpoint: str) -> Literal["truncated", "refused"] | None:
     """Return "truncated" or "refused" for an answer that ended so by its own word, and None for any other.
 
-    It looks at one choice, by its index, or at all: then one that was cut off or refused counts for the answer. An
-    answer that is complete and ran on to the limit in white space is "truncated" here, too. Raises nothing.
+    One choice that was cut off or refused counts for the answer. An answer that is complete and ran on to the limit in
+    white space is "truncated" here, too. Raises nothing.
     """
     if not isinstance(body, Mapping):
         return None
     if endpoint == RESPONSES:
         reasons = [_incomplete(body)]
     else:
-        reasons = [string(each.get("finish_reason")) for each, index in _choices(body) if choice in {None, index}]
+        reasons = [string(each.get("finish_reason")) for each, _ in _choices(body)]
     if any(map(is_cut_off, reasons)):
         return "truncated"
     if any(map(is_refused, reasons)):
         return "refused"
-    if endpoint == RESPONSES:
-        choice = None
-    refusals = (text for text in answer_texts(body, endpoint) if text.kind == "refusal")
-    return "refused" if any(choice in {None, text.where[0]} for text in refusals) else None
+    return "refused" if any(text.kind == "refusal" for text in answer_texts(body, endpoint)) else None
 
 
 def _choices(body: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:

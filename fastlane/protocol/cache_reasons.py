@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
+
+from .fields import field
 
 # A reason is a word, as of today "previous_message_not_found" at most. What is longer is none: no text of a provider
 # gets into a record unbounded.
 _LONGEST = 64
 # These say that the provider did not compare, and so nothing of the prompt.
-_NOTHING = frozenset({"unavailable", "comparison_response_not_found", "previous_message_not_found", "cache_hit"})
-_NOT_PYDANTIC = object()
+_NOTHING = frozenset(
+    {"unavailable", "comparison_response_not_found", "previous_message_not_found", "cache_hit", "cache_miss"}
+)
 
 
 def cache_miss_reason(answer: Any) -> str | None:
@@ -21,43 +23,21 @@ def cache_miss_reason(answer: Any) -> str | None:
     raises.
     """
     try:
-        return _reason(answer)
+        return _reason(answer) or _reason(field(answer, "response"))
     except Exception:  # noqa: BLE001 - answers are made of whatever a provider sent
         return None
 
 
 def _reason(answer: Any) -> str | None:
-    for whole in (answer, _member(answer, "response")):
-        if whole is None:
-            continue
-        diagnostics = _member(whole, "prompt_cache_diagnostics")
-        if diagnostics is None:
-            of_others = _member(whole, "diagnostics")
-            diagnostics = _member(whole if of_others is None else of_others, "cache_miss_reason")
-        found = _word(diagnostics)
-        if found is not None:
-            return found
-    return None
-
-
-def _word(diagnostics: Any) -> str | None:
-    """The reason as a text, or in an object that has it as its reason, or else as its type."""
+    diagnostics = field(answer, "prompt_cache_diagnostics")
+    if diagnostics is None:
+        others = field(answer, "diagnostics")
+        diagnostics = field(answer if others is None else others, "cache_miss_reason")
     for _ in range(2):
         if diagnostics is None or isinstance(diagnostics, str):
             break
-        inner = _member(diagnostics, "reason")
-        diagnostics = _member(diagnostics, "type") if inner is None else inner
+        inner = field(diagnostics, "reason")
+        diagnostics = field(diagnostics, "type") if inner is None else inner
     if not isinstance(diagnostics, str) or not 0 < len(diagnostics) <= _LONGEST or not diagnostics.isidentifier():
         return None
-    return None if diagnostics in _NOTHING or diagnostics == "cache_miss" else diagnostics
-
-
-def _member(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(name)
-    # A pydantic object takes three microseconds to say that it has no such attribute, and every answer is asked.
-    further: Any = getattr(value, "__pydantic_extra__", _NOT_PYDANTIC)
-    if further is _NOT_PYDANTIC:
-        return getattr(value, name, None)
-    found = value.__dict__.get(name)
-    return further.get(name) if found is None and further else found
+    return None if diagnostics in _NOTHING else diagnostics

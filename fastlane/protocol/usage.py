@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .endpoints import RESPONSES
-from .fields import field, members_of
+import orjson
+
+from ..knowledge.tokens import Counter
+from .answer_texts import answer_texts
+from .content import REASONING_FIELDS
+from .endpoints import CHAT, RESPONSES
+from .fields import field, listed, members_of
+from .request_fields import wanted_of
 
 _INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 _INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
@@ -38,19 +44,6 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
         own = _count({"cached_tokens": cached}, ("cached_tokens",))
         counts["cached_tokens"] = counts["cached_tokens"] if own is None else own
     return counts
-
-
-def counted_tokens(usage: Any) -> tuple[int | None, int | None]:
-    """Return the provider's counts of input and output tokens; None for one that it did not send."""
-    if is_estimated(usage):
-        return None, None
-    fields = members_of(usage)
-    return _count(fields, _INPUT), _count(fields, _OUTPUT)
-
-
-def is_estimated(usage: Any) -> bool:
-    """Return whether a `usage` is an `estimated_usage`."""
-    return field(usage, "estimated") is True
 
 
 def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> dict[str, Any]:
@@ -86,3 +79,36 @@ def _details(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, An
         if fields.get(name) is not None:
             return members_of(fields[name])
     return {}
+
+
+def _valid(count: Any) -> int | None:
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MAX_TOKENS else None
+
+
+def prompt_tokens(body: Mapping[str, Any], counting: Counter) -> int:
+    """Return the tokens of everything that the model is shown."""
+    prompt = body.get("messages", body.get("input", body.get("prompt", "")))
+    beside = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
+    messages: Any = [*beside, *(prompt if isinstance(prompt, list) else [str(prompt)])]
+    return counting.messages(messages, body.get("tools") or ()) + _schema_tokens(body, counting)
+
+
+def answer_tokens(answer: Mapping[str, Any], endpoint: str, counting: Counter) -> int:
+    """Return the tokens of a whole answer's texts, and of its visible reasoning."""
+    texts = [one.text for one in answer_texts(answer, endpoint)]
+    return sum(map(counting.text, (*texts, *_reasoning(answer))))
+
+
+def _schema_tokens(body: Mapping[str, Any], counting: Counter) -> int:
+    """Return the tokens of the schema, which the model is shown beside the prompt."""
+    wanted = wanted_of(body, CHAT if "response_format" in body else RESPONSES)
+    return 0 if wanted.schema is None else counting.text(orjson.dumps(wanted.schema).decode())
+
+
+def _reasoning(answer: Mapping[str, Any]) -> Iterator[str]:
+    for choice in listed(answer.get("choices")):
+        message = choice.get("message") if isinstance(choice, Mapping) else None
+        if isinstance(message, Mapping):
+            thought = next(filter(None, map(message.get, REASONING_FIELDS)), None)
+            if isinstance(thought, str):
+                yield thought

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fastlane
-from fastlane.protocol.assembly import Assembly, assembly_of
-from fastlane.protocol.cut import AnswerCut
+from fastlane.protocol.assembly import AnswerCut, Assembly, assembly_of
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 
 MESSAGES = [{"role": "user", "content": "Name a river."}]

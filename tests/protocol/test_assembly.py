@@ -12,9 +12,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.protocol.assembly import assembly_of
+from fastlane.protocol.answer_texts import answer_texts
+from fastlane.protocol.assembly import AnswerCut, assembly_of
 from fastlane.protocol.content import Delta
-from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.protocol.streams import TOOL, assembled, body, request, streamed, whole, without_ids
 
@@ -197,9 +197,6 @@ def test_calls_stand_in_the_order_in_which_they_began_whatever_their_indices_are
     assembly = assembled(CHAT, [chunk(piece(tool_calls=calls)) for calls in pieces])
     ids = [call["id"] for call in assembly.body()["choices"][0]["message"]["tool_calls"]]
     assert ids == ["a", "b", "c", "d", "e", "k"]
-    assert [bool(assembly.text((0, position))) for position in range(9)] == [True] * 3 + [False] * 2 + [True] * 3 + [
-        False
-    ]
 
 
 def test_interleaved_calls_are_put_together_by_their_index() -> None:
@@ -210,9 +207,6 @@ def test_interleaved_calls_are_put_together_by_their_index() -> None:
         chunk(piece(tool_calls=[called(0, "1}")])),
     ]
     assert calls_in(*events) == [("a", "f", '{"x":1}'), ("b", "g", "{}")]
-    assembly = assembled(CHAT, events)
-    assert assembly.text((0, 0)) == '{"x":1}'
-    assert assembly.text((0, 1)) == "{}"
 
 
 def test_a_name_and_an_id_that_come_with_every_piece_are_one_name_and_id() -> None:
@@ -249,7 +243,6 @@ def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
         Delta((0, -1), "tool_call", "{", "f"),
         Delta((0, -1), "tool_call", "}"),
     ]
-    assert assembly.text((0, -1)) == "{}"
 
 
 def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:
@@ -265,7 +258,6 @@ def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:
     ]
     text = {"type": "text", "text": '{"a":1}'}
     assert message(*events)["content"] == [thought("Hm, well."), text]
-    assert assembled(CHAT, events).text((0,)) == '{"a":1}'
     assert message(*events, cut=AnswerCut(ends={(0,): 4}))["content"] == [thought("Hm, well."), text | {"text": '{"a"'}]
     assembly = assembled(CHAT, ())
     assert [delta.kind for event in events for delta in assembly.take(event)] == [
@@ -309,7 +301,6 @@ def test_a_refusal_is_put_together_and_its_channel_is_the_choice_s() -> None:
     events = [chunk(piece(content=None, refusal=text)) for text in ("I can", "not.")]
     assert message(*events)["refusal"] == "I cannot."
     assert message(*events)["content"] is None
-    assert assembled(CHAT, events).text((0,)) == "I cannot."
 
 
 def test_fields_of_a_choice_that_nobody_knows_say_their_last_word_and_lists_go_on() -> None:
@@ -378,7 +369,6 @@ def test_text_that_comes_only_at_the_end_of_its_part_is_a_delta() -> None:
     assembly = assembled(RESPONSES, [])
     assert assembly.take(done) == (Delta((0, 0), "content", "Rhine"),)
     assert assembly.take(done) == ()
-    assert assembly.text((0, 0)) == "Rhine"
 
 
 def test_an_endpoint_whose_streams_are_unknown_has_no_assembly() -> None:
@@ -397,7 +387,7 @@ def test_an_answer_can_be_cut_at_every_position(provider: Emulator, arguments: d
     with fastlane.OpenAI(**arguments) as client:
         expected = whole(client, endpoint, **ask)
         events = streamed(client, endpoint, **ask)
-    text = assembled(endpoint, events).text((0, 0) if endpoint == RESPONSES else (0,))
+    text = content(endpoint, assembled(endpoint, events).body())
     assert text == FENCED
     channel = (0, 0) if endpoint == RESPONSES else (0,)
     for end in range(len(text) + 2):
@@ -412,7 +402,12 @@ def test_an_answer_can_be_cut_at_every_position(provider: Emulator, arguments: d
 
 
 def size(endpoint: str, events: list[dict[str, Any]]) -> int:
-    return len(assembled(endpoint, events).text((0, 0) if endpoint == RESPONSES else (0,)))
+    return len(content(endpoint, assembled(endpoint, events).body()))
+
+
+def content(endpoint: str, answer: dict[str, Any]) -> str:
+    """The text of an answer's first channel."""
+    return "".join(text.text for text in answer_texts(answer, endpoint) if text.kind == "content")
 
 
 def with_text(endpoint: str, answer: dict[str, Any], text: str) -> dict[str, Any]:
@@ -450,17 +445,6 @@ def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtere
     assert reason("content_filter", AnswerCut(ends={(0,): 2})) == "content_filter"
 
 
-def test_tokens_that_are_parts_of_a_character_are_cut_with_it() -> None:
-    def token(text: str, *numbers: int) -> dict[str, Any]:
-        return {"token": text, "bytes": [*numbers], "logprob": -0.1, "top_logprobs": []}
-
-    tokens = [token("{", 123), token("\\xc3", 0xC3), token("\\xa9", 0xA9), token("}", 125), token(" x", 32, 120)]
-    event = chunk({**piece(content="{é} x"), "logprobs": {"content": tokens, "refusal": None}})
-    for end, kept in ((1, tokens[:1]), (2, tokens[:3]), (3, tokens[:4]), (4, tokens)):
-        (choice,) = body(CHAT, [event], AnswerCut(ends={(0,): end}))["choices"]
-        assert choice["logprobs"]["content"] == kept
-
-
 def test_what_is_put_together_is_typed_as_the_answer_is() -> None:
     events = [chunk(piece(content="Rhine", finish_reason="stop"), usage={"prompt_tokens": 1, "completion_tokens": 1})]
     found = construct_type(type_=ChatCompletion, value=body(CHAT, events))
@@ -483,9 +467,3 @@ def test_a_body_is_a_new_one_each_time() -> None:
     first["usage"]["total_tokens"] = 9
     first["choices"][0]["message"]["content"] = "b"
     assert assembly.body() == body(CHAT, [chunk(piece(content="a"), usage={"total_tokens": 1})])
-
-
-def test_a_call_of_the_old_kind_that_is_a_text_has_no_arguments() -> None:
-    assembly = assembled(CHAT, [{"choices": [{"index": 0, "delta": {"function_call": "find"}}]}])
-
-    assert assembly.text((0, -1)) == ""

@@ -17,9 +17,9 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane.protocol.closing import closing_events
+from fastlane.protocol.answer_texts import answer_texts
+from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.content import Channel, Delta
-from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.protocol.drawn import Drawn, chat_answers, completions, responses
 from tests.protocol.streams import assembled, body
@@ -102,13 +102,15 @@ def test_openai_s_own_helper_puts_chunks_together_alike(drawn: Drawn) -> None:
 def test_openai_s_own_helper_puts_responses_together_alike(drawn: Drawn) -> None:
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
     assembly = assembled(RESPONSES, ())
+    texts: dict[Channel, str] = {}
     for event in drawn.events:
-        assembly.take(event)
+        for delta in assembly.take(event):
+            texts[delta.channel] = texts.get(delta.channel, "") + delta.text
         for seen in state.handle_event(typed(ResponseStreamEvent, event)):
             if seen.type == "response.output_text.delta":
-                assert assembly.text((seen.output_index, seen.content_index)) == seen.snapshot
+                assert texts.get((seen.output_index, seen.content_index), "") == seen.snapshot
             elif seen.type == "response.function_call_arguments.delta":
-                assert assembly.text((seen.output_index,)) == seen.snapshot
+                assert texts.get((seen.output_index,), "") == seen.snapshot
     if drawn.whole["status"] == "completed":
         ours = typed(Response, assembly.body())
         assert state._completed_response.output_text == ours.output_text
@@ -133,9 +135,10 @@ def test_the_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn
         assert list(of_typed.take(typed(MODELS[endpoint], event))) == deltas
         from_json += deltas
     assert of_typed.body() == assembly.body()
+    whole = {one.where: one.text for one in answer_texts(assembly.body(), endpoint)}
     for (channel, kind), text in texts_of(from_json).items():
-        if kind in ("content", "tool_call", "refusal"):
-            assert assembly.text(channel) == text
+        if kind == "content":
+            assert whole.get(channel, "") == text
 
 
 @given(chat_answers(), st.integers(0, 30), st.integers(0, 5))
@@ -158,18 +161,7 @@ def test_a_cut_keeps_what_lies_between_its_ends_and_changes_nothing_else(drawn: 
             call["function"]["arguments"] = call["function"]["arguments"][start:end]
         if choice["finish_reason"] == "length":
             choice["finish_reason"] = "tool_calls" if "tool_calls" in message else "stop"
-        if choice["logprobs"]:
-            # A token of no text belongs to what comes before it.
-            tokens = zip(choice["logprobs"]["content"], beginnings(choice["logprobs"]["content"]), strict=True)
-            kept = [entry for entry, at in tokens if start <= at < end and start < end and entry["token"]]
-            mine = next(one for one in found["choices"] if one["index"] == choice["index"])["logprobs"]
-            mine["content"] = [entry for entry in mine["content"] if entry["token"]]
-            choice["logprobs"]["content"] = kept
     assert found == expected
-
-
-def beginnings(tokens: list[dict[str, Any]]) -> list[int]:
-    return [sum(len(token["token"]) for token in tokens[:number]) for number in range(len(tokens))]
 
 
 JSON = st.recursive(
@@ -214,15 +206,13 @@ def test_odd_events_are_passed_over(pair: tuple[str, Drawn], values: list[Any], 
         odd = mutated(event, random, values, random.choice((0.02, 0.1, 0.2)))
         deltas = list(assembly.take(odd))
         if isinstance(odd, dict):
-            for delta in of_typed.take(typed(MODELS[endpoint], odd)):
-                assert isinstance(of_typed.text(delta.channel), str)
+            of_typed.take(typed(MODELS[endpoint], odd))
         for delta in deltas:
             assert isinstance(delta.text, str)
             assert all(isinstance(number, int) for number in delta.channel)
-            assert isinstance(assembly.text(delta.channel), str)
     for one in (None, cut):
         assert json.dumps(assembly.body(one)) == json.dumps(assembly.body(one))
-    json.dumps(closing_events(of_typed, cut, include_usage=True))
+    json.dumps(of_typed.closing_events(cut, include_usage=True))
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])

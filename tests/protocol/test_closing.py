@@ -19,8 +19,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 import fastlane
 from fastlane.emulator import Emulator
-from fastlane.protocol.closing import closing_events
-from fastlane.protocol.cut import AnswerCut
+from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.prepared_server import LIBRARY, Server
 from tests.protocol.drawn import Drawn, chat_answers, responses
@@ -43,7 +42,7 @@ def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: AnswerCut, **mo
     """The events that a reader gets: some that came, and those that end them."""
     given = list(events)
     assembly = assembled(endpoint, [construct_type(type_=MODELS[endpoint], value=event) for event in given])
-    return [*given, *closing_events(assembly, cut, **more)]
+    return [*given, *assembly.closing_events(cut, **more)]
 
 
 def serving(events: Iterable[dict[str, Any]]) -> openai.OpenAI:

@@ -9,14 +9,11 @@ from typing import Any
 from fastlane.engine.session import Stop
 from fastlane.knowledge.tokens import counter
 from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
-from fastlane.protocol.assembly import Assembly, assembly_of
-from fastlane.protocol.closing import closing_events
+from fastlane.protocol.assembly import AnswerCut, Assembly, assembly_of
 from fastlane.protocol.content import Channel, Delta, is_cut_off
-from fastlane.protocol.cut import AnswerCut
 from fastlane.protocol.endpoints import CHAT, RESPONSES
-from fastlane.protocol.estimates import prompt_tokens
 from fastlane.protocol.request_fields import ANY_OBJECT
-from fastlane.protocol.usage import estimated_usage
+from fastlane.protocol.usage import estimated_usage, prompt_tokens
 from fastlane.records.output import OutputVerdict, StopReason
 
 from .plan import OutputPlan
@@ -212,7 +209,7 @@ class WatchedAnswer:
         """Return the events that end a stream which the application reads and we have closed."""
         options = self._plan.body.get("stream_options")
         include_usage = isinstance(options, Mapping) and options.get("include_usage") is True
-        events = closing_events(self.assembly, self._cut(), include_usage=include_usage)
+        events = self.assembly.closing_events(self._cut(), include_usage=include_usage)
         stop.usage = self.usage
         return events
 

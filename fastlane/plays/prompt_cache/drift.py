@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -220,17 +221,20 @@ class Segment(NamedTuple):
 class PromptSegments:
     """A prompt as a row of segments in reading order: tools, formats, instructions, messages."""
 
-    def __init__(self, rows: Sequence[Segment]) -> None:
+    def __init__(self, rows: Sequence[Segment], heads: int) -> None:
+        """`heads`: how many segments stand before the messages."""
         self.rows = rows
+        self.heads = heads
         self.digests = [row.digest for row in rows]
         self.leading = next((at for at, row in enumerate(rows) if not _leads(row)), len(rows))
         """How many segments stand before the first message that is not a leading system or developer message."""
         self.spoken = {row.digest: row.size for row in rows[self.leading :]}
         """The messages behind these: their bytes by their hashes."""
+        self._ends = list(accumulate((row.size for row in rows), initial=0))
 
     def size(self, start: int = 0, stop: int | None = None) -> int:
         """Return the bytes of some segments."""
-        return sum(row.size for row in self.rows[start:stop])
+        return self._ends[len(self.rows) if stop is None else stop] - self._ends[start]
 
 
 def _leads(row: Segment) -> bool:
@@ -248,12 +252,13 @@ def segments_of(line: PromptLine, text: bytes | None, count: int) -> PromptSegme
         for part, value in parsed(line.head.text).items():
             # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
             _add(rows, part, value, len(part) + 4)
-        closing = {b"[": b"]", b'"': b'"', b"{": b"}"}.get(text[:1], b"")
         heads = len(rows)
+        closing = {b"[": b"]", b'"': b'"', b"{": b"}"}.get(text[:1], b"")
         _add(rows, line.head.items_name, parsed(text + closing), 0)
-        known = line.segments = text, rows, heads
-    _, rows, heads = known
-    return PromptSegments(rows[: heads + count])
+        known = line.segments = text, PromptSegments(rows, heads)
+    whole: PromptSegments = known[1]
+    rest = whole.rows[: whole.heads + count]
+    return whole if len(rest) == len(whole.rows) else PromptSegments(rest, whole.heads)
 
 
 def _add(rows: list[Segment], part: str, value: Any, name_size: int) -> None:
@@ -324,10 +329,7 @@ def find_departure(
 
 def in_common(old: PromptSegments, new: PromptSegments) -> int:
     """Return how many segments two prompts begin with alike."""
-    return next(
-        (at for at, (one, other) in enumerate(zip(old.digests, new.digests, strict=False)) if one != other),
-        min(len(old.rows), len(new.rows)),
-    )
+    return common_length(old.digests, new.digests)
 
 
 def _ranked(new: PromptSegments, earlier: Sequence[Earlier]) -> list[Earlier]:
@@ -336,11 +338,11 @@ def _ranked(new: PromptSegments, earlier: Sequence[Earlier]) -> list[Earlier]:
     Of the same conversation are those that have about as much of what was said in it as the one that has the most.
     """
     said = [new.spoken.keys() & one.segments.spoken.keys() for one in earlier]
-    sizes = [sum(new.spoken[digest] for digest in shared) for shared in said]
+    sizes = [sum(new.spoken[digest] for digest in shared) if shared else 0 for shared in said]
     enough = max(_TELLING, _SAME_CONVERSATION * max(sizes, default=0))
     most = _SAME_CONVERSATION * max(map(len, said), default=0)
     ranks = [
-        (size >= enough and len(shared) >= most, new.size(0, in_common(one.segments, new)), one.used_ns, number)
+        (size >= enough and len(shared) >= most, in_common(one.segments, new), one.used_ns, number)
         for number, (one, shared, size) in enumerate(zip(earlier, said, sizes, strict=True))
     ]
     return [earlier[rank[-1]] for rank in sorted(ranks, reverse=True)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastlane._fork import new_lock, starts_over
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from fastlane.records.usage import Usage
 
 _MAX_LINES, _MAX_ENDS = 1_000, 64
+# Earlier prompts that one is compared with.
+_MAX_EARLIER = 256
 _MAX_FAMILIES, _OTHERS = 256, "others"
 _MAX_HEADS, _MAX_KEYS = 64, 64
 # Records whose drift a report shows.
@@ -97,7 +100,7 @@ class PromptHead:
     """A request but for its messages."""
 
     __slots__ = (
-        "_numbers", "cache", "endpoint", "facts", "front", "is_stored", "items_name", "model", "number", "origin",
+        "_numbers", "address", "cache", "facts", "front", "is_stored", "items_name", "model", "number", "origin",
         "parameters", "rules", "seed", "tail", "text",
     )  # fmt: skip
 
@@ -108,7 +111,7 @@ class PromptHead:
         self.rules = rules_of(call.facts)
         self.cache = cache
         self.origin = call.origin
-        self.endpoint = call.endpoint
+        self.address = (call.origin, call.endpoint)
         self.model = call.model
         self.parameters: dict[str, Any] = {"model": call.model}
         """What the provider keeps caches apart by, without the cache key."""
@@ -144,10 +147,6 @@ class PromptHead:
                 self._numbers.clear()
             self._numbers[key] = numbers
         return numbers
-
-    def is_like(self, other: PromptHead) -> bool:
-        """Whether prompts with these two go to the same endpoint."""
-        return self.origin == other.origin and self.endpoint == other.endpoint
 
 
 class LineState(NamedTuple):
@@ -424,8 +423,10 @@ class PromptHistory:
         expected = rules.kept(reusable) if keeps else None
         goes_on = 0 < known.size == known.fresh_size and known.size in (prompt.size, known.state.size)
         is_lost = reason is not None or (cached is not None and expected is not None and cached < expected)
+        # Of less than a block nothing can have been kept.
+        may_depart = not goes_on and tokens - reusable >= (rules.block_tokens or 1)
         finder = None
-        if answered and not head.is_stored and (is_lost or not goes_on):
+        if answered and not head.is_stored and (is_lost or may_depart):
             finder = DriftFinder(
                 history=self,
                 rules=rules,
@@ -519,17 +520,18 @@ class PromptHistory:
                         del self._beginnings[masked]
 
     def earlier(self, head: PromptHead, answered_before: int) -> list[tuple[PromptLine, bytes, int, int]]:
-        """Return the kept prompts that went to the same endpoint when so many calls were answered.
+        """Return the kept prompts that went to the same endpoint when so many calls were answered, the latest first.
 
         Each as its line, the line's text, the number of messages in it then, and when it was used.
         """
-        found = []
         with self.lock:
-            for line in self.lines:
-                text = line.state.text
-                end = next((end for end in reversed(line.ends) if end[0] <= answered_before), None)
-                if text is not None and end is not None and line.head.is_like(head):
-                    found.append((line, text, end[1], end[2]))
+            latest = list(islice(reversed(self._texts), _MAX_EARLIER))
+        found = []
+        for line in latest:
+            text = line.state.text
+            end = next((end for end in reversed(line.ends) if end[0] <= answered_before), None)
+            if text is not None and end is not None and line.head.address == head.address:
+                found.append((line, text, end[1], end[2]))
         return found
 
     def report(self) -> PromptCacheReport:

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import is_
 from types import FunctionType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -109,34 +108,12 @@ _INFERENCE_MODULE = "opentelemetry.util.genai._inference_invocation"
 # Which tools are there
 
 
-@dataclass(frozen=True, slots=True)
-class OtherTools:
-    """The other instrumentations of openai that are active for a client."""
+Tools = frozenset[str]
+"""Names of the other instrumentations of openai that are active for a client."""
 
-    names: frozenset[str] = frozenset()
-    keeps_prompts: bool = False
-    """The official one records prompts and answers, because the environment says so."""
-    has_hook: bool = False
-    """The official one passes prompts and answers to a hook of the application's."""
-    records_metrics: bool = False
-    """One of them records the metrics of the GenAI conventions."""
-
-
-NO_TOOLS: Final = OtherTools()
-
-
-def _with_names(names: frozenset[str], *, has_hook: bool) -> OtherTools:
-    official = OFFICIAL in names
-    capture = os.environ.get(CAPTURE_VARIABLE, "").strip().lower()
-    measuring = {name for name in names if _TOOLS[name].records_metrics}
-    if os.environ.get(_OPENLLMETRY_METRICS, "true").strip().lower() not in ("", "true"):
-        measuring -= {OPENLLMETRY}
-    return OtherTools(
-        names=names,
-        keeps_prompts=official and capture not in ("", "no_content"),
-        has_hook=official and (has_hook or bool(os.environ.get(_HOOK_VARIABLE, "").strip())),
-        records_metrics=bool(measuring),
-    )
+NO_TOOLS: Final[Tools] = frozenset()
+HOOK: Final = "genai-openai's hook"
+"""Beside the official one's name: it passes prompts and answers to a hook of the application's."""
 
 
 # By their own names: without a look into openai's module for each call.
@@ -152,7 +129,7 @@ class _Watch:
     def __init__(self) -> None:
         self._methods: tuple[tuple[Any, str], ...] = ()
         self._modules = 0
-        self._last: tuple[list[Any], OtherTools] = ([], NO_TOOLS)
+        self._last: tuple[list[Any], Tools] = ([], NO_TOOLS)
         self._plain: tuple[Any, Any, int] = (None, None, 0)
         """`request()` of openai's clients as it is where no tool is active, and how many modules were imported then."""
 
@@ -161,12 +138,12 @@ class _Watch:
         sync, asynchronous, modules = self._plain
         if sync is _OpenAI.request and asynchronous is _AsyncOpenAI.request and modules == len(sys.modules):
             return True
-        if any(name in sys.modules for name in _MARKING) or _tools_around([get(name) for get, name in _REQUEST]).names:
+        if any(name in sys.modules for name in _MARKING) or _tools_around([get(name) for get, name in _REQUEST]):
             return False
         self._plain = (_OpenAI.request, _AsyncOpenAI.request, len(sys.modules))
         return True
 
-    def tools(self) -> OtherTools:
+    def tools(self) -> Tools:
         modules = len(sys.modules)
         if modules != self._modules:  # what has not been imported cannot have been replaced
             self._methods, self._modules = (*_REQUEST, *_methods_of_resources()), modules
@@ -191,33 +168,25 @@ _watch = _Watch()
 _of_class, _of_module = vars(openai.OpenAI).get, vars(openai).get
 
 
-def other_tools(client: Any = None) -> OtherTools:
+def other_tools(client: Any = None) -> Tools:
     """Find the instrumentations of openai that are active now. `client`: some instrument a single client."""
     found = _watch.tools()
     if _of_class(_LOGFIRE_MARK) or (client is not None and getattr(client, _LOGFIRE_MARK, False)):
-        found = _and(found, LOGFIRE)
+        found |= {LOGFIRE}
     if _of_module("__datadog_patch"):
-        found = _and(found, "ddtrace")
+        found |= {"ddtrace"}
     if "mlflow.openai" in sys.modules:
-        found = _and(found, "mlflow")
+        found |= {"mlflow"}
     return found
 
 
-@functools.cache
-def _and(found: OtherTools, name: str) -> OtherTools:
-    return _with_names(found.names | {name}, has_hook=found.has_hook)
-
-
-def _tools_around(methods: list[Any]) -> OtherTools:
-    names: set[str] = set()
-    has_hook = False
-    for method in methods:
-        for module, wrapper in _layers(method):
-            name = next((name for name, tool in _TOOLS.items() if _is_in(module, tool.module)), None)
-            if name is not None:
-                names.add(name)
-            has_hook = has_hook or (name == OFFICIAL and _has_hook(wrapper))
-    return _with_names(frozenset(names), has_hook=has_hook) if names else NO_TOOLS
+def _tools_around(methods: list[Any]) -> Tools:
+    found: set[str] = set()
+    for module, wrapper in (layer for method in methods for layer in _layers(method)):
+        found.update(name for name, tool in _TOOLS.items() if _is_in(module, tool.module))
+        if _is_in(module, _TOOLS[OFFICIAL].module) and _has_hook(wrapper):
+            found.add(HOOK)
+    return frozenset(found)
 
 
 def _is_in(module: str, package: str) -> bool:
@@ -285,18 +254,33 @@ def _is_instrumented(transport: Any) -> bool:
 # Who makes the span
 
 
-def mode_of(settings: TelemetrySettings, tools: OtherTools) -> Literal["own", "defer"]:
+def mode_of(settings: TelemetrySettings, tools: Tools) -> Literal["own", "defer"]:
     """Decide who makes the span of a call: fastlane, or the other tools."""
     if settings.coexistence != "auto":
         return settings.coexistence
-    if any(_TOOLS[name].is_deferred_to for name in tools.names):
+    if any(tool.is_deferred_to for tool in _known(tools)):
         return "defer"
-    if OFFICIAL in tools.names:
+    if OFFICIAL in tools:
         # We cannot call its hook, and what it would record of a call must not be lost.
-        return "defer" if tools.has_hook or (tools.keeps_prompts and settings.capture == "no_content") else "own"
+        has_hook = HOOK in tools or bool(_variable(_HOOK_VARIABLE))
+        keeps_prompts = _variable(CAPTURE_VARIABLE) not in ("", "no_content")
+        return "defer" if has_hook or (keeps_prompts and settings.capture == "no_content") else "own"
     # MLflow has a provider of its own, so that no backend gets two spans, unless it is told to share.
-    shares = "mlflow" in tools.names and os.environ.get(_MLFLOW_OWN_PROVIDER, "true").strip().lower() == "false"
-    return "defer" if shares else "own"
+    return "defer" if "mlflow" in tools and _variable(_MLFLOW_OWN_PROVIDER) == "false" else "own"
+
+
+def records_metrics(tools: Tools) -> bool:
+    """Return whether another tool records the metrics of the GenAI conventions."""
+    silent = {OPENLLMETRY} if _variable(_OPENLLMETRY_METRICS) not in ("", "true") else set()
+    return any(tool.records_metrics for tool in _known(tools - silent))
+
+
+def _known(tools: Tools) -> list[_Tool]:
+    return [_TOOLS[name] for name in tools if name in _TOOLS]
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(name, "").strip().lower()
 
 
 class Standing(NamedTuple):
@@ -380,34 +364,30 @@ _own_alone, _defer_alone = Standing("own", Context()), Standing("defer", Context
 def _standing(found: Providers, client: Any, issued: Issued | None, *, is_request: bool) -> Standing:
     context, settings = context_api.get_current(), found.settings
     tools = other_tools(client)
-    if not tools.names and not context:
+    if not tools and not context:
         return Standing(mode_of(settings, tools), context)
     span = _span_of_tool(get_current_span(context))
     suppressed = any(context.get(key) for key in _SUPPRESS)
     if span is None and _is_suppressed(context):
         return Standing("silent", context, None, suppressed)
-    counts = not tools.records_metrics
+    counts = not records_metrics(tools)
     if span is not None or context.get(_INFERENCE) is not None:
         # The tool has replaced a method that we do not wrap, or a library above openai has made the span.
         return Standing("defer", without_suppression(context), span, suppressed, None, counts)
     defers = mode_of(settings, tools) == "defer"
-    if defers and issued is None and settings.coexistence == "auto" and _show_spans(tools):
+    if defers and issued is None and settings.coexistence == "auto" and all(one.shows_span for one in _known(tools)):
         # They have replaced no method that led here, such as `client.post()`: a span of theirs would be current.
         defers = False
-    if defers or (tools.names and not found.keeps_spans):  # nobody is suppressed for spans that nobody keeps
+    if defers or (tools and not found.keeps_spans):  # nobody is suppressed for spans that nobody keeps
         return Standing("defer", context, None, suppressed, None, counts)
     if settings.coexistence == "own":
-        _warn_once(frozenset(name for name in tools.names if not _TOOLS[name].is_suppressible))
-    inner = _suppressing(context, tools.names & _INSIDE_REQUEST if is_request else tools.names)
+        _warn_once(frozenset(name for name in tools & _TOOLS.keys() if not _TOOLS[name].is_suppressible))
+    inner = _suppressing(context, tools & _INSIDE_REQUEST if is_request else tools)
     return Standing("own", context, None, inner is not None and _SUPPRESS[0] in inner, inner)
 
 
 def _is_suppressed(context: Context) -> bool:
     return any(context.get(key) for key in _SUPPRESS) or bool(context.get(_SUPPRESS_MODELS))
-
-
-def _show_spans(tools: OtherTools) -> bool:
-    return bool(tools.names) and all(_TOOLS[name].shows_span for name in tools.names)
 
 
 def _span_of_tool(span: Span) -> Span | None:

@@ -12,6 +12,7 @@ from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
 from ..records.record import CallRecord
 from ..records.section import section_classes
 from ..records.timeline import seconds
+from ..records.usage import Usage
 from . import names
 from .attributes import (
     attempt_error,
@@ -27,7 +28,6 @@ from .experiments import ExperimentArm
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-    from ..records.attempts import Attempt
     from .settings import Conventions
 
 load_all()  # each section of a play has its metrics
@@ -180,11 +180,9 @@ MOST_CHARACTERS: Final = 128
 OTHER: Final = "_OTHER"
 """Replaces every further value, as in the semantic conventions of `error.type`."""
 
-_MOST_LABEL_SETS: Final = 512
-
 Labels = dict[str, Any]
 Measured = tuple[Metric, float, Labels]
-"""A metric, its value, and its labels, which are shared: nobody changes them."""
+"""A metric, its value, and its labels."""
 
 
 class LabelValues:
@@ -212,203 +210,126 @@ class LabelValues:
         return value
 
 
-class _LabelSets(NamedTuple):
-    """The labels of the calls with the same model, server and experiment."""
-
-    generic: Labels
-    """As the conventions have them."""
-    short: Labels
-    """Those that all of fastlane's own metrics have."""
-    own: Labels
-    """With those that latencies differ by."""
-    extended: dict[Any, Labels]
-    """Each of these with one or two more, by what was added."""
-
-
 class Measures:
-    """Turns what has ended into measured values. Keeps labels, because making them costs more than the rest."""
+    """Turns what has ended into measured values."""
 
     def __init__(self, values: LabelValues | None = None) -> None:
-        self._limited = (values or LabelValues()).limited
-        self._sets: dict[Any, _LabelSets] = {}
+        self._values = values or LabelValues()
+
+    def _limited(self, labels: Mapping[str, Any]) -> Labels:
+        limited = self._values.limited
+        return {
+            name: value if isinstance(value, bool | int) else limited(name, value)
+            for name, value in labels.items()
+            if value is not None
+        }
 
     def of(self, ended: EndedCall | EndedAction, conventions: Conventions) -> Iterator[Measured]:
         """Yield everything that is to be recorded."""
+        arm = ended.experiment
+        arms = {} if arm is None else {names.EXPERIMENT_NAME: arm.name, names.EXPERIMENT_ARM: arm.arm}
         if isinstance(ended, EndedAction):
-            labels = {
-                names.INTERACTION_NAME: self._limited(names.INTERACTION_NAME, ended.name),
-                **self._arm(ended.experiment),
-            }
-            if ended.error is not None:
-                labels[names.ERROR_TYPE] = self._limited(names.ERROR_TYPE, ended.error)
-            yield INTERACTION_DURATION, ended.duration_s, labels
+            labels = {names.INTERACTION_NAME: ended.name, names.ERROR_TYPE: ended.error, **arms}
+            yield INTERACTION_DURATION, ended.duration_s, self._limited(labels)
             return
         record = ended.call.record()
-        sets = self._sets_of(ended, record)
-        if ended.counts_generic:
-            # Embeddings are no inference by the newer conventions, and keep the older name.
-            is_inference = ended.operation != "embeddings"
-            if conventions != "latest" or not is_inference:
-                yield from self._operation(record, sets, only_duration=conventions == "latest")
-            if conventions != "1.41" and is_inference:
-                yield from self._inference(record, sets)
-        yield from self._times(record, sets)
-        yield from self._attempts(record, sets)
-        for section in record.sections:
-            for metric, value, added in section.measures():
-                yield metric, value, self._extended(sets, sets.short, self._of_section(added))
-
-    # Labels
-
-    def _sets_of(self, ended: EndedCall, record: CallRecord) -> _LabelSets:
         last = record.last_attempt
-        model = record.model if last is None or last.model is None else last.model
         origin = record.origin if last is None or last.origin is None else last.origin
-        sections = tuple([label for section in record.sections for label in section.labels().items()])
-        key = (ended.operation, model, record.response_model, record.origin, origin, ended.experiment, sections)
-        found = self._sets.get(key)
-        if found is not None:
-            return found
-        short: Labels = {
+        common = {
             names.OPERATION: ended.operation,
-            names.PROVIDER: self._limited(names.PROVIDER, provider_name(record.origin)),
+            names.PROVIDER: provider_name(record.origin),
+            names.REQUEST_MODEL: record.model if last is None or last.model is None else last.model,
         }
         server = server_attributes(origin)
-        wide: Labels = {}
-        for name, value in (
-            (names.REQUEST_MODEL, model),
-            (names.RESPONSE_MODEL, record.response_model),
-            (names.SERVER_ADDRESS, server[names.SERVER_ADDRESS] or None),
-        ):
-            if value is not None:
-                wide[name] = self._limited(name, value)
-        if names.REQUEST_MODEL in wide:
-            short[names.REQUEST_MODEL] = wide[names.REQUEST_MODEL]
-        generic = {**short, **wide}
-        if names.SERVER_PORT in server and generic.get(names.SERVER_ADDRESS) == server[names.SERVER_ADDRESS]:
-            generic[names.SERVER_PORT] = server[names.SERVER_PORT]  # says nothing without its host
-        added = {**self._arm(ended.experiment), **self._of_section(dict(sections))}
-        if len(self._sets) >= _MOST_LABEL_SETS:
-            self._sets.clear()
-        found = self._sets[key] = _LabelSets(generic, {**short, **added}, {**short, **wide, **added}, {})
-        return found
-
-    def _arm(self, experiment: ExperimentArm | None) -> Labels:
-        if experiment is None:
-            return {}
-        return {
-            names.EXPERIMENT_NAME: self._limited(names.EXPERIMENT_NAME, experiment.name),
-            names.EXPERIMENT_ARM: self._limited(names.EXPERIMENT_ARM, experiment.arm),
+        where = {
+            names.RESPONSE_MODEL: record.response_model,
+            names.SERVER_ADDRESS: server[names.SERVER_ADDRESS] or None,
         }
+        for section in record.sections:
+            arms |= section.labels()
+        generic, arms = self._limited({**common, **where}), self._limited(arms)
+        short = {name: generic[name] for name in common if name in generic} | arms
+        own = generic | arms
+        if ended.counts_generic:
+            if generic.get(names.SERVER_ADDRESS) == server[names.SERVER_ADDRESS] and names.SERVER_PORT in server:
+                generic[names.SERVER_PORT] = server[names.SERVER_PORT]
+            yield from self._generic(record, generic, conventions, is_inference=ended.operation != "embeddings")
+        yield from self._times(record, short, own)
+        yield from self._attempts(record, short)
+        for section in record.sections:
+            for metric, value, added in section.measures():
+                yield metric, value, short | self._limited(added)
 
-    def _of_section(self, labels: Mapping[str, Any]) -> Labels:
-        """Return labels of a play: any text is one of a limited number."""
-        return {name: value if type(value) is bool else self._limited(name, value) for name, value in labels.items()}
+    def _generic(
+        self, record: CallRecord, labels: Labels, conventions: Conventions, *, is_inference: bool
+    ) -> Iterator[Measured]:
+        """Yield the conventions' metrics. Embeddings are no inference by the newer ones, and keep the older name."""
+        with_error = labels | self._limited({names.ERROR_TYPE: error_type(record)})
+        usage = Usage() if record.usage.estimated else record.usage  # the provider's count, or nothing
+        if conventions != "latest" or not is_inference:
+            yield OPERATION_DURATION, record.duration_s, with_error
+        if conventions != "latest":
+            yield from _chunks(record, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK, labels)
+            for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+                if tokens is not None:
+                    yield TOKEN_USAGE, tokens, labels | {names.TOKEN_TYPE: kind}
+        if conventions != "1.41" and is_inference:
+            yield INFERENCE_DURATION, record.duration_s, with_error
+            yield from _chunks(record, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, labels)
+            for metric, tokens in (
+                (INFERENCE_INPUT, usage.input_tokens),
+                (USED_INPUT, usage.input_tokens),
+                (INFERENCE_OUTPUT, usage.output_tokens),
+                (USED_OUTPUT, usage.output_tokens),
+                (USED_CACHE_READ, usage.cached_tokens),
+                (USED_CACHE_WRITE, usage.cache_write_tokens),
+                (USED_REASONING, usage.reasoning_tokens),
+            ):
+                if tokens is not None:
+                    yield metric, tokens, labels
 
-    def _extended(self, sets: _LabelSets, labels: Labels, added: Labels) -> Labels:
-        key = (id(labels), *added.items())
-        found = sets.extended.get(key)
-        if found is None:
-            if len(sets.extended) >= _MOST_LABEL_SETS:
-                sets.extended.clear()
-            found = sets.extended[key] = {**labels, **added}
-        return found
-
-    def _with_error(self, record: CallRecord, sets: _LabelSets) -> Labels:
-        error = error_type(record)
-        if error is None:
-            return sets.generic
-        return self._extended(sets, sets.generic, {names.ERROR_TYPE: self._limited(names.ERROR_TYPE, error)})
-
-    # The conventions' metrics
-
-    def _operation(self, record: CallRecord, sets: _LabelSets, *, only_duration: bool) -> Iterator[Measured]:
-        yield OPERATION_DURATION, record.duration_s, self._with_error(record, sets)
-        if only_duration:
-            return
-        yield from _chunks(record, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK, sets.generic)
-        usage = record.usage
-        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-            if tokens is not None and not usage.estimated:  # the conventions want the provider's count, or nothing
-                yield TOKEN_USAGE, tokens, self._extended(sets, sets.generic, {names.TOKEN_TYPE: kind})
-
-    def _inference(self, record: CallRecord, sets: _LabelSets) -> Iterator[Measured]:
-        yield INFERENCE_DURATION, record.duration_s, self._with_error(record, sets)
-        yield from _chunks(record, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, sets.generic)
-        usage = record.usage
-        for metric, tokens in (
-            (INFERENCE_INPUT, usage.input_tokens),
-            (USED_INPUT, usage.input_tokens),
-            (INFERENCE_OUTPUT, usage.output_tokens),
-            (USED_OUTPUT, usage.output_tokens),
-            (USED_CACHE_READ, usage.cached_tokens),
-            (USED_CACHE_WRITE, usage.cache_write_tokens),
-            (USED_REASONING, usage.reasoning_tokens),
-        ):
-            if tokens is not None and not usage.estimated:
-                yield metric, tokens, sets.generic
-
-    # fastlane's own
-
-    def _times(self, record: CallRecord, sets: _LabelSets) -> Iterator[Measured]:
-        last = record.last_attempt
-        is_reused = None if last is None else last.connection_reused
-        reused = {} if is_reused is None else {names.CONNECTION_REUSED: is_reused}
-        first_s = record.time_to_first_token_s
-        if first_s is not None:
-            yield TIME_TO_FIRST_TOKEN, first_s, self._extended(sets, sets.own, reused)
+    def _times(self, record: CallRecord, short: Labels, own: Labels) -> Iterator[Measured]:
+        last, token_ns = record.last_attempt, record.timeline.token_ns
+        with_connection = own
+        if last is not None and last.connection_reused is not None:
+            with_connection = own | {names.CONNECTION_REUSED: last.connection_reused}
+        if record.time_to_first_token_s is not None:
+            yield TIME_TO_FIRST_TOKEN, record.time_to_first_token_s, with_connection
         if last is not None:
-            wire = last.wire
             for phase, taken_s in (
-                ("queue", wire.connection_wait_s),
-                ("dns", wire.dns_s),
-                ("connect", wire.connect_s),
-                ("tls", wire.tls_s),
-                ("send", wire.send_s),
+                ("queue", last.wire.connection_wait_s),
+                ("dns", last.wire.dns_s),
+                ("connect", last.wire.connect_s),
+                ("tls", last.wire.tls_s),
+                ("send", last.wire.send_s),
             ):
                 if taken_s is not None:
-                    yield WIRE_DURATION, taken_s, self._extended(sets, sets.own, {names.PHASE: phase, **reused})
-        token_ns = record.timeline.token_ns
+                    yield WIRE_DURATION, taken_s, with_connection | {names.PHASE: phase}
         if len(token_ns) > 1:
-            yield DECODE_DURATION, (token_ns[-1] - token_ns[0]) / 1e9, sets.own
-            yield MAX_CHUNK_GAP, max_gap_s(token_ns), sets.own
-            rate = record.decode_rate
-            if rate is not None:
-                yield DECODE_RATE, rate, sets.own
-        waited_s = retry_wait_s(record)
-        if waited_s:
-            yield RETRY_WAIT, waited_s, sets.short
+            yield DECODE_DURATION, (token_ns[-1] - token_ns[0]) / 1e9, own
+            yield MAX_CHUNK_GAP, max_gap_s(token_ns), own
+        if record.decode_rate is not None:
+            yield DECODE_RATE, record.decode_rate, own
+        if waited_s := retry_wait_s(record):
+            yield RETRY_WAIT, waited_s, short
 
-    def _attempts(self, record: CallRecord, sets: _LabelSets) -> Iterator[Measured]:
+    def _attempts(self, record: CallRecord, short: Labels) -> Iterator[Measured]:
         for attempt in record.attempts:
-            added: Labels = {
+            labels: Labels = {
                 names.ATTEMPT_KIND: attempt.kind,
                 names.ATTEMPT_OUTCOME: attempt_outcome(attempt, record),
-                **self._upstream(attempt, record),
+                names.ERROR_TYPE: attempt_error(attempt),
             }
-            error = attempt_error(attempt)
-            if error is not None:
-                added[names.ERROR_TYPE] = self._limited(names.ERROR_TYPE, error)
-            yield ATTEMPTS, 1, self._extended(sets, sets.short, added)
+            if (attempt.model, attempt.origin) != (record.model, record.origin):
+                labels[names.PROVIDER] = provider_name(attempt.origin or record.origin)
+                labels[names.REQUEST_MODEL] = attempt.model
+            yield ATTEMPTS, 1, short | self._limited(labels)
         last = record.last_attempt
-        if last is None or last.request_body_bytes is None:
-            return
-        plain = record.plain_body_bytes
-        if plain is None or last.form == "json":
-            plain = last.request_body_bytes
-        for stage, size in (("before", plain), ("after", last.request_body_bytes)):
-            added = {names.REQUEST_ENCODING: last.form, names.BODY_STAGE: stage}
-            yield BODY_SIZE, size, self._extended(sets, sets.short, added)
-
-    def _upstream(self, attempt: Attempt, record: CallRecord) -> Labels:
-        """Return the labels of an attempt that went to another upstream than the call's answer came from."""
-        if (attempt.model, attempt.origin) == (record.model, record.origin):
-            return {}
-        provider = provider_name(attempt.origin or record.origin)
-        labels = {names.PROVIDER: self._limited(names.PROVIDER, provider)}
-        if attempt.model is not None:
-            labels[names.REQUEST_MODEL] = self._limited(names.REQUEST_MODEL, attempt.model)
-        return labels
+        if last is not None and last.request_body_bytes is not None:
+            plain = None if last.form == "json" else record.plain_body_bytes
+            labels = short | {names.REQUEST_ENCODING: last.form}
+            yield BODY_SIZE, plain or last.request_body_bytes, labels | {names.BODY_STAGE: "before"}
+            yield BODY_SIZE, last.request_body_bytes, labels | {names.BODY_STAGE: "after"}
 
 
 def _chunks(record: CallRecord, first: Metric, further: Metric, labels: Labels) -> Iterator[Measured]:

@@ -32,6 +32,7 @@ from fastlane.telemetry.coexistence import (
     mode_of,
     other_tools,
     other_tools_span,
+    records_metrics,
     standing_of,
     without_suppression,
 )
@@ -94,7 +95,7 @@ def test_a_stand_in_for_each_tool_is_found_by_the_module_of_its_wrapper(
     replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, module: str, name: str, whose: str
 ) -> None:
     replace(module, Responses)
-    assert other_tools(client).names == {name}
+    assert other_tools(client) == {name}
     assert mode_of(settings, other_tools(client)) == whose
     assert mode_of(settings.with_changes({"coexistence": "own"}), other_tools(client)) == "own"
     assert mode_of(settings.with_changes({"coexistence": "defer"}), other_tools(client)) == "defer"
@@ -104,31 +105,31 @@ def test_a_stand_in_for_openinference_is_found_where_it_wraps_request(
     replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings
 ) -> None:
     replace("openinference.instrumentation.openai._request", openai.AsyncOpenAI, "request")
-    assert other_tools(client).names == {"openinference"}
+    assert other_tools(client) == {"openinference"}
     assert mode_of(settings, other_tools(client)) == "defer"
-    assert not other_tools(client).records_metrics
+    assert not records_metrics(other_tools(client))
 
 
 def test_stand_ins_for_ddtrace_logfire_and_mlflow_are_found_by_the_marks_that_they_leave(
     client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(openai.__dict__, "__datadog_patch", True)
-    assert other_tools(client).names == {"ddtrace"}
+    assert other_tools(client) == {"ddtrace"}
     assert mode_of(settings, other_tools(client)) == "defer"
     monkeypatch.delitem(openai.__dict__, "__datadog_patch")
 
     monkeypatch.setitem(client.__dict__, "_is_instrumented_by_logfire", True)
-    assert other_tools(client).names == {"logfire"}
-    assert other_tools().names == set()
+    assert other_tools(client) == {"logfire"}
+    assert other_tools() == set()
     monkeypatch.delitem(client.__dict__, "_is_instrumented_by_logfire")
 
     monkeypatch.setattr(openai.OpenAI, "_is_instrumented_by_logfire", True, raising=False)
-    assert other_tools().names == {"logfire"}
+    assert other_tools() == {"logfire"}
     assert mode_of(settings, other_tools()) == "defer"
     monkeypatch.delattr(openai.OpenAI, "_is_instrumented_by_logfire")
 
     monkeypatch.setitem(__import__("sys").modules, "mlflow.openai", ModuleType("mlflow.openai"))
-    assert other_tools(client).names == {"mlflow"}
+    assert other_tools(client) == {"mlflow"}
     assert mode_of(settings, other_tools(client)) == "own"
     monkeypatch.setenv("MLFLOW_USE_DEFAULT_TRACER_PROVIDER", "false")
     assert mode_of(settings, other_tools(client)) == "defer"
@@ -139,7 +140,7 @@ def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client:
     replace("an_application.decorators")
     replace("openlit.instrumentation.openai.openai")
     replace("opentelemetry.instrumentation.openai_something_else")
-    assert other_tools(client).names == {"langfuse", "openlit"}
+    assert other_tools(client) == {"langfuse", "openlit"}
 
 
 def test_a_decorator_of_the_applications_changes_nothing(
@@ -185,12 +186,12 @@ def test_of_metrics_is_known_who_records_them(
     replace: Replace, client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace("langfuse.openai")
-    assert not other_tools(client).records_metrics
+    assert not records_metrics(other_tools(client))
     replace("opentelemetry.instrumentation.openai.utils")
-    assert other_tools(client).records_metrics
+    assert records_metrics(other_tools(client))
     monkeypatch.setenv("TRACELOOP_METRICS_ENABLED", "false")
     replace("langfuse.openai")  # so that it is looked at again
-    assert not other_tools(client).records_metrics
+    assert not records_metrics(other_tools(client))
 
 
 def test_those_that_cannot_be_silenced_are_named_once(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastlane import CallRecord, ConfigurationError, Urgency
+from fastlane import CallRecord, ConfigurationError
 from fastlane.records import (
     AdmissionRecord,
     BoundedOutputRecord,
@@ -183,12 +183,6 @@ def test_levels_of_urgency_stand_apart() -> None:
     assert "By urgency" in str(both)
     assert "wait_for_place" in str(both)
     assert "By urgency" not in str(report(calls[0], record()))
-
-
-def test_the_help_of_urgency_names_every_setting() -> None:
-    for setting in dataclasses.fields(Urgency):
-        if setting.init:
-            assert f"`{setting.name}`" in (Urgency.__doc__ or "")
 
 
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:

@@ -150,7 +150,7 @@ class _Client:
         ConfigurationError for a filter that cannot be one.
         """
         from .._clock import now_ns
-        from ..reports._report import report_of
+        from ..reports.report import report_of
 
         return report_of(self.calls, now_ns=now_ns(), model=model, user_action=user_action, since_s=since_s)
 

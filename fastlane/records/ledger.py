@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 Basis = Literal["measured", "reported", "estimated", "predicted"]
@@ -61,25 +62,25 @@ class Ledger:
     totals: tuple[Total, ...]
     """What is known of any call, in the order of `Savings`. What was expected from caches is of the calls of which the
     provider said what it read."""
-    connections_known: int
-    """Calls of which it is known whether they found their connection open."""
-    connections_reused: int
+    counts: Mapping[str, Mapping[str, int]]
+    """Of each figure that is a word or a yes or no: calls by its value, the most frequent first."""
     connections_saved_s: float | None
-    """Seconds that opening a connection for each of these would have taken: for each origin, the median of what the
-    client's own calls took for it. None where no call opened one at any of their origins; estimated."""
+    """Seconds that opening a connection for each call that found it open would have taken: for each origin, the median
+    of what the client's own calls took for it. None where no call opened one at any of their origins; estimated."""
     connections_unpriced: int
-    """Of the reused, those at origins where no call opened a connection: their seconds are in no sum."""
+    """Calls that found their connection open at origins where no call opened one: their seconds are in no sum."""
     prompt_tokens_said: int
     """Prompt tokens of the calls of which the provider said what it read from its cache."""
-    hedges_made: int
-    hedges_won: int
-    hedges_lost: int
-    tiers: Mapping[str, int] = field(default_factory=dict)
-    """Calls by the tier that served them, where the provider said so."""
-    downgrades: int = 0
-    """Calls that a slower tier served than the one they asked for."""
-    downgrades_known: int = 0
-    """Calls of which it is known whether that is so."""
+
+    @property
+    def connections_known(self) -> int:
+        """Calls of which it is known whether they found their connection open."""
+        return sum(self.counts.get("connection_reused", {}).values())
+
+    @property
+    def connections_reused(self) -> int:
+        """Calls that found their connection open."""
+        return self.count("connection_reused", True)
 
     @property
     def hit_ratio(self) -> float | None:
@@ -93,6 +94,10 @@ class Ledger:
         """The total of this name; None where it is known of no call."""
         return next((total for total in self.totals if total.name == name), None)
 
+    def count(self, name: str, value: bool | str) -> int:
+        """The number of calls of which a figure has this value."""
+        return self.counts.get(name, {}).get(_word(value), 0)
+
     def to_dict(self) -> dict[str, Any]:
         """The ledger as plain JSON data."""
         return {
@@ -103,6 +108,7 @@ class Ledger:
                 }
                 for total in self.totals
             },
+            "counts": {name: dict(counts) for name, counts in self.counts.items()},
             "connections": {
                 "known": self.connections_known,
                 "reused": self.connections_reused,
@@ -111,10 +117,20 @@ class Ledger:
             },
             "prompt_tokens_said": self.prompt_tokens_said,
             "hit_ratio": self.hit_ratio,
-            "hedges": {"made": self.hedges_made, "won": self.hedges_won, "lost": self.hedges_lost},
-            "tiers": dict(self.tiers),
-            "downgrades": {"known": self.downgrades_known, "served": self.downgrades},
         }  # fmt: skip
+
+
+def _word(value: bool | str) -> str:
+    return value if isinstance(value, str) else str(value).lower()
+
+
+def counts_of(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
+    """Count calls by the values of each figure that is a word or a yes or no."""
+    found: dict[str, Counter[str]] = {}
+    for entry in entries:
+        if isinstance(entry.value, bool | str):
+            found.setdefault(entry.name, Counter())[_word(entry.value)] += 1
+    return {name: dict(counts.most_common()) for name, counts in found.items()}
 
 
 def sum_of_known(counts: Iterable[int | None]) -> int | None:

@@ -2,12 +2,9 @@
 
 from ..plays import load_all
 from ..records.ledger import Ledger as Ledger, Total as Total
-from ._groups import Group as Group
-from ._levels import SectionGroup as SectionGroup
-from ._percentiles import Percentiles as Percentiles
-from ._phases import Phase as Phase
-from ._played import Played as Played
-from ._report import EndedCalls as EndedCalls, Report as Report
+from .groups import Group as Group, Percentiles as Percentiles, Played as Played, SectionGroup as SectionGroup
+from .phases import Phase as Phase
+from .report import EndedCalls as EndedCalls, Report as Report
 
 load_all()  # each section has its rows
 

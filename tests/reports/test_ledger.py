@@ -17,7 +17,7 @@ from fastlane.records import (
     Usage,
 )
 from fastlane.records.savings import FIELDS, figures
-from fastlane.reports._ledger import ledger_of, openings
+from fastlane.reports.report import ledger_of, openings
 from tests.reports.made import ORIGIN, attempt, failed, record
 
 counts = st.none() | st.integers(0, 10_000)
@@ -96,8 +96,9 @@ def test_every_total_is_the_sum_of_what_the_calls_say(calls: list[CallRecord]) -
         if total is not None:
             assert total.value == pytest.approx(sum(known))
             assert (total.calls, total.unit) == (len(known), figures()[name].unit)
-    assert sum(ledger.tiers.values()) == sum(call.service_tier is not None for call in calls)
-    assert ledger.hedges_won + ledger.hedges_lost <= ledger.hedges_made
+    assert sum(ledger.counts.get("tier", {}).values()) == sum(call.service_tier is not None for call in calls)
+    made = ledger.total("hedges_made")
+    assert ledger.count("hedge", "won") + ledger.count("hedge", "lost") <= (0 if made is None else made.value)
 
 
 @given(st.lists(records, max_size=8), st.lists(records, max_size=8))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.bench.statistics import wanted
-from fastlane.reports import _percentiles
-from fastlane.reports._percentiles import percentiles, quantile
+from fastlane.reports import groups
+from fastlane.reports.groups import percentiles, quantile
 
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 some = st.lists(times, min_size=1, max_size=150)
@@ -67,4 +67,4 @@ def test_they_are_bounded_from_where_the_benchs_are() -> None:
     assert (
         wanted(0.95),
         wanted(0.99),
-    ) == (_percentiles.ENOUGH_FOR_P95, _percentiles.ENOUGH_FOR_P99)
+    ) == (groups.ENOUGH_FOR_P95, groups.ENOUGH_FOR_P99)

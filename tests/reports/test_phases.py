@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.records import AdmissionRecord, UrgencyRecord
-from fastlane.reports._phases import PHASES, Phase, opening_of, phases_of
+from fastlane.reports.phases import PHASES, Phase, opening_of, phases_of
 from tests.reports.made import MS, ORIGIN, attempt, record
 
 

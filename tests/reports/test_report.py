@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastlane import CallRecord, ConfigurationError, Urgency
+from fastlane import CallRecord, ConfigurationError
 from fastlane.records import (
     AdmissionRecord,
     BoundedOutputRecord,
@@ -22,7 +22,7 @@ from fastlane.records import (
 from fastlane.records.output import OutputVerdict
 from fastlane.records.urgency import Level
 from fastlane.reports import Report
-from fastlane.reports._report import report_of
+from fastlane.reports.report import report_of
 from tests.reports.made import attempt, failed, record
 
 CONNECTION = "Connection(http2='auto', idle_s=300)"
@@ -178,17 +178,11 @@ def test_levels_of_urgency_stand_apart() -> None:
         ("interactive", 2, 1),
         ("background", 1, 1),
     ]
-    assert [one.came_s and one.came_s.p50 for one in both.urgency] == [0.025, 0.05]
-    assert [one.waited_s and one.waited_s.p50 for one in both.urgency] == [0.0, 0.5]
+    assert [one.came_s and one.came_s.p50 for one in both.levels["urgency"]] == [0.025, 0.05]
+    assert [one.waited_s and one.waited_s.p50 for one in both.levels["urgency"]] == [0.0, 0.5]
     assert "By urgency" in str(both)
     assert "wait_for_place" in str(both)
     assert "By urgency" not in str(report(calls[0], record()))
-
-
-def test_the_help_of_urgency_names_every_setting() -> None:
-    for setting in dataclasses.fields(Urgency):
-        if setting.init:
-            assert f"`{setting.name}`" in (Urgency.__doc__ or "")
 
 
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:

@@ -36,6 +36,7 @@ class HedgingSection(HedgingRecord):
     metrics = (HEDGES, TOKENS)
     figures = {  # noqa: RUF012 - never changed
         "hedge": Figure("", "measured"),
+        "hedges_made": Figure("{attempt}", "measured"),
         "hedge_tokens": Figure("{token}", "estimated", "tokens of attempts that lost to another", is_spent=True),
         "hedge_price": Figure("currency", "estimated", "their price, in the catalog's currency", is_spent=True),
     }
@@ -69,6 +70,7 @@ class HedgingSection(HedgingRecord):
         is_decided = self.hedged and self.won is not None
         return {
             "hedge": ("won" if self.won else "lost") if is_decided else None,
+            "hedges_made": 1 if self.hedged else None,
             "hedge_tokens": sum_of_known((self.extra_input_tokens, self.extra_output_tokens)),
             "hedge_price": self.extra_price,
         }
@@ -82,12 +84,13 @@ class HedgingSection(HedgingRecord):
     @classmethod
     def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
         """Who won, and what it cost."""
-        shown = f"{ledger.hedges_won:,} won, {ledger.hedges_lost:,} lost"
+        shown = f"{ledger.count('hedge', 'won'):,} won, {ledger.count('hedge', 'lost'):,} lost"
         spent = ledger.total("hedge_tokens")
         return shown if spent is None else f"{shown}, {spent.value:,} tokens spent on it (estimated)"
 
     @classmethod
     def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
         """The second attempts that won."""
-        if ledger.hedges_made:
-            yield "hedges won", f"{ledger.hedges_won:,}", f"{ledger.hedges_made:,}", "measured"
+        made = ledger.total("hedges_made")
+        if made is not None:
+            yield "hedges won", f"{ledger.count('hedge', 'won'):,}", f"{made.value:,}", "measured"

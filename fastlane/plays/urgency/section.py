@@ -99,9 +99,9 @@ class UrgencySection(UrgencyRecord):
     @classmethod
     def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
         """The calls that a slower tier served."""
-        if ledger.downgrades_known:
-            known = f"{ledger.downgrades_known:,}"
-            yield "served by a slower tier", f"{ledger.downgrades:,}", known, "reported"
+        slower, as_asked = ledger.count("tier_downgraded", True), ledger.count("tier_downgraded", False)
+        if slower + as_asked:
+            yield "served by a slower tier", f"{slower:,}", f"{slower + as_asked:,}", "reported"
 
     @property
     def group(self) -> str:

@@ -1,21 +1,20 @@
-"""What a report says, table by table: which rows, in which words and units."""
+"""The tables of a report, as plain text and as HTML for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import html
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..records.ledger import seconds_shown
 from ..records.savings import figures
 from ..records.section import section_classes
-from ._percentiles import ENOUGH_FOR_P95, ENOUGH_FOR_P99, LEAST_FOR_P95, LEAST_FOR_P99, Percentiles
-from ._text import Section
+from .groups import ENOUGH_FOR_P95, ENOUGH_FOR_P99, LEAST_FOR_P95, LEAST_FOR_P99, Group, Percentiles, SectionGroup
 
 if TYPE_CHECKING:
     from ..records.ledger import Ledger, Total
-    from ._groups import Group
-    from ._levels import SectionGroup
-    from ._report import Report
+    from .report import Report
 
 _ROWS = 20
 _WIDTH = 40
@@ -31,10 +30,22 @@ _METRICS = {
 }
 
 
-def sections_of(report: Report) -> tuple[Section, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table of a report; without rows, its notes alone."""
+
+    title: str
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    words: frozenset[int] = frozenset({0})
+    """Columns that hold words and are aligned to the left; numbers are aligned to the right."""
+    notes: tuple[str, ...] = ()
+
+
+def tables_of(report: Report) -> tuple[Table, ...]:
     """The tables of a report, without those that would be empty."""
     if not report.calls:
-        return (Section(title=f"No call is over{_asked(report)} yet."),)
+        return (Table(title=f"No call is over{_asked(report)} yet."),)
     found = [
         _head(report),
         _phases(report.everything),
@@ -51,11 +62,11 @@ def sections_of(report: Report) -> tuple[Section, ...]:
     return tuple(section for section in found if section is not None)
 
 
-def _head(report: Report) -> Section:
+def _head(report: Report) -> Table:
     everything = report.everything
     ended = ", ".join(f"{count:,} {outcome}" for outcome, count in report.outcomes.items())
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
-    return Section(
+    return Table(
         title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
         + (f", which took {seconds_shown(everything.total_s)} one after the other" if everything.answered else ""),
         notes=(f"outcomes: {ended}", *((f"attempts: {attempts}",) if attempts else ())),
@@ -67,7 +78,7 @@ def _asked(report: Report) -> str:
     return "".join(f" {words[name].format(value)}" for name, value in report.filters.items())
 
 
-def _phases(group: Group) -> Section | None:
+def _phases(group: Group) -> Table | None:
     if not group.phases:
         return None
     rows = [
@@ -81,20 +92,20 @@ def _phases(group: Group) -> Section | None:
         for phase, found in group.phases.items()
     ]
     header = ("phase", "calls", "p50", "p95 ", "p99 ", "highest", "of the time")
-    return Section(title="Where the time went", header=header, rows=tuple(rows))
+    return Table(title="Where the time went", header=header, rows=tuple(rows))
 
 
-def _metrics(group: Group) -> Section | None:
+def _metrics(group: Group) -> Table | None:
     if not group.metrics:
         return None
     rows = []
     for name, found in group.metrics.items():
         shown = _rate if name == "decode_rate" else seconds_shown
         rows.append((_METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
-    return Section(title="Metrics", header=("metric", "calls", "p50", "p95 ", "p99 ", "highest"), rows=tuple(rows))
+    return Table(title="Metrics", header=("metric", "calls", "p50", "p95 ", "p99 ", "highest"), rows=tuple(rows))
 
 
-def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Section | None:
+def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Table | None:
     if not groups:
         return None
     rows = [
@@ -112,7 +123,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Sect
     header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
     words = frozenset({*range(len(names)), len(header) - 1})
     more = len(groups) - _ROWS
-    return Section(
+    return Table(
         title=title,
         header=header,
         rows=tuple(rows),
@@ -121,7 +132,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Sect
     )
 
 
-def _levels(name: str, levels: Sequence[SectionGroup]) -> Section | None:
+def _levels(name: str, levels: Sequence[SectionGroup]) -> Table | None:
     if len(levels) < 2:
         return None
     rows = [
@@ -129,14 +140,14 @@ def _levels(name: str, levels: Sequence[SectionGroup]) -> Section | None:
         for level in levels
     ]
     header = ("level", "calls", "answered", "answer p50", "p95 ", "p99 ", "wait p50", "p95 ")
-    return Section(
+    return Table(
         title=f"By {name} (answer: its first token, or all of it; wait: for a slot, in fastlane's own queue)",
         header=header,
         rows=tuple(rows),
     )
 
 
-def _plays(report: Report) -> Section | None:
+def _plays(report: Report) -> Table | None:
     if not report.plays:
         return None
     rows = [
@@ -150,7 +161,7 @@ def _plays(report: Report) -> Section | None:
         for played in report.plays[:_ROWS]
     ]
     header = ("play", "on", "acted", "duration p50", "p95 ", "p99 ", "by the records")
-    return Section(
+    return Table(
         title="By play (duration: of the calls on which it acted)",
         header=header,
         rows=tuple(rows),
@@ -159,7 +170,7 @@ def _plays(report: Report) -> Section | None:
     )
 
 
-def _unanswered(report: Report) -> Section | None:
+def _unanswered(report: Report) -> Table | None:
     if not report.unanswered:
         return None
     rows = [
@@ -172,7 +183,7 @@ def _unanswered(report: Report) -> Section | None:
         )
         for ended in report.unanswered[:_ROWS]
     ]
-    return Section(
+    return Table(
         title="Not answered (in no percentile)",
         header=("outcome", "error", "status", "calls", "took in all"),
         rows=tuple(rows),
@@ -180,7 +191,7 @@ def _unanswered(report: Report) -> Section | None:
     )
 
 
-def _savings(ledger: Ledger) -> Section | None:
+def _savings(ledger: Ledger) -> Table | None:
     rows: list[tuple[str, str, str, str]] = []
     if ledger.connections_known:
         known = f"{ledger.connections_known:,}"
@@ -196,7 +207,8 @@ def _savings(ledger: Ledger) -> Section | None:
             )
         )
     rows += _rows(ledger, are_spent=False)
-    rows += [(f"tier: {_clipped(tier)}", "", f"{calls:,}", "reported") for tier, calls in ledger.tiers.items()]
+    tiers = ledger.counts.get("tier", {})
+    rows += [(f"tier: {_clipped(tier)}", "", f"{calls:,}", "reported") for tier, calls in tiers.items()]
     rows += [row for section in section_classes() for row in section.rows(ledger)]
     notes = []
     if ledger.connections_unpriced:
@@ -209,7 +221,7 @@ def _savings(ledger: Ledger) -> Section | None:
     return _table("Savings", rows, notes)
 
 
-def _spent(ledger: Ledger) -> Section | None:
+def _spent(ledger: Ledger) -> Table | None:
     return _table("Spent", _rows(ledger, are_spent=True), [])
 
 
@@ -221,11 +233,11 @@ def _rows(ledger: Ledger, *, are_spent: bool) -> list[tuple[str, str, str, str]]
     ]
 
 
-def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> Section | None:
+def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> Table | None:
     if not rows:
         return None
     header = ("what", "in all", "calls", "how it is known")
-    return Section(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
+    return Table(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
 
 
 def _row(what: str, total: Total) -> tuple[str, str, str, str]:
@@ -236,7 +248,7 @@ def _row(what: str, total: Total) -> tuple[str, str, str, str]:
     return (what, value, f"{total.calls:,}", total.basis)
 
 
-def _legend(group: Group) -> Section | None:
+def _legend(group: Group) -> Table | None:
     if not group.answered:
         return None
     few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
@@ -245,9 +257,7 @@ def _legend(group: Group) -> Section | None:
         notes = (
             f"*: too few calls to say how far off it may be (p95 takes {ENOUGH_FOR_P95}, p99 takes {ENOUGH_FOR_P99}).",
         )
-    return Section(
-        title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).", notes=notes
-    )
+    return Table(title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).", notes=notes)
 
 
 # Cells
@@ -295,3 +305,52 @@ def _clipped(text: str, width: int = _WIDTH) -> str:
     """A name on one line, whoever made it up."""
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+# Text and HTML
+
+
+def text_of(tables: Iterable[Table]) -> str:
+    """Return tables as aligned text."""
+    return "\n\n".join("\n".join(_lines(table)) for table in tables)
+
+
+def _lines(table: Table) -> list[str]:
+    lines = [table.title]
+    if table.rows:
+        rows = (table.header, *table.rows)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["  " + "  ".join(_cells(row, widths, table.words)).rstrip() for row in rows]
+    return [*lines, *(f"  {note}" for note in table.notes)]
+
+
+def _cells(row: Sequence[str], widths: Sequence[int], words: frozenset[int]) -> list[str]:
+    return [
+        cell.ljust(width) if index in words else cell.rjust(width)
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def html_of(tables: Iterable[Table]) -> str:
+    """Return tables as HTML, without a style of their own."""
+    return "\n".join(_html(table) for table in tables)
+
+
+def _html(table: Table) -> str:
+    parts = [f"<p><strong>{html.escape(table.title)}</strong></p>"]
+    if table.rows:
+        parts.append("<table><thead>")
+        parts.append(_html_row(table.header, table.words, "th"))
+        parts.append("</thead><tbody>")
+        parts += [_html_row(row, table.words, "td") for row in table.rows]
+        parts.append("</tbody></table>")
+    parts += [f"<p><small>{html.escape(note)}</small></p>" for note in table.notes]
+    return "".join(parts)
+
+
+def _html_row(row: Sequence[str], words: frozenset[int], tag: str) -> str:
+    cells = [
+        f'<{tag} style="text-align:{"left" if index in words else "right"}">{html.escape(cell)}</{tag}>'
+        for index, cell in enumerate(row)
+    ]
+    return f"<tr>{''.join(cells)}</tr>"

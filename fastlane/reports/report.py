@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ..records.ledger import Ledger
-from ._groups import Group, answered, by_model, by_user_action, group_of
-from ._ledger import ledger_of, openings
-from ._levels import SectionGroup, by_level
-from ._played import Played, plays_of
+from ..records.ledger import Entry, Figure, Ledger, Total, counts_of
+from ..records.savings import figures
+from ..records.section import section_of
+from .groups import Group, Played, SectionGroup, answered, by_model, by_section, by_user_action, group_of, grouped
+from .phases import opening_of
 
 if TYPE_CHECKING:
     from ..records.record import CallRecord, Outcome
@@ -47,7 +49,7 @@ class Report:
     user_actions: tuple[Group, ...]
     """By the user actions around them; calls outside of any are not in here."""
     levels: Mapping[str, tuple[SectionGroup, ...]]
-    """By the groups of a section, under its name, such as "urgency"; calls without the section are not in here."""
+    """By the groups of a section, under its name; calls without the section are not in here."""
     plays: tuple[Played, ...]
     outcomes: Mapping[Outcome, int]
     """Calls by how they ended, the most frequent first."""
@@ -58,11 +60,6 @@ class Report:
     ledger: Ledger
     filters: Mapping[str, Any]
     """What was asked for: `model`, `user_action`, `since_s`."""
-
-    @property
-    def urgency(self) -> tuple[SectionGroup, ...]:
-        """By level of urgency, the most urgent first; calls of clients without the `Urgency` play are not in here."""
-        return self.levels.get("urgency", ())
 
     @property
     def calls(self) -> int:
@@ -80,16 +77,7 @@ class Report:
             **{name: [level.to_dict() for level in levels] for name, levels in self.levels.items()},
             "plays": [played.to_dict() for played in self.plays],
             "outcomes": dict(self.outcomes),
-            "unanswered": [
-                {
-                    "outcome": ended.outcome,
-                    "error": ended.error,
-                    "status_code": ended.status_code,
-                    "calls": ended.calls,
-                    "total_s": ended.total_s,
-                }
-                for ended in self.unanswered
-            ],
+            "unanswered": [asdict(ended) for ended in self.unanswered],
             "attempts": dict(self.attempts),
             "ledger": self.ledger.to_dict(),
         }
@@ -99,17 +87,15 @@ class Report:
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
-        from ._sections import sections_of
-        from ._text import text_of
+        from .tables import tables_of, text_of
 
-        return text_of(sections_of(self))
+        return text_of(tables_of(self))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from ._sections import sections_of
-        from ._text import html_of
+        from .tables import html_of, tables_of
 
-        return html_of(sections_of(self))
+        return html_of(tables_of(self))
 
 
 def report_of(
@@ -143,8 +129,8 @@ def report_of(
         everything=group_of(kept),
         models=by_model(kept),
         user_actions=by_user_action(kept),
-        levels=by_level(kept),
-        plays=plays_of(kept, opening_s),
+        levels=by_section(kept),
+        plays=_plays(kept, opening_s),
         outcomes=dict(Counter(record.outcome for record in kept).most_common()),
         unanswered=_unanswered(kept),
         attempts=dict(Counter(attempt.kind for record in kept for attempt in record.attempts).most_common()),
@@ -158,12 +144,89 @@ def _names_of(record: CallRecord) -> tuple[str | None, ...]:
 
 
 def _unanswered(records: Sequence[CallRecord]) -> tuple[EndedCalls, ...]:
-    found: dict[tuple[Outcome, str | None, int | None], list[float]] = {}
-    for record in records:
-        if not answered(record):
-            found.setdefault((record.outcome, record.error, record.status_code), []).append(record.duration_s)
+    found = grouped(
+        [record for record in records if not answered(record)],
+        lambda record: (record.outcome, record.error, record.status_code),
+    )
     ended = [
-        EndedCalls(outcome=outcome, error=error, status_code=status, calls=len(took), total_s=sum(took))
-        for (outcome, error, status), took in found.items()
+        EndedCalls(
+            outcome=outcome,
+            error=error,
+            status_code=status,
+            calls=len(own),
+            total_s=sum(record.duration_s for record in own),
+        )
+        for (outcome, error, status), own in found.items()
     ]
     return tuple(sorted(ended, key=lambda one: (-one.calls, one.outcome, one.error or "")))
+
+
+def _plays(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> tuple[Played, ...]:
+    """Return what each play did that is on in any of these calls, in the order in which clients have them."""
+    on: dict[str, list[CallRecord]] = {}
+    for record in records:
+        for name in dict.fromkeys([fingerprint.partition("(")[0] for fingerprint in record.plays]):
+            on.setdefault(name, []).append(record)
+    return tuple(_played(name, on[name], opening_s) for name in on)
+
+
+def _played(name: str, on: Sequence[CallRecord], opening_s: Mapping[str, float]) -> Played:
+    section = section_of(name)
+    says = [None if section is None else section.acted(record) for record in on]
+    acted = [record for record, did in zip(on, says, strict=True) if did]
+    return Played(
+        play=name,
+        on=len(on),
+        acted=len(acted) if any(did is not None for did in says) else None,
+        effect=section.effect(acted, ledger_of(acted, opening_s)) if section is not None and acted else None,
+        group=group_of(acted),
+    )
+
+
+# Savings
+
+
+def openings(records: Iterable[CallRecord]) -> dict[str, float]:
+    """Return the median of the seconds for which calls waited for a connection to be opened, for each origin."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for origin, took_s in opening_of(record):
+            found.setdefault(origin, []).append(took_s)
+    return {origin: median(took_s) for origin, took_s in found.items()}
+
+
+def ledger_of(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> Ledger:
+    """Add up the savings of some calls; `opening_s` is what opening a connection takes at each origin."""
+    entries = [record.savings.entries for record in records]
+    origins = [record.attempts[-1].origin or record.origin for record in records if record.connection_reused]
+    priced = [opening_s[origin] for origin in origins if origin in opening_s]
+    said = [record for record in records if not record.usage.estimated and record.usage.cached_tokens is not None]
+    return Ledger(
+        calls=len(records),
+        totals=_totals(entries),
+        counts=counts_of([entry for own in entries for entry in own]),
+        connections_saved_s=math.fsum(priced) if priced else None,
+        connections_unpriced=len(origins) - len(priced),
+        prompt_tokens_said=sum(record.usage.input_tokens or 0 for record in said),
+    )
+
+
+def _totals(entries: Iterable[Sequence[Entry]]) -> tuple[Total, ...]:
+    """Add up the figures that are numbers, in the order of `Savings`."""
+    found: dict[str, list[Entry]] = {}
+    table = figures()
+    for own in entries:
+        known = {entry.name for entry in own}
+        for entry in own:
+            figure = table[entry.name]
+            if figure.unit and (figure.only_with is None or figure.only_with in known):
+                found.setdefault(entry.name, []).append(entry)
+    return tuple([_total(name, table[name], found[name]) for name in table if name in found])
+
+
+def _total(name: str, figure: Figure, entries: Sequence[Entry]) -> Total:
+    values: list[float] = [entry.value for entry in entries]  # type: ignore[misc] # what has a unit is a number
+    basis = "estimated" if any(entry.basis == "estimated" for entry in entries) else figure.basis
+    # Exact, in whatever order the calls come.
+    value = math.fsum(values) if any(isinstance(one, float) for one in values) else sum(values)
+    return Total(name=name, value=value, unit=figure.unit, basis=basis, calls=len(values))

@@ -1,0 +1,250 @@
+"""Calls that belong together: how many were answered, their percentiles, and where their time went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ..records.section import section_classes
+from .phases import PHASES, Phase, phases_of
+
+if TYPE_CHECKING:
+    from ..records.record import CallRecord
+
+K = TypeVar("K", bound=Hashable)
+
+METRICS: Final = (
+    "time_to_first_token_s",
+    "time_to_first_content_token_s",
+    "time_per_output_token_s",
+    "decode_rate",
+    "api_end_to_end_s",
+    "duration_s",
+)
+"""The metrics of a call, as docs/measuring.md defines them."""
+
+# With fewer values, all of them may lie on one side of the percentile: it is not shown.
+LEAST_FOR_P95, LEAST_FOR_P99 = 20, 100
+# With fewer values, no 95 % confidence interval of the percentile exists, whatever its method: it is marked.
+ENOUGH_FOR_P95, ENOUGH_FOR_P99 = 72, 368
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Percentiles of some numbers, interpolated linearly between neighbours as numpy and the A/B harness do it."""
+
+    n: int
+    """How many numbers these are; at least 1."""
+    p50: float
+    p95: float | None
+    """None below 20 numbers; with fewer than 72 nothing bounds it."""
+    p99: float | None
+    """None below 100 numbers; with fewer than 368 nothing bounds it."""
+    highest: float
+
+    p95_is_bounded: bool
+    """Whether there are enough numbers to say how far off the p95 may be."""
+    p99_is_bounded: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The percentiles as plain JSON data."""
+        return asdict(self)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which `share` of the ordered numbers lie, interpolated between the two neighbours."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
+    return min(high, low + (high - low) * (place - below))  # between the two even after rounding
+
+
+def percentiles(values: Iterable[float | None]) -> Percentiles | None:
+    """Return the percentiles of the numbers that are known; None without any."""
+    ordered = sorted([value for value in values if value is not None])
+    count = len(ordered)
+    if not count:
+        return None
+    return Percentiles(
+        n=count,
+        p50=quantile(ordered, 0.5),
+        p95=quantile(ordered, 0.95) if count >= LEAST_FOR_P95 else None,
+        p99=quantile(ordered, 0.99) if count >= LEAST_FOR_P99 else None,
+        highest=ordered[-1],
+        p95_is_bounded=count >= ENOUGH_FOR_P95,
+        p99_is_bounded=count >= ENOUGH_FOR_P99,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """One phase of some calls."""
+
+    seconds: Percentiles
+    """Of the calls in which it happened."""
+    total_s: float
+    share: float | None
+    """Of all the time that the calls took; None where they took none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Calls that belong together. Percentiles and phases are of those that were answered."""
+
+    model: str | None = None
+    """None where the calls name none, or are not grouped by it."""
+    origin: str | None = None
+    user_action: str | None = None
+    """The names of the user actions around the calls, the outermost first: "answer ticket > draft"."""
+    calls: int
+    """However they ended."""
+    answered: int
+    """Of these, the calls that completed, or that a play stopped because nothing more was to come."""
+    total_s: float
+    """Seconds of all answered calls, one after the other."""
+    metrics: Mapping[str, Percentiles]
+    """Of those of `time_to_first_token_s` to `duration_s` that any call has."""
+    phases: Mapping[Phase, PhaseTime]
+    """Of those that happened in any call, in their order in time."""
+
+    @property
+    def longest_phase(self) -> Phase | None:
+        """The phase that took most of the time; None without an answered call."""
+        return max(self.phases.items(), key=lambda item: item[1].total_s)[0] if self.phases else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The group as plain JSON data; what it is not grouped by is not in it."""
+        names = {"model": self.model, "origin": self.origin, "user_action": self.user_action}
+        return {
+            **{name: value for name, value in names.items() if value is not None},
+            "calls": self.calls,
+            "answered": self.answered,
+            "total_s": self.total_s,
+            "metrics": {name: found.to_dict() for name, found in self.metrics.items()},
+            "phases": {
+                phase: {**found.seconds.to_dict(), "total_s": found.total_s, "share": found.share}
+                for phase, found in self.phases.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionGroup:
+    """Calls of one group of a section. Percentiles, in seconds, are of those that were answered."""
+
+    level: str
+    calls: int
+    """However they ended."""
+    answered: int
+    came_s: Percentiles | None
+    """From issue to the first token, the wait for a slot included; of an answer without one, until it was over."""
+    waited_s: Percentiles | None
+    """In fastlane's own queue, all attempts together; None where no limit was kept to."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The group as plain JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What one play did."""
+
+    play: str
+    """The name of its class."""
+    on: int
+    """Calls of clients that have it."""
+    acted: int | None
+    """Of these, the calls on which it did something; None for a play whose section does not say."""
+    effect: str | None
+    """What came of it, by the records of these calls; None where there are none."""
+    group: Group
+    """Where the time of the calls went on which it did something. That they differ from others says nothing of the play
+    alone: what it is worth is for an A/B comparison to say."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The play as plain JSON data."""
+        data = {"play": self.play, "on": self.on, "acted": self.acted, "effect": self.effect}
+        return {**data, "calls": self.group.to_dict()}
+
+
+def answered(record: CallRecord) -> bool:
+    """Return whether a call brought what was asked for.
+
+    Any other would falsify a percentile: a failure is often quick. An answer that a play stopped counts unless it was
+    checked and is not valid.
+    """
+    if record.outcome == "stopped":
+        return record.verdict in (None, "valid")
+    return record.outcome == "completed"
+
+
+def grouped(records: Iterable[CallRecord], key: Callable[[CallRecord], K]) -> dict[K, list[CallRecord]]:
+    """Return the calls by a key, in the order in which the keys appear."""
+    found: dict[K, list[CallRecord]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return found
+
+
+def group_of(records: Sequence[CallRecord], **names: str | None) -> Group:
+    """Make one group of some calls."""
+    kept = [record for record in records if answered(record)]
+    total_s = sum(record.duration_s for record in kept)
+    metrics = {name: percentiles([getattr(record, name) for record in kept]) for name in METRICS}
+    taken = [phases_of(record) for record in kept]
+    phases = {}
+    for phase in PHASES:
+        times = [own[phase] for own in taken if phase in own]
+        if (found := percentiles(times)) is not None:
+            phase_s = sum(times)
+            phases[phase] = PhaseTime(seconds=found, total_s=phase_s, share=phase_s / total_s if total_s > 0 else None)
+    return Group(
+        calls=len(records),
+        answered=len(kept),
+        total_s=total_s,
+        metrics={name: one for name, one in metrics.items() if one is not None},
+        phases=phases,
+        **names,
+    )
+
+
+def by_model(records: Sequence[CallRecord]) -> tuple[Group, ...]:
+    """Group calls by model and origin, the one that took most of the time first."""
+    found = grouped(records, lambda record: (record.model, record.origin))
+    return _ordered([group_of(own, model=model, origin=origin) for (model, origin), own in found.items()])
+
+
+def by_user_action(records: Sequence[CallRecord]) -> tuple[Group, ...]:
+    """Group calls by the user actions around them, the one that took most of the time first."""
+    found = grouped([record for record in records if record.user_actions], lambda record: record.user_actions)
+    return _ordered([group_of(own, user_action=" > ".join(names)) for names, own in found.items()])
+
+
+def _ordered(groups: list[Group]) -> tuple[Group, ...]:
+    return tuple(sorted(groups, key=lambda group: (-group.total_s, -group.calls)))
+
+
+def by_section(records: Sequence[CallRecord]) -> dict[str, tuple[SectionGroup, ...]]:
+    """Return the groups of each section that has any, by the name of the section, in the section's own order."""
+    found: dict[str, tuple[SectionGroup, ...]] = {}
+    for kind in section_classes():
+        if kind.groups:
+            own = [(record, section) for record in records if (section := record.get(kind)) is not None]
+            groups = {name: [record for record, section in own if section.group == name] for name in kind.groups}
+            found[kind.name] = tuple([_section_group(name, calls) for name, calls in groups.items() if calls])
+    return found
+
+
+def _section_group(name: str, records: Sequence[CallRecord]) -> SectionGroup:
+    kept = [record for record in records if answered(record)]
+    first_s = [record.time_to_first_token_s for record in kept]
+    return SectionGroup(
+        level=name,
+        calls=len(records),
+        answered=len(kept),
+        came_s=percentiles([one.duration_s if s is None else s for one, s in zip(kept, first_s, strict=True)]),
+        waited_s=percentiles([record.queued_s for record in kept]),
+    )

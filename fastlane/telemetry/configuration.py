@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -293,6 +294,7 @@ class _Process:
             # Metrics are exported only where that is asked for: once a minute, they would fill a file of calls.
             exporters = (_FILE_EXPORTER,)
         _check_headers(signal)
+        _hide_queries(signal)
         kinds = {name: _load(signal, name) for name in dict.fromkeys(exporters or ())}
         if _FILE_EXPORTER in kinds:
             self._built.file = self._built.file or TraceFile()
@@ -421,6 +423,18 @@ def _check_headers(signal: str) -> None:
             name, equals, _ = header.partition("=")
             if header.strip() and not (equals and name.strip() and " " not in name.strip()):
                 raise ConfigurationError(f"{variable} is a list such as name=value,other=value; got something else")
+
+
+def _hide_queries(signal: str) -> None:
+    """Keep queries out of the exporters' logs, which show a failing address: some collectors take their key there."""
+    if any("?" in os.environ.get(variable, "") for variable in _otlp_variables(signal, "ENDPOINT")):
+        for module in ("trace_exporter", "metric_exporter", "_log_exporter"):
+            logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{module}").addFilter(_without_queries)
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    record.msg, record.args = re.sub(r"\?[^\s'\"]*", "?...", record.getMessage()), ()
+    return True
 
 
 def _load(signal: str, name: str) -> Any:

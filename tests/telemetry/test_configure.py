@@ -376,7 +376,7 @@ def test_a_collector_that_does_not_work_holds_up_neither_the_calls_nor_the_end(h
     said = run(
         TIMED,
         {
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://user:planted-password@{host}/v1/traces",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://user:planted-password@{host}/v1/traces?key=planted-key",
             "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20planted-header",
             # That one is tried again meanwhile, and the other one is not given up in time.
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1" if how == "refuses" else "60",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from .section import RecordSection
@@ -103,10 +103,14 @@ class PromptCacheRecord(RecordSection):
 
     def to_dict(self) -> dict[str, Any]:
         """The section as plain JSON data."""
-        drift = self.drift
-        fields = asdict(self)
-        del fields["explanation"]
-        return {**fields, "drift": None if drift is None else asdict(drift), "hit_ratio": self.hit_ratio}
+        drift = self.drift  # found before: what finds it is no JSON
+        shown = asdict(self)
+        del shown["explanation"]
+        return {**shown, "drift": None if drift is None else asdict(drift), "hit_ratio": self.hit_ratio}
+
+    def __getstate__(self) -> list[Any]:
+        # A copy has the drift, and not the memory of prompts that finds it.
+        return [self.drift if each.name == "explanation" else getattr(self, each.name) for each in fields(self)]
 
 
 CutKind = Literal["repeated", "stubbed", "turn"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .attempts import Attempt
@@ -216,7 +216,7 @@ class CallRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON data, the derived metrics under "metrics", what was saved under "savings"."""
-        data = asdict(self)
+        data = asdict(replace(self, sections=()))
         del data["sections"]
         data["timeline"]["token_ns"] = list(self.timeline.token_ns)
         for attempt, plain in zip(self.attempts, data["attempts"], strict=True):

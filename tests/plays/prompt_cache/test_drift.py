@@ -6,7 +6,9 @@ import copy
 import json
 import pickle
 import random
+import threading
 import uuid
+from functools import partial
 from random import Random
 from typing import Any, get_args
 
@@ -17,7 +19,7 @@ from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
 import fastlane
 from benchmarks._mutations import MUTATORS
 from fastlane.plays.prompt_cache.drift import _REASONS, similarity
-from fastlane.records.prompt import Drift, DriftKind
+from fastlane.records.prompt import Drift, DriftKind, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
 
 UNBOUNDED = facts(minimum_tokens=None, block_tokens=None)
@@ -608,3 +610,19 @@ def test_named_character_is_the_first_that_differs(value: str, other: str, at: i
         true = next((one for one in range(len(after)) if before[one : one + 1] != after[one : one + 1]), len(after))
         assert drift is not None
         assert drift.character == true
+
+
+def test_record_with_a_drift_unseen_is_copied_and_pickled() -> None:
+    drift = Drift(kind="expired", path=None)
+    history = threading.Lock()  # neither copied nor pickled, as the memory of prompts
+    unseen = PromptCacheRecord(
+        family="f",
+        prompt_tokens=9,
+        reusable_tokens=9,
+        expected_tokens=9,
+        cached_tokens=0,
+        explanation=partial(lambda _: drift, history),
+    )
+
+    assert pickle.loads(pickle.dumps(unseen)).drift == drift
+    assert copy.deepcopy(unseen).drift == drift

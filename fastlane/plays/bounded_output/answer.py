@@ -301,7 +301,10 @@ class WatchedAnswer:
                 judged = [(one, self._problem_in(one) if len(texts) > 1 else None) for one in texts]
                 self._is_wrong(judged, replace(problem, cause=None))
             elif error is None and self._is_parsed and not is_parsed and self.verdict == "valid":
-                self.verdict = None
+                # No class has read it yet, as with a raw response. What the schema refuses, the class may still take.
+                texts = self._of_answer(answer_texts(self.body, self._plan.endpoint))
+                if any(self._problem_in(one) is not None for one in texts):
+                    self.verdict = None
         except Exception as failure:  # noqa: BLE001 - a play must not break a call
             self._on_error("check", failure)
 

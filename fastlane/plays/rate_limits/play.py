@@ -11,6 +11,7 @@ from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import settings
 from fastlane.knowledge.redis import shared
+from fastlane.records.urgency import CallUrgency
 
 from .section import RateLimitsSection
 
@@ -32,7 +33,7 @@ class RateLimits(Play):
     section = RateLimitsSection
     keeps_bodies: ClassVar[bool] = True
     needs_facts: ClassVar[bool] = True
-    uses_urgency: ClassVar[bool] = True
+    reads: ClassVar[tuple[type, ...]] = (CallUrgency,)
 
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     """The application's own limit, kept to without any header; None: the provider's alone."""

@@ -165,7 +165,7 @@ class _Client:
         one call: `client.with_urgency("background").chat.completions.create(...)`. A client without an `Urgency` play
         gets one, and a log of its own. Raises ConfigurationError for another level.
         """
-        from .urgency_copies import client_for
+        from .derived_clients import client_for
 
         return client_for(self, level)  # type: ignore[no-any-return]
 
@@ -238,7 +238,7 @@ class _Client:
 
     def _upstream_client(self, base_url: str, key: str) -> Any:
         """Return a client for another upstream, of fastlane's own class: a subclass is about its own provider."""
-        from .upstream_clients import upstream_client
+        from .derived_clients import upstream_client
 
         return upstream_client(self, AsyncOpenAI if self._asynchronous else OpenAI, base_url, key)
 
@@ -262,16 +262,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
 
     if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            *,
-            plays: Iterable[Play] | None = None,
-            only_plays: Iterable[Play] | None = None,
-            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
-            raise_play_errors: bool = False,
-            experiment: Experiment | None = None,
-            **options: Unpack[OpenAIOptions],
-        ) -> None: ...
+        def __init__(self, **options: Unpack[OpenAIOptions]) -> None: ...
 
     @_resources.made_once
     def chat(self) -> Chat:
@@ -322,16 +313,7 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
 
     if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            *,
-            plays: Iterable[Play] | None = None,
-            only_plays: Iterable[Play] | None = None,
-            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
-            raise_play_errors: bool = False,
-            experiment: Experiment | None = None,
-            **options: Unpack[AsyncOpenAIOptions],
-        ) -> None: ...
+        def __init__(self, **options: Unpack[AsyncOpenAIOptions]) -> None: ...
 
     @_resources.made_once
     def chat(self) -> AsyncChat:
@@ -375,16 +357,7 @@ class AzureOpenAI(OpenAI, openai.AzureOpenAI):
 
     if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            *,
-            plays: Iterable[Play] | None = None,
-            only_plays: Iterable[Play] | None = None,
-            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
-            raise_play_errors: bool = False,
-            experiment: Experiment | None = None,
-            **options: Unpack[AzureOpenAIOptions],
-        ) -> None: ...
+        def __init__(self, **options: Unpack[AzureOpenAIOptions]) -> None: ...
 
 
 class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
@@ -392,16 +365,7 @@ class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
 
     if TYPE_CHECKING:
 
-        def __init__(
-            self,
-            *,
-            plays: Iterable[Play] | None = None,
-            only_plays: Iterable[Play] | None = None,
-            on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
-            raise_play_errors: bool = False,
-            experiment: Experiment | None = None,
-            **options: Unpack[AsyncAzureOpenAIOptions],
-        ) -> None: ...
+        def __init__(self, **options: Unpack[AsyncAzureOpenAIOptions]) -> None: ...
 
 
 for _made in (OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI):

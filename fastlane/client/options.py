@@ -1,11 +1,11 @@
-"""What the constructors and `copy()` of openai's clients take, for editors and type checkers alone.
+"""What the constructors and `copy()` of the clients take, for editors and type checkers alone.
 
-A contract test compares the names with `inspect.signature` of the installed openai.
+A contract test compares openai's names with `inspect.signature` of the installed openai.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 import httpx2
@@ -13,6 +13,17 @@ from openai import NotGiven, Timeout
 from openai.auth import WorkloadIdentity, X509WorkloadIdentity
 
 from ..compat.clients import DataResidency, Provider
+from ..engine.pipeline import OnCallEnd
+from ..experiments import Experiment
+from ..plays import Play
+
+
+class _OwnOptions(TypedDict, total=False):
+    plays: Iterable[Play] | None
+    only_plays: Iterable[Play] | None
+    on_call_end: OnCallEnd | Iterable[OnCallEnd] | None
+    raise_play_errors: bool
+    experiment: Experiment | None
 
 
 class _CommonOptions(TypedDict, total=False):
@@ -27,7 +38,7 @@ class _CommonOptions(TypedDict, total=False):
     workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
 
 
-class _ConstructorOptions(_CommonOptions, total=False):
+class _ConstructorOptions(_OwnOptions, _CommonOptions, total=False):
     max_retries: int
     _strict_response_validation: bool
     _enforce_credentials: bool

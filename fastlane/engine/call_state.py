@@ -29,11 +29,10 @@ from ..protocol.endpoints import EMBEDDINGS, GENERATING, RESPONSES
 from ..protocol.fields import ID, field, from_json, known_names, safe_name, string
 from ..protocol.usage import usage_counts
 from ..records.attempts import Attempt, AttemptKind, Form
-from ..records.provider_times import ProviderTimes
 from ..records.record import CallRecord, Outcome
 from ..records.section import RecordSection
 from ..records.timeline import Timeline, TokenKind, WireStamps
-from ..records.usage import Usage
+from ..records.usage import ProviderTimes, Usage
 from ..transport.protocols.exchange import Opening, Phases
 from .pipeline import Pipeline, Watch
 from .session import NO_SESSIONS, STOP, CallOutcome, Sessions, Stop

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..compat.requests import Requests
 from ..records import listeners
 from .caller import Accounts
 from .pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from ..providers import ProviderFacts
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -46,13 +43,6 @@ class ClientState:
             port = base_url.port or _PORTS.get(base_url.scheme, 0)
             known = self._origin = (base_url, f"{base_url.scheme}://{_bracketed(base_url.host)}:{port}")
         return known[1]
-
-    @staticmethod
-    def facts_of(origin: str) -> ProviderFacts:
-        """What is known of the provider at an origin."""
-        from ..providers import facts_of
-
-        return facts_of(origin)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..records.provider_times import ProviderTimes
+from ..records.usage import ProviderTimes
 from .fields import field as field_in
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}

@@ -13,7 +13,6 @@ from .prompt import (
     Drift as Drift,
     PromptCacheRecord as PromptCacheRecord,
 )
-from .provider_times import ProviderTimes as ProviderTimes
 from .rate_limits import RateLimitsRecord as RateLimitsRecord
 from .record import CallRecord as CallRecord
 from .route import (
@@ -25,7 +24,7 @@ from .route import (
 from .section import Recorded as Recorded, RecordSection as RecordSection
 from .timeline import Timeline as Timeline, WireStamps as WireStamps
 from .urgency import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
-from .usage import Usage as Usage
+from .usage import ProviderTimes as ProviderTimes, Usage as Usage
 
 if TYPE_CHECKING:
     from .savings import Savings as Savings

@@ -10,13 +10,12 @@ from .encoding import RequestEncodingRecord
 from .experiment import ExperimentRecord
 from .output import BoundedOutputRecord
 from .prompt import ContextTrimmingRecord, PromptCacheRecord
-from .provider_times import ProviderTimes
 from .rate_limits import RateLimitsRecord
 from .route import HedgingRecord, RoutingRecord
 from .section import RecordSection, queued_s_of
 from .timeline import Timeline
 from .urgency import UrgencyRecord
-from .usage import Usage
+from .usage import ProviderTimes, Usage
 
 if TYPE_CHECKING:
     from .savings import Savings

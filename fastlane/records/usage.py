@@ -1,4 +1,4 @@
-"""The tokens of a call, as the provider counted them."""
+"""What the provider says of a call: the tokens that it counted, and its own times."""
 
 from __future__ import annotations
 
@@ -21,3 +21,24 @@ class Usage:
     """Tokens generated as reasoning."""
     estimated: bool = False
     """The provider's own counts were cut off when the stream was stopped, and these are estimates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderTimes:
+    """A provider's own times of an answer, in seconds; None for what it does not say.
+
+    Nobody has checked them: they are the provider's word, and what one means by a time another may count otherwise
+    (`docs/providers.md` has notes on that).
+    """
+
+    queue_s: float | None = None
+    """The request waited to be begun."""
+    prefill_s: float | None = None
+    """The prompt was read."""
+    decode_s: float | None = None
+    """The answer was generated."""
+    total_s: float | None = None
+    """All of it; some leave out the queue."""
+    head_s: float | None = None
+    """Until the head of a streamed answer was sent, where a header says the time: headers go out before the answer is
+    there, and cannot say how long that took."""

@@ -14,7 +14,7 @@ import fastlane
 from fastlane.emulator import Dialect, Emulator, ProviderModel
 from fastlane.protocol.provider_times import times_said
 from fastlane.providers import Fact, ProviderFacts, facts_named, names as slugs, registered
-from fastlane.records.provider_times import ProviderTimes
+from fastlane.records.usage import ProviderTimes
 from tests.telemetry.conftest import Listening
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]

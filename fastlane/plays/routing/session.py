@@ -18,6 +18,7 @@ from fastlane.engine.upstream_attempt import Kind, UpstreamAttempt
 from fastlane.engine.upstream_failures import rest_after, why_of
 from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.sightings import Failure, Sighting
+from fastlane.providers import facts_of
 from fastlane.records.route import Fallback, RoutingCandidate
 from fastlane.records.urgency import CallUrgency
 
@@ -77,7 +78,7 @@ class RoutingSession(Session):
         client, play = upstream.client, self._play
         shell = client._fastlane
         clients, pipeline = upstream_clients_of(shell.pipeline), shell.pipeline
-        facts = shell.facts_of(call.origin)
+        facts = facts_of(call.origin)
         try:
             route = play.route_of(call)
             query, decision = play.decide(
@@ -160,7 +161,7 @@ class _ModelChoice:
         self._router = play.knowledge.router
         self._call = call
         self._own: UpstreamAttempt = call.upstream
-        self._own_facts = self._own.client._fastlane.facts_of(call.origin)
+        self._own_facts = facts_of(call.origin)
         self._own_origin = self._own.state.origin
         self._steps = [play.knowledge.catalog.named(one.name) for one in (*decision.ranked, *decision.resting)]
         """What is left to be tried, in order."""

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Stage
-from fastlane.engine.pipeline import REMEMBERED_CALLS, Pipeline
-from fastlane.engine.session import NO_SESSIONS, STOP, Session, Stop
+from fastlane.engine.pipeline import NO_SESSIONS, REMEMBERED_CALLS, Pipeline
+from fastlane.engine.session import STOP, Session, Stop
 from fastlane.records import Timeline
 from tests.session_play import SessionPlay
 

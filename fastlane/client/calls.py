@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS
-from ..compat.requests import post_options
+from ..compat.requests import OwnMethods, post_options
 from ..compat.resources import OWN_POSTS
-from ..decode.probes import OwnMethods
 from ..engine.drivers import async_run, run
 from ..engine.flow import begin_call, model_checks, run_call, wrapped_request
 from ..plays.routing.requests import check_route, refuse_route

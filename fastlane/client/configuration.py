@@ -272,7 +272,7 @@ def _proxy() -> Obstacle | None:
 
 def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:
     """Whether somebody has put a constructor of theirs into the library, such as one with certificates of their own."""
-    from ..transport.drivers.requests import is_library_method
+    from ..transport.drivers.engines import is_library_method
 
     transport = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport
     return not (is_library_method(client, "__init__") and is_library_method(transport, "__init__"))

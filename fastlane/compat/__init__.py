@@ -4,9 +4,9 @@ Supported is openai 2.47 up to 3. The contract tests run with 2.47.0, 3.3.1 and 
 own tests with 2.54.0 and that version. `tests/contract/test_openai_loop.py` lists the versions whose loop around an
 attempt was compared with ours, and fails for a loop that it does not know.
 
-A fast path is taken where nobody has put their own in the place of what it passes by (`OwnMethods`, asked for each
-call), and where what it takes for granted holds (`holds`, asked once): both are in `decode.probes`. Otherwise openai's
-own code runs, with the same results, and one warning says so where a probe has failed:
+A fast path is taken where nobody has put their own in the place of what it passes by (`requests.OwnMethods`, asked for
+each call), and where what it takes for granted holds (`decode.probes.holds`, asked once). Otherwise openai's own code
+runs, with the same results, and one warning says so where a probe has failed:
 
 resources      the walk through a body   openai's `create()` and `parse()` are plain functions that ask for the same
                                          with a copied `maybe_transform`, and no type of arguments renames a field

@@ -1,19 +1,321 @@
-"""Make the typed objects and streams of responses, past those steps of openai's that only look if they are needed."""
+"""What openai's client does with responses, as flows: send an attempt again, raise its error, make the typed object.
+
+openai's own methods make every decision of its retry loop, so that an overridden one is called. Three things are copied
+from openai: the order of the steps, the classes of errors that are retried, and the arguments of `_send_request`.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from operator import itemgetter
+from types import FunctionType, MethodType
 from typing import Any
 
+import httpx2
+import openai
+from openai import _base_client as _openai_base_client, _httpx2
+from openai._compat import model_copy
 from openai._constants import RAW_RESPONSE_HEADER
 from openai._models import BaseModel, add_request_id
 from openai._streaming import AsyncStream, Stream, extract_stream_chunk_type
 from openai._types import NotGiven
 
 from ..decode import answer_decoder, probes as _seams
-from .retry import Reply
+from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
+from ..records.attempts import AttemptKind, Form
+from .requests import build_request
+
+_base_client: Any = _openai_base_client
+log = logging.getLogger("openai._base_client")
+
+
+class _AlwaysReplayable:
+    def __init__(self, options: Any) -> None: ...
+
+    def rewind(self) -> bool:
+        return True
+
+
+# openai 2 and the first versions of 3 send any body again, and retry after any exception.
+_RequestBodyReplay: Any = getattr(_base_client, "_RequestBodyReplay", _AlwaysReplayable)
+_request_exceptions: Any = getattr(_httpx2, "request_exceptions", None)
+_timeout_exceptions: Any = _httpx2.timeout_exceptions
+_ANY_BODY = _AlwaysReplayable(None)
+_legacy_auth: Any = getattr(_httpx2, "normalize_legacy_httpx_auth", lambda auth: auth)
+_method_for_logging: Any = getattr(_base_client, "get_http_method_for_logging", str.upper)
+
+_SLEEP: Any = (_base_client.time.sleep, _base_client.anyio.sleep)
+
+# What the log says before a pause differs between versions of openai.
+_RETRYING: str = next(
+    text
+    for text in _base_client.SyncAPIClient._sleep_for_retry.__code__.co_consts
+    if isinstance(text, str) and text.startswith("Retrying request")
+)
+_NAMES_URL = "to %s" in _RETRYING
+_LOGS_URLS = not hasattr(_base_client, "get_http_method_for_logging")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One HTTP request of a call."""
+
+    options: Any
+    """openai's options of this attempt."""
+    http: Any
+    """The HTTP client that sends it."""
+    request: Any
+    retries_taken: int
+    send_request: Callable[..., Any]
+    arguments: dict[str, Any]
+    """Further arguments of `send_request`."""
+    stream: bool
+    """Whether the body of the response is to be left unread."""
+    is_stock: bool = False
+    """Whether nobody has put their own in the place of openai's methods around a request: see `Requests.are_stock`."""
+    form: Form = "json"
+    """How the body is written."""
+    kind: AttemptKind | None = None
+    """Why it is made; None: as the flow knows it."""
+    connection_errors: list[openai.APIConnectionError] = field(default_factory=list)
+    """Errors of the connection, to which openai's rules apply: its client may retry the attempt. Copies share it."""
+
+
+class Reply:
+    """A response whose head has arrived, and the attempt that it answers."""
+
+    __slots__ = ("_ends", "attempt", "cast_to", "response", "result", "state")
+
+    def __init__(self, attempt: Attempt | None, response: Any, state: Any) -> None:
+        self.attempt = attempt
+        """None where a wrapped `request()` of openai's has made the attempts."""
+        self.response = response
+        self.result: Any = None
+        """What the caller gets; known once the attempt is over."""
+        self.cast_to: Any = None
+        self.state = state
+        """The engine's state of the call."""
+        self._ends: list[Callable[[str], None]] = []
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the body is still to be read."""
+        return self.response is not None and not self.response.is_closed
+
+    def on_end(self, function: Callable[[str], None]) -> None:
+        """Call a function with the outcome when the body has been read or closed; at once if it has been."""
+        if not self.is_streaming:
+            function("completed")
+            return
+        if not self._ends:
+            # Not `self.end`: a stream in a cycle with its call would tell nobody that it was dropped.
+            self.state.on_end(functools.partial(_end, self._ends))
+        self._ends.append(function)
+
+    def end(self, outcome: str) -> None:
+        """Call what waits for the end of the body."""
+        _end(self._ends, outcome)
+
+
+def _end(functions: list[Callable[[str], None]], outcome: str) -> None:
+    while functions:
+        functions.pop()(outcome)
+
+
+SendAttempt = Callable[[Attempt], Flow]
+"""Returns a Reply of any status. openai's rules apply to the errors that are in `Attempt.connection_errors`."""
+
+
+def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stock: bool) -> Flow:
+    """Send attempts until one succeeds, or openai's client allows no more. Returns a Reply.
+
+    `state` is the engine's state of the call; `is_stock`: see `Attempt`. Raises openai's errors, as `request()` of
+    openai's client does.
+    """
+    client, cast_to, stream = state.client, state.cast_to, state.stream
+    requests = client._fastlane.requests
+    # Where openai's methods have nothing to do before the first attempt, none of them is called.
+    request = requests.first(client, options, state) if is_stock else None
+    asynchronous = client._asynchronous
+    if request is None:
+        if asynchronous and client._platform is None:
+            client._platform = yield Compute(_base_client.get_platform)
+        cast_to = client._maybe_override_cast_to(cast_to, options)
+        options = model_copy(options)
+        if options.idempotency_key is None and options.method.lower() != "get":
+            options.idempotency_key = client._idempotency_key()
+    max_retries = options.get_max_retries(client.max_retries)
+    if hasattr(client, "_validate_max_retries"):  # from openai 3 on
+        client._validate_max_retries(max_retries)
+    for retries_taken in range(max_retries + 1):
+        if request is not None:
+            attempt = Attempt(options, client._client, request, 0, client._send_request, {}, stream, is_stock)
+            replay = _ANY_BODY
+        else:
+            current = client._prepare_options(model_copy(options))
+            if asynchronous:
+                current = yield Await(current)
+            replay = _RequestBodyReplay(current)
+            request = build_request(client, current, state, retries_taken)
+            prepared = client._prepare_request(request)
+            if asynchronous:
+                yield Await(prepared)
+            arguments = _send_arguments(client, current)
+            if _LOGS_URLS:
+                log.debug("Sending HTTP Request: %s %s", request.method, request.url)
+            else:
+                log.debug("Sending HTTP Request: %s", _method_for_logging(request.method))
+            is_unread = stream or client._should_stream_response_body(request=request)
+            attempt = Attempt(
+                current,
+                client._client,
+                request,
+                retries_taken,
+                client._send_request,
+                arguments,
+                is_unread,
+                requests.are_stock(client),
+            )
+        may_retry = retries_taken < max_retries
+        try:
+            reply: Reply = yield from send(attempt)
+        except openai.APIConnectionError as error:
+            is_connection_error = error in attempt.connection_errors
+            attempt.connection_errors.clear()
+            if not is_connection_error:
+                raise
+            is_timeout = isinstance(error, openai.APITimeoutError)
+            _log_failure(error.__cause__, is_timeout=is_timeout)
+            if not (may_retry and replay.rewind()):
+                log.debug("Raising %s error", "timeout" if is_timeout else "connection")
+                raise
+            yield from _paused(state, options, retries_taken, max_retries, None)
+        else:
+            response = reply.response
+            if log.isEnabledFor(logging.DEBUG):
+                _log_response(request, response)
+            if 200 <= response.status_code < 300:
+                reply.cast_to = cast_to
+                return reply
+            if not (may_retry and client._should_retry(response) and replay.rewind()):
+                yield ReadBody(response)
+                log.debug("Re-raising status error")
+                raise client._make_status_error_from_response(response) from None
+            yield Close(response)
+            reply.end("failed")
+            yield from _paused(state, options, retries_taken, max_retries, response)
+        request = None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def openai_error_class(error: Exception) -> type[openai.APIConnectionError] | None:
+    """Return the class that openai wraps an HTTP library's error in; None for errors that it neither wraps nor retries.
+
+    Up to its version 3.0, openai wraps every exception that `_send_request` raises.
+    """
+    if isinstance(error, _timeout_exceptions()):
+        return openai.APITimeoutError
+    if isinstance(error, openai.OpenAIError):
+        return None
+    if _request_exceptions is None or isinstance(error, _request_exceptions()):
+        return openai.APIConnectionError
+    return None
+
+
+def _log_failure(error: BaseException | None, *, is_timeout: bool) -> None:
+    what = "a timeout exception" if is_timeout else "Exception" if _LOGS_URLS else "exception"
+    if _LOGS_URLS:
+        log.debug("Encountered %s", what, exc_info=error)
+    else:
+        log.debug("Encountered %s: %s", what, type(error).__name__)
+
+
+def _log_response(request: Any, response: Any) -> None:
+    status = response.status_code
+    if _LOGS_URLS:
+        phrase = response.reason_phrase
+        log.debug('HTTP Response: %s %s "%i %s" %s', request.method, request.url, status, phrase, response.headers)
+    else:
+        log.debug("HTTP Response: %s %i", _method_for_logging(request.method), status)
+    log.debug("request_id: %s", response.headers.get("x-request-id"))
+    if response.is_success:
+        return
+    if _LOGS_URLS:
+        log.debug("Encountered an HTTP status error")
+    else:
+        log.debug("Encountered an HTTP status error: %i", status)
+
+
+def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
+    """Make what the caller gets of a successful response, by openai's own code."""
+    attempt = reply.attempt
+    assert attempt is not None
+    result = client._process_response(
+        cast_to=reply.cast_to,
+        options=attempt.options,
+        response=reply.response,
+        stream=stream,
+        stream_cls=stream_cls,
+        retries_taken=attempt.retries_taken,
+    )
+    if client._asynchronous:
+        result = yield Await(result)
+    return result
+
+
+def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, response: Any) -> Flow:
+    """Pause before a retry. `response`: the one that was no success; None where none came."""
+    client = state.client
+    sleep = client._sleep_for_retry
+    remaining = max_retries - retries_taken
+    function = sleep.__func__ if type(sleep) is MethodType else None
+    if type(function) is not FunctionType or function.__globals__ is not vars(_base_client):
+        if state.upstream is not None:
+            state.upstream.before_retry(response, 0.0)
+        waiting = sleep(retries_taken=retries_taken, max_retries=max_retries, options=options, response=response)
+        if client._asynchronous:
+            yield Await(waiting)
+        return
+    if remaining == 1:
+        log.debug("1 retry left")
+    else:
+        log.debug("%i retries left", remaining)
+    seconds = client._calculate_retry_timeout(remaining, options, None if response is None else response.headers)
+    if _NAMES_URL:
+        log.info(_RETRYING, options.url, seconds)
+    else:
+        log.info(_RETRYING, seconds, retries_taken + 1, max_retries)
+    if state.upstream is not None:
+        state.upstream.before_retry(response, seconds)
+    # Tests of applications put theirs in the place of these.
+    pause: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
+    yield Sleep(client._client, seconds, None if pause in _SLEEP else pause)
+
+
+def _send_arguments(client: Any, options: Any) -> dict[str, Any]:
+    """Return the arguments of `_send_request` beside the request and `stream`."""
+    arguments: dict[str, Any] = {}
+    auth = client.custom_auth if client._asynchronous else client._custom_auth(options.security)
+    if auth is not None:
+        is_httpx2 = isinstance(client._client, httpx2.Client | httpx2.AsyncClient)
+        arguments["auth"] = _httpx2.normalize_httpx2_auth(auth) if is_httpx2 else _legacy_auth(auth)
+    if options.follow_redirects is not None:
+        arguments["follow_redirects"] = options.follow_redirects
+    return arguments
+
+
+def is_request_wrapped(client: Any) -> bool:
+    """Whether somebody, such as an instrumentation, has put another `request()` in the place of openai's."""
+    request = client.stock_request
+    # By type: the objects of wrapt pass for functions.
+    return type(request) is not MethodType or getattr(request.__func__, "__globals__", None) is not vars(_base_client)
+
+
+# The typed objects and streams of responses, past those steps of openai's that only look if they are needed
 
 # By this header a call asks for the answer undecoded.
 _RAW = RAW_RESPONSE_HEADER.lower().encode()

@@ -19,9 +19,10 @@ from openai._streaming import SSEDecoder
 
 from .._clock import now_ns
 from ..decode import event_decoder
-from ..decode.probes import OwnMethods, holds
+from ..decode.probes import holds
 from ..protocol.events import EventSplitter
 from .bodies import OBSERVER, AsyncResponseBody, Observer, SyncResponseBody, name_request
+from .requests import OwnMethods
 
 # What is done here in the place of openai's and the HTTP library's code, by the class that has it.
 _OF_CLIENTS = ("_make_sse_decoder", "_process_response_data")

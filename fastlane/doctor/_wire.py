@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .._clock import now_ns, wall_ns
-from ..transport.drivers.connect import tcp_info
+from ..transport.drivers.connection import tcp_info
 from . import _way
 from ._findings import ProviderFinding
 from ._line import HostAddress, Http2Line, Http2Settings, LineError, connect, opened, resolve, secure

@@ -70,7 +70,7 @@ class Call:
     is_helped: bool = False
     """Whether one of openai's helpers for streams reads the answer, with classes that the call knows nothing of."""
     caller: Any = None
-    """Who sends it: an `engine.caller.Caller`."""
+    """Who sends it: an `engine.client_state.Caller`."""
     data: Mapping[type, Any] = field(default_factory=dict)
     """What the application has attached to the call and what plays add to it, by its class: see `get` and `with_data`.
     A `RecordSection` becomes part of the record."""

@@ -34,8 +34,8 @@ from ..records.section import RecordSection
 from ..records.timeline import Timeline, TokenKind, WireStamps
 from ..records.usage import ProviderTimes, Usage
 from ..transport.protocols.exchange import Opening, Phases
-from .pipeline import Pipeline, Watch
-from .session import NO_SESSIONS, STOP, CallOutcome, Sessions, Stop
+from .pipeline import NO_SESSIONS, Pipeline, Sessions, Watch
+from .session import STOP, CallOutcome, Stop
 from .user_action import current_action, current_user_action
 
 if TYPE_CHECKING:

@@ -1,15 +1,17 @@
-"""What fastlane keeps of one openai client: its plays, its transport, and what builds its requests."""
+"""What fastlane keeps of one openai client: plays, transport, what builds requests, and who calls with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ..compat.clients import http_client_of, key_provider_of, status_error_of
 from ..compat.requests import Requests
 from ..records import listeners
-from .caller import Accounts
 from .pipeline import Pipeline
 
 _PORTS = {"http": 80, "https": 443}
@@ -63,3 +65,100 @@ def endpoint_of(url: str) -> str:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+# Who makes a call. Never the key itself.
+
+# The digests of this process say nothing to anybody who sees them.
+_SECRET = os.urandom(32)
+# Replicas have to agree on a name. A key has more than 100 random bits, so that no digest of it can be searched.
+_SHARED = b"fastlane pacing"
+_CREDENTIALS = frozenset({"authorization", "api-key", "openai-organization", "openai-project"})
+
+
+class Account(NamedTuple):
+    """Digests of who calls."""
+
+    here: bytes
+    """By a random key of this process."""
+    anywhere: str
+    """The same in every process."""
+
+
+class Accounts:
+    """The account of one client, remembered while its key stays the same."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[Any, ...], Account] | None = None
+
+    def of(self, client: Any, options: Any) -> Account:
+        """Who makes a call with this client and these options."""
+        given = options.headers
+        own: tuple[str, ...] = ()
+        if given and isinstance(given, Mapping):
+            own = tuple(str(value) for name, value in given.items() if name.lower() in _CREDENTIALS)
+        # A key that is asked for anew before every call says nothing about whose it is: whom it is asked of does.
+        asked = key_provider_of(client)
+        key = client.api_key if asked is None else id(asked)
+        of = (key, client.organization, client.project, *own)
+        known = self._known
+        if known is not None and known[0] == of:
+            return known[1]
+        account = _account(of if asked is None else ("provider", *of[1:]), of)
+        if not own:
+            self._known = of, account
+        return account
+
+
+def _account(anywhere: tuple[Any, ...], here: tuple[Any, ...]) -> Account:
+    return Account(
+        blake2b(repr(here).encode(), key=_SECRET, digest_size=16).digest(),
+        blake2b(repr(anywhere).encode(), key=_SHARED, digest_size=16).hexdigest(),
+    )
+
+
+class Caller:
+    """The client that a call is made with, at one upstream."""
+
+    __slots__ = ("_client", "_options", "_pipeline")
+
+    def __init__(self, client: Any, options: Any) -> None:
+        self._client = client
+        self._options = options
+        self._pipeline = client._fastlane.pipeline
+
+    @property
+    def http_client(self) -> Any:
+        """The HTTP client that sends the requests."""
+        return http_client_of(self._client)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is an async client."""
+        return bool(self._client._asynchronous)
+
+    @property
+    def max_retries(self) -> int:
+        """How often openai's rules may retry an attempt, as the application has it."""
+        retries: int = self._options.get_max_retries(self._client.max_retries)
+        return retries
+
+    @property
+    def account(self) -> Account:
+        """Digests of the key, organisation and project: calls of the same account share the provider's limits."""
+        account: Account = self._client._fastlane.accounts.of(self._client, self._options)
+        return account
+
+    def error_of(self, response: Any) -> Exception:
+        """Return openai's error of a response that is no success."""
+        return status_error_of(response, self._client)
+
+    def went_wrong(self, play: str, step: str, error: Exception) -> None:
+        """Log an error of a play once, or raise PlayError where the client is strict."""
+        self._pipeline.went_wrong(play, step, error)
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Call a function soon, outside of the finalizer that may be running. Waits for no lock."""
+        self._pipeline.report_later(function)

@@ -4,7 +4,7 @@ run_call                        begin and report
   send_across_upstreams         `around_call` of the sessions that last for the whole call: other upstreams, hedging
     send_to_upstream            `around_call` of the sessions of this upstream, outermost first
       send_planned              `plan` of each session; again without what the provider refuses
-        attempt_with_retries    openai's rules (`compat.retry`)
+        attempt_with_retries    openai's rules (`compat.responses`)
           send_attempt          `around_attempt` and `on_request` of each session; one HTTP request
 """
 
@@ -24,12 +24,14 @@ from ..compat.bodies import OBSERVER, watch_body
 from ..compat.clients import RAW_RESPONSE_HEADER, FinalRequestOptions, given_headers, http_client_of
 from ..compat.context import restore
 from ..compat.requests import changed_options
-from ..compat.responses import UNDECODED, decode, open_stream
-from ..compat.retry import (
+from ..compat.responses import (
+    UNDECODED,
     Attempt,
     Reply,
     attempt_with_retries,
+    decode,
     is_request_wrapped,
+    open_stream,
     openai_error_class,
     process_with_openai,
 )
@@ -41,8 +43,7 @@ from ..records.section import RecordSection
 from ..transport.protocols.exchange import FALLBACK_TRACE, PATIENCE, PHASES
 from .call import Call, attached
 from .call_state import CallState
-from .caller import Caller
-from .client_state import endpoint_of, origin_of
+from .client_state import Caller, endpoint_of, origin_of
 from .effects import Await, Cancelled, Compute, Flow, Send
 from .pipeline import Pipeline
 from .refused_fields import Upstream, refusals, without_refused

@@ -1,4 +1,4 @@
-"""Run the plays around one call, fail-open, and report each call exactly once."""
+"""Run the plays of a client around its calls, fail-open, and report each call exactly once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import _thread
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from inspect import iscoroutine
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .._fork import new_rlock, starts_over
 from ..errors import CallRefusedError, ConfigurationError, PlayError
 from ..records.record import CallRecord
+from ..records.section import RecordSection
 from .call import Call
 from .play import Play
-from .session import NO_SESSIONS, Session, Sessions
+from .session import CallOutcome, Session
 
 OnCallEnd = Callable[[CallRecord], Any]
 """Called with the record of every call that is over, in the thread or task that ended it.
@@ -37,6 +38,125 @@ REMEMBERED_CALLS = 1_000
 _MOST_WAIT_S = 1.0
 
 log = logging.getLogger("fastlane")
+
+
+# The sessions of a call
+
+
+@lru_cache(maxsize=256)  # an application's classes come and go
+def _hooks_of(session: Any) -> frozenset[str]:
+    names = [name for name in vars(Session) if not name.startswith("_")]
+    return frozenset(name for name in names if getattr(session, name) is not getattr(Session, name))
+
+
+class Sessions:
+    """The sessions of one call at one upstream, outermost first."""
+
+    __slots__ = ("_of_call", "_of_upstream", "_pipeline", "having")
+
+    def __init__(
+        self,
+        pipeline: Pipeline | None = None,
+        of_call: tuple[tuple[Play, Session], ...] = (),
+        of_upstream: tuple[tuple[Play, Session], ...] = (),
+    ) -> None:
+        """`of_call`: those of the whole call, which the parts at other upstreams have as well."""
+        self._pipeline = pipeline
+        self._of_call = of_call
+        self._of_upstream = of_upstream
+        self.having: dict[str, list[tuple[Play, Session]]] = {}
+        """The sessions that define a hook, with their plays, by the hook's name and in the order of their stages."""
+        for pair in sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream:
+            for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
+                self.having.setdefault(hook, []).append(pair)
+
+    def __bool__(self) -> bool:
+        return bool(self.having)
+
+    def at_upstream(self, opened: tuple[tuple[Play, Session], ...]) -> Sessions:
+        """Return the sessions at an upstream: those of the whole call, and these."""
+        return Sessions(self._pipeline, self._of_call, opened)
+
+    def wrap_call(self, send: Any) -> Any:
+        """Wrap a function that sends the call to the upstream that it names."""
+        return self._wrap("around_call", send, self._of_call)
+
+    def wrap_upstream(self, send: Any) -> Any:
+        """Wrap a function that sends the call to this upstream."""
+        return self._wrap("around_call", send, self._of_upstream)
+
+    def wrap_attempt(self, send: Any) -> Any:
+        """Wrap a function that sends an attempt."""
+        return self._wrap("around_attempt", send)
+
+    def _wrap(self, hook: str, send: Any, among: tuple[tuple[Play, Session], ...] | None = None) -> Any:
+        for play, session in reversed(self.having.get(hook, [])):
+            if among is not None and (play, session) not in among:
+                continue
+            try:
+                send = getattr(session, hook)(send)
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self._went_wrong(play, hook, error)
+        return send
+
+    def on_request(self, play: Play, session: Session, request: Any) -> Any:
+        """Return the request that a session wants to be sent."""
+        try:
+            return session.on_request(request)
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            self._went_wrong(play, "on_request", error)
+            return request
+
+    def on_refused(self, error: Any) -> bool:
+        """Whether a session has taken back what the provider refused."""
+        taken_back = False
+        for play, session in self.having.get("on_refused", ()):
+            try:
+                taken_back = session.on_refused(error) or taken_back
+            except Exception as raised:  # noqa: BLE001 - a play must not break a call
+                self._went_wrong(play, "on_refused", raised)
+        return taken_back
+
+    def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection, ...]:
+        """Close all sessions. Returns their sections of the record."""
+        return self._close(self.having.get("close", ()), outcome, quietly=quietly)
+
+    def close_upstream(self, outcome: CallOutcome) -> None:
+        """Close the sessions of this upstream: another one has brought the answer."""
+        closing = [pair for pair in self.having.get("close", ()) if pair in self._of_upstream]
+        self._close(closing, outcome, quietly=True)
+
+    def _close(
+        self, opened: Sequence[tuple[Play, Session]], outcome: CallOutcome, *, quietly: bool
+    ) -> tuple[RecordSection, ...]:
+        sections, to_raise = [], None
+        for play, session in opened:
+            try:
+                section = session.close(outcome)
+                if section is not None:
+                    sections.append(section)
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                try:
+                    self._went_wrong(play, "close", error, quietly=quietly)
+                except PlayError as raised:  # once the others are closed as well
+                    to_raise = raised
+        if to_raise is not None:
+            raise to_raise
+        return tuple(sections)
+
+    def _went_wrong(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
+        assert self._pipeline is not None
+        self._pipeline.went_wrong(play, hook, error, quietly=quietly)
+
+
+def _stage(opened: tuple[Play, Session]) -> int:
+    return opened[0].stage
+
+
+NO_SESSIONS: Final = Sessions()
+
+
+# The pipeline of a client
 
 
 class Ended(Protocol):

@@ -16,7 +16,7 @@ from ..knowledge.table import Table
 
 if TYPE_CHECKING:
     from .call_state import CallState
-    from .caller import Caller
+    from .client_state import Caller
 
 REFUSED_FOR_NS = 3_600 * 10**9
 """How long a field is left out once a provider has refused it: an hour. Then it is sent again."""
@@ -29,7 +29,7 @@ class Upstream(NamedTuple):
     origin: str
     model: str | None
     account: bytes
-    """A digest of the key, see `engine.caller`: a provider may refuse to one account what it takes from another."""
+    """A digest of the key (`Accounts`): a provider may refuse to one account what it takes from another."""
 
 
 class Refusals:

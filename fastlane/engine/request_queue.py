@@ -24,7 +24,7 @@ from .effects import Acquire, Flow
 from .session import Session
 
 if TYPE_CHECKING:
-    from ..compat.retry import Attempt
+    from ..compat.responses import Attempt
     from .call import Call
 
 FREE, QUEUED, GRANTED = range(3)

@@ -12,7 +12,7 @@ import openai
 import pytest
 from openai import _base_client
 
-# Digests of the methods that `compat.retry` and `compat.send` do in their own way, by the first version that has them.
+# Digests of the methods that `compat.responses` and `compat.send` replace, by the first version that has them.
 # Compared were 2.47.0, 2.54.0, 3.0.0, 3.3.1, 3.12.0, 3.25.0, 3.52.0 and 3.54.0.
 KNOWN: dict[str, dict[str, str]] = {
     "AsyncAPIClient._process_response": {"f89185ec5aac": "2.47.0", "304c58fc4b04": "3.0.0", "ef8d5fdee382": "3.52.0"},
@@ -98,7 +98,7 @@ def test_method_of_openai_is_one_that_was_compared(name: str) -> None:
 
     assert found in KNOWN[name], (
         f"{name} of openai {openai.__version__} is none that fastlane was compared with: read what has changed, follow "
-        f"it in compat/retry.py or compat/send.py where it matters, and add {found!r} to KNOWN"
+        f"it in compat/responses.py or compat/send.py where it matters, and add {found!r} to KNOWN"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 from openai._models import FinalRequestOptions
 
-from fastlane.engine.caller import Account, Accounts
+from fastlane.engine.client_state import Account, Accounts
 
 KEY = "sk-this-is-a-secret"
 

@@ -53,7 +53,7 @@ def test_debug_logs_each_effect_with_its_result(
     sends = [at for at, line in enumerate(said) if "Send" in line]
     results = [said[at + 1].strip().partition(" in ")[0] for at in sends]
     assert results == ["-> 500", "-> 200"]
-    assert any("Sleep 0.001 s, for compat.retry" in line for line in said)
+    assert any("Sleep 0.001 s, for compat.responses" in line for line in said)
     assert all("engine.flow.send_attempt" in line for line in said if "Send" in line)
     sent, paused = (next(line for line in said if word in line) for word in ("Send", "Sleep"))
     assert len(sent) - len(sent.lstrip()) > 2

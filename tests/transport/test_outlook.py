@@ -12,7 +12,7 @@ import pytest
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 from fastlane.transport import AsyncTransport, ConnectionForecast, Opening, Transport
-from fastlane.transport.drivers import connect as _sockets
+from fastlane.transport.drivers import connection as _sockets
 from fastlane.transport.drivers.connection import ConnectionMeter
 from fastlane.transport.drivers.transports import shared_transport
 from fastlane.transport.pool.pool import UNKNOWN, is_farther, opening_round_trip_ns

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from fastlane.transport.drivers import connect as _sockets
-from fastlane.transport.drivers.connect import USER_TIMEOUT_S, TcpInfo, prepare, starts_over_after_idle, tcp_info
+from fastlane.transport.drivers import connect as _connect, connection as _connection
+from fastlane.transport.drivers.connect import USER_TIMEOUT_S, prepare
+from fastlane.transport.drivers.connection import TcpInfo, starts_over_after_idle, tcp_info
 from tests.transport.told_kernel import kernel
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
@@ -63,8 +64,8 @@ def test_three_probes_may_be_lost_before_a_silent_connection_is_given_up() -> No
 
 def test_a_system_without_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_TCP_USER_TIMEOUT", "_KEEP_IDLE", "_KEEP_INTERVAL"):
-        monkeypatch.setattr(_sockets, name, None)
-    monkeypatch.setattr(_sockets, "_KEEP_COUNT", 9_999)  # an option that no system has
+        monkeypatch.setattr(_connect, name, None)
+    monkeypatch.setattr(_connect, "_KEEP_COUNT", 9_999)  # an option that no system has
     with socket.socket() as sock:
         prepare(sock, 30)
         assert option(sock, "TCP_NODELAY")
@@ -149,7 +150,7 @@ def test_tcp_info_of_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     short: Any = Short()
     assert tcp_info(short) is None
-    monkeypatch.setattr(_sockets, "_TCP_INFO_OPTION", None)
+    monkeypatch.setattr(_connection, "_TCP_INFO_OPTION", None)
     assert tcp_info(short) is None
 
 
@@ -168,8 +169,8 @@ def test_who_starts_over_after_idle_time(
     path = tmp_path / "tcp_slow_start_after_idle"
     if setting is not None:
         path.write_text(f"{setting}\n")
-    monkeypatch.setattr(_sockets, "_SLOW_START_AFTER_IDLE", path)
-    monkeypatch.setattr(_sockets, "_slow_start_after_idle", _sockets._slow_start_after_idle.__wrapped__)
+    monkeypatch.setattr(_connection, "_SLOW_START_AFTER_IDLE", path)
+    monkeypatch.setattr(_connection, "_slow_start_after_idle", _connection._slow_start_after_idle.__wrapped__)
     assert starts_over_after_idle(kernel(congestion=congestion)) == starts_over
 
 

@@ -101,7 +101,7 @@ def types_of_openai_are_found_here(messages: list[ChatCompletionMessageParam]) -
 
 
 def wrong_arguments_are_errors() -> None:
-    OpenAI("sk")  # type: ignore[call-arg, arg-type]
+    OpenAI("sk")  # type: ignore[call-arg]
     OpenAI(api_key=3)  # type: ignore[arg-type]
     OpenAI(max_retries="two")  # type: ignore[arg-type]
     OpenAI(temperature=1.0)  # type: ignore[call-arg]

@@ -16,7 +16,7 @@ from .queue import RateLimitQueue, RateLimitTicket, queues
 from .section import RateLimitsSection
 
 if TYPE_CHECKING:
-    from fastlane.compat.retry import Attempt
+    from fastlane.compat.responses import Attempt
     from fastlane.engine.call import Call
     from fastlane.providers.facts import RateLimitFacts
 

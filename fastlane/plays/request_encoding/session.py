@@ -32,7 +32,7 @@ from .learned import (
 from .section import RequestEncodingSection
 
 if TYPE_CHECKING:
-    from fastlane.compat.retry import Attempt
+    from fastlane.compat.responses import Attempt
     from fastlane.engine.call import Call
     from fastlane.providers import ProviderFacts
     from fastlane.records.attempts import Form

@@ -9,7 +9,7 @@ import openai
 
 from fastlane._clock import now_ns
 from fastlane.compat.requests import changed_options
-from fastlane.engine.caller import Caller
+from fastlane.engine.client_state import Caller
 from fastlane.engine.effects import Flow
 from fastlane.engine.pipeline import log
 from fastlane.engine.refused_fields import refusals

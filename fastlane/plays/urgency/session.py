@@ -16,7 +16,7 @@ from .slots import Slot, SlotQueue, queues
 from .tiers import RequestedTier, TierUnavailableError, tier_plan, with_tier
 
 if TYPE_CHECKING:
-    from fastlane.compat.retry import Attempt
+    from fastlane.compat.responses import Attempt
     from fastlane.engine.call import Call
 
     from .play import Urgency

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
+import struct
+import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from fastlane._clock import now_ns
 
@@ -25,7 +30,118 @@ from ..protocols.exchange import (
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
-from .connect import TcpInfo, starts_over_after_idle, tcp_info
+
+# What the kernel knows of a connection's socket
+
+# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. What all kernels have: the byte that
+# begins with the bit tcpi_delivery_rate_app_limited, tcpi_rto in microseconds, tcpi_snd_mss, tcpi_unacked in segments,
+# tcpi_last_data_sent in milliseconds, tcpi_rtt, which is smoothed, in microseconds, and tcpi_snd_cwnd in segments. Then
+# tcpi_min_rtt in microseconds and tcpi_delivery_rate in bytes per second (Linux 4.9), and tcpi_snd_wnd (5.4).
+_TCP_INFO = struct.Struct("=7xBI4xI4xI16xI20xI8xI64xI8xQ60xI")
+_LEAST_TCP_INFO_BYTES = 84
+_TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+_APP_LIMITED = 0x01 if sys.byteorder == "little" else 0x80
+
+_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+# The congestion controls of Linux that rule the window themselves (cong_control): nothing is halved behind their back.
+_RULE_ALONE = b"bbr"
+_SLOW_START_AFTER_IDLE = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
+
+
+class TcpInfo(NamedTuple):
+    """What the kernel measured on a connection."""
+
+    round_trip_time_ns: int
+    """Smoothed."""
+    congestion_window: int
+    """In segments, before what silence takes of it: the kernel does that when it sends again."""
+    segment_bytes: int
+    time_out_ns: int
+    """After which it would send again what nobody has acknowledged."""
+    in_flight: int
+    """Segments that nobody has acknowledged yet."""
+    idle_ns: int
+    """Since it sent data, in whole milliseconds."""
+    least_round_trip_time_ns: int
+    """Of the last minutes, without what a late acknowledgement adds; the smoothed one where the kernel does not say."""
+    delivery_rate: float | None
+    """Bytes per second; None where the application had not more to send, or the kernel does not say."""
+    receive_window: int | None
+    """Bytes that the peer offers to have on their way; None where the kernel does not say."""
+
+
+def tcp_info(sock: socket.socket) -> TcpInfo | None:
+    """Return what the kernel has measured so far; None if it does not say, or has measured nothing."""
+    if _TCP_INFO_OPTION is None:
+        return None
+    try:
+        told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO.size)
+    except OSError:  # closed, or no TCP
+        return None
+    size = len(told)
+    if size < _TCP_INFO.size:
+        if size < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
+            return None
+        told = told.ljust(_TCP_INFO.size, b"\0")
+    flags, time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, window, least_us, rate, offered = _TCP_INFO.unpack(
+        told
+    )
+    if not rtt_us:
+        return None
+    return TcpInfo(
+        rtt_us * 1_000,
+        window,
+        segment_bytes,
+        time_out_us * 1_000,
+        in_flight,
+        idle_ms * 1_000_000,
+        (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000,
+        None if flags & _APP_LIMITED or not rate else float(rate),
+        offered if size >= _TCP_INFO.size else None,
+    )
+
+
+def starts_over_after_idle(sock: socket.socket) -> bool:
+    """Return whether the kernel halves an idle connection's congestion window for each retransmission timeout."""
+    if _TCP_CONGESTION is not None:
+        with contextlib.suppress(OSError):
+            if sock.getsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, 16).startswith(_RULE_ALONE):
+                return False
+    return _slow_start_after_idle()
+
+
+@cache
+def _slow_start_after_idle() -> bool:
+    try:
+        return _SLOW_START_AFTER_IDLE.read_text().strip() != "0"
+    except OSError:  # another system, or one that does not show it
+        return True
+
+
+def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
+    """Return whether the socket can be read from or written to without waiting."""
+    try:
+        if hasattr(select, "poll"):
+            poller = select.poll()
+            poller.register(sock, select.POLLOUT if write else select.POLLIN)
+            return bool(poller.poll(None if timeout_s is None else timeout_s * 1e3))
+        reading, writing = ([], [sock]) if write else ([sock], [])
+        return any(select.select(reading, writing, [], timeout_s))
+    except (OSError, ValueError):
+        return True  # closed: the next use says so
+
+
+# A connection and its requests
+
+
+class Timeouts(NamedTuple):
+    """Seconds, None for no limit, as the request's `timeout` extension gives them."""
+
+    connect: float | None
+    read: float | None
+    write: float | None
+    pool: float | None
+
 
 # More than a record can hold (RFC 8446, 5.1), of which a read gives one at most.
 _READ_BYTES = 16_384

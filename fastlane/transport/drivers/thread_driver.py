@@ -19,9 +19,8 @@ from fastlane._clock import now_ns
 from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
-from .connect import connect_sync, is_ready
-from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls
-from .requests import Timeouts
+from .connect import connect_sync
+from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Timeouts, Tls, is_ready
 
 
 def start(thread: threading.Thread) -> None:

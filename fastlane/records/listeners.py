@@ -53,7 +53,7 @@ class ActionTrace(Protocol):
         """The action is over. `is_here`: in the context that it began in."""
 
 
-class Listener:
+class CallListener:
     """Follows calls and user actions; every method does nothing by default."""
 
     def is_active(self) -> bool:
@@ -83,5 +83,5 @@ class Listener:
         return None
 
 
-listener = Listener()
+listener = CallListener()
 """The one in force. Look it up here for each call: it is replaced as a whole."""

@@ -11,8 +11,8 @@ from . import names
 from .attributes import experiment_attributes, printable
 from .experiments import current_experiment
 from .metrics import EndedAction
-from .providers import providers
 from .recorder import meters_of
+from .settings import providers
 from .spans import end_span, span_maker
 
 if TYPE_CHECKING:

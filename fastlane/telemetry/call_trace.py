@@ -35,8 +35,8 @@ from .coexistence import (
 )
 from .experiments import experiment_of
 from .metrics import EndedCall
-from .providers import Providers, providers
 from .recorder import meters_of
+from .settings import Providers, providers
 from .spans import span_maker
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, get_current_span
 
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
-from .providers import Providers, providers
-from .settings import CAPTURE_VARIABLE, TelemetrySettings
+from .settings import CAPTURE_VARIABLE, Providers, TelemetrySettings, providers
 
 if TYPE_CHECKING:
     from ..compat.requests import Issued

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ..records import listeners
-from .providers import is_active, providers, warn_once
+from .settings import is_active, providers, warn_once
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..records.listeners import ActionTrace, CallTrace
 
 
-class _Telemetry(listeners.Listener):
+class _Telemetry(listeners.CallListener):
     """Spans and metrics of OpenTelemetry."""
 
     is_active = staticmethod(is_active)

@@ -28,8 +28,7 @@ from .spans import log, warn_once
 
 if TYPE_CHECKING:
     from ..records.metrics import Metric
-    from .providers import Providers
-    from .settings import Conventions
+    from .settings import Conventions, Providers
 
 MOST_WAITING: Final = 2_048
 """Calls that wait to be recorded. Further ones are dropped: each takes some kilobytes."""

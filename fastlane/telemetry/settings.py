@@ -1,11 +1,14 @@
-"""The settings of telemetry: levels of detail, names of metrics, other instrumentations, content capture."""
+"""The settings of telemetry and the providers in force. Nothing of OpenTelemetry is imported to find these."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from typing import Any, Final, Literal, cast, get_args
 
 from .._environment import YES_OR_NO, flag, is_disabled
@@ -126,24 +129,111 @@ def _capture(text: str) -> Capture:
     return cast("Capture", text)
 
 
-in_force: TelemetrySettings | None = None
-"""The settings of this process; None until they are first asked for: see `current`."""
+# What is in force
+
+
+class Providers:
+    """The settings in force, the providers that they lead to, and what is made once for these."""
+
+    __slots__ = (
+        "global_meter_provider", "global_tracer_provider", "is_active", "keeps_spans", "measures", "meter_provider",
+        "meters", "settings", "span_maker", "tracer_provider",
+    )  # fmt: skip
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        self.settings = settings
+        self.global_tracer_provider = _global_provider("opentelemetry.trace", "_TRACER_PROVIDER", "get_tracer_provider")
+        self.global_meter_provider = _global_provider(
+            "opentelemetry.metrics._internal", "_METER_PROVIDER", "get_meter_provider"
+        )
+        self.tracer_provider = self.global_tracer_provider
+        if settings.tracer_provider is not None:
+            self.tracer_provider = settings.tracer_provider
+        self.meter_provider = self.global_meter_provider
+        if settings.meter_provider is not None:
+            self.meter_provider = settings.meter_provider
+        is_on = settings.level != "off"
+        self.keeps_spans = is_on and not _is_placeholder(self.tracer_provider)
+        self.measures = is_on and not _is_placeholder(self.meter_provider)
+        self.is_active = self.keeps_spans or self.measures
+        self.span_maker: Any = None
+        self.meters: Any = None
+
+
+_settings: TelemetrySettings | None = None
+_latest: Providers | None = None
 
 
 def current() -> TelemetrySettings:
     """Return the settings of this process: those of `configure()`, or else of the environment at the first call."""
-    global in_force  # noqa: PLW0603 - there is one process
-    if in_force is None:
+    global _settings  # noqa: PLW0603 - there is one process
+    if _settings is None:
         try:
-            in_force = from_environment(os.environ)
+            _settings = from_environment(os.environ)
         except ConfigurationError as error:
             # Telemetry must not fail a call; `configure()` raises the same error.
             log.warning("telemetry ignores its environment variables: %s", error)
-            in_force = TelemetrySettings()
-    return in_force
+            _settings = TelemetrySettings()
+    return _settings
 
 
 def use(settings: TelemetrySettings | None) -> None:
     """Replace the settings of this process; None: read the environment again."""
-    global in_force  # noqa: PLW0603
-    in_force = settings
+    global _settings, _latest
+    _settings, _latest = settings, None
+
+
+def is_active() -> bool:
+    """Return whether spans or metrics would be kept. Every call asks; nothing is imported."""
+    try:
+        return providers().is_active
+    except Exception as error:  # noqa: BLE001 - a variable may name a provider that is not installed
+        warn_once(type(error).__name__)
+        return False
+
+
+def providers() -> Providers:
+    """Return the settings and the providers in force.
+
+    The application may set a global provider at any time, so every call compares the two global variables with those
+    of the call before.
+    """
+    global _latest  # noqa: PLW0603
+    latest, module = _latest, sys.modules.get
+    if (
+        latest is None
+        or getattr(module("opentelemetry.trace"), "_TRACER_PROVIDER", None) is not latest.global_tracer_provider
+        or getattr(module("opentelemetry.metrics._internal"), "_METER_PROVIDER", None)
+        is not latest.global_meter_provider
+    ):
+        latest = _latest = Providers(current())
+    return latest
+
+
+# With one of these, OpenTelemetry's API finds its provider by itself.
+_finds_providers = any(os.environ.get(f"OTEL_PYTHON_{kind}_PROVIDER") for kind in ("TRACER", "METER"))
+_PLACEHOLDERS = frozenset({"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpMeterProvider"})
+
+
+def _global_provider(name: str, variable: str, function: str) -> Any:
+    """Return the global provider that a module of OpenTelemetry's API keeps; None where none has been set.
+
+    Without the variable, in a later version of the API, the function is called for every call.
+    """
+    module = import_module(name) if _finds_providers else sys.modules.get(name)
+    if module is None:
+        return None
+    provider = getattr(module, variable, None)
+    is_asked = provider is None and (_finds_providers or not hasattr(module, variable))
+    return getattr(module, function)() if is_asked else provider
+
+
+def _is_placeholder(provider: Any) -> bool:
+    """Return whether a provider records nothing: none has been set yet, or none is wanted."""
+    return provider is None or type(provider).__name__ in _PLACEHOLDERS
+
+
+@cache
+def warn_once(error: str) -> None:
+    """Log the class of an error that OpenTelemetry has raised, once."""
+    log.warning("telemetry found no provider: OpenTelemetry raised %s; calls are not affected (logged once)", error)

@@ -29,7 +29,7 @@ from .._version import __version__
 from .names import SCOPE
 
 if TYPE_CHECKING:
-    from .providers import Providers
+    from .settings import Providers
 
 log = logging.getLogger("fastlane")
 

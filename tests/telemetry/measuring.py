@@ -20,8 +20,8 @@ from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, EndedCall
-from fastlane.telemetry.providers import providers
 from fastlane.telemetry.recorder import meters_of, record_waiting
+from fastlane.telemetry.settings import providers
 from tests.with_sections import with_sections
 
 MS = 1_000_000

@@ -36,7 +36,7 @@ from fastlane.telemetry.coexistence import (
     standing_of,
     without_suppression,
 )
-from fastlane.telemetry.providers import providers
+from fastlane.telemetry.settings import providers
 
 Replace = Callable[..., None]
 

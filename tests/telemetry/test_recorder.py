@@ -14,8 +14,8 @@ import pytest
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.providers import providers
 from fastlane.telemetry.recorder import MOST_WAITING, Meters as Instruments, meters_of, record_waiting
+from fastlane.telemetry.settings import providers
 from tests.telemetry.measuring import Meters, ended, meters as meters
 
 # Without a delay, adding thousands of calls takes a hundredth of a second.
@@ -226,7 +226,7 @@ def run(program: str) -> str:
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, InMemoryMetricReader
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from fastlane.telemetry.recorder import meters_of
-        from fastlane.telemetry.providers import providers
+        from fastlane.telemetry.settings import providers
         from tests.telemetry.measuring import ended
 
         def count(reader):

@@ -9,7 +9,7 @@ from ..compat.requests import OwnMethods, post_options
 from ..compat.resources import OWN_POSTS
 from ..engine.drivers import async_run, run
 from ..engine.flow import begin_call, model_checks, run_call, wrapped_request
-from ..plays.routing.requests import check_route, refuse_route
+from ..plays.routing.catalog.route import check_route, refuse_route
 
 if TYPE_CHECKING:
     from ..engine.client_state import ClientState

@@ -229,8 +229,6 @@ class RateLimit(Part):
     limit_per_s: Seconds | None = None
     """The seconds that the number in `limit_header` is for, where that is not the window."""
     remaining_header: Header | None = None
-    remaining_step: Count | None = None
-    """The multiple to which the number in `remaining_header` is rounded."""
     reset_header: Header | None = None
     reset_format: ResetFormat | None = None
     """None: it is guessed from the value."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import weakref
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fastlane.errors import FastlaneError
-from fastlane.knowledge.redis import Counters, Redis, shared
+from fastlane.knowledge.redis import shared
 from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
 
 from .catalog.scores import scoreboard
@@ -21,9 +18,6 @@ if TYPE_CHECKING:
 
     from .catalog.models import Catalog
     from .section import RoutingSection
-
-_SCORES = Counters("fastlane:scores", 86_400)
-_MOST_SCORES_AT_ONCE = 1_000
 
 
 class RoutingKnowledge:
@@ -108,8 +102,7 @@ class RoutingKnowledge:
         self._shared = SharedSightings(redis, namespace, self._learn_shared, self.router.rest)
         for state in self.router.states.values():
             self._shared.watch(state.upstream)
-        if redis not in _shared_scores:
-            _shared_scores[redis] = _SharedScores(redis)
+        scoreboard.share(redis)
 
     def _learn_shared(self, sighting: Sighting, now_ns: int) -> None:
         self.latest_ns = max(self.latest_ns, now_ns)
@@ -124,32 +117,3 @@ def digest_of(catalog: Catalog) -> str:
     """
     models = sorted([model.name, model.model, catalog.origin_of(model)] for model in catalog.models)
     return hashlib.sha256(json.dumps(models).encode()).hexdigest()[:8]
-
-
-class _SharedScores:
-    """The scores of this process, shared through one server."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = weakref.ref(redis)
-        redis.watch_counters(_SCORES, self.receive)
-        scoreboard.subscribe(self.scored)
-
-    def scored(self, task: str, model: str, passed: bool) -> None:
-        """Share a score of this process."""
-        redis = self._redis()
-        if redis is not None:
-            redis.add(_SCORES, {json.dumps([task, model, passed]): 1})
-
-    def receive(self, counts: Mapping[str, float]) -> None:
-        """Count the scores of others."""
-        for field, count in counts.items():
-            try:
-                task, model, passed = json.loads(field)
-                for _ in range(min(round(count), _MOST_SCORES_AT_ONCE)):
-                    scoreboard.receive(task, model, passed)
-            except (FastlaneError, TypeError, ValueError):
-                continue  # of another version
-
-
-# One for each server, however many plays share through it.
-_shared_scores: weakref.WeakKeyDictionary[Redis, _SharedScores] = weakref.WeakKeyDictionary()

@@ -102,7 +102,7 @@ class Routing(Play):
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that ask for a route."""
-        from .requests import asks_for_a_route
+        from .catalog.route import asks_for_a_route
         from .session import RoutingSession
 
         return RoutingSession(self) if call.model is not None and asks_for_a_route(call.model) else None

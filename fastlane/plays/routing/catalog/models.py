@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -13,20 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
-from fastlane.providers.facts import Count, Endpoint, Seconds, Table, Text
+from fastlane.providers.facts import Accepted, Count, Seconds, Table, Text
 from fastlane.providers.files import checked, content_of, explained, parsed
 from fastlane.providers.origins import origin_of
 
@@ -45,11 +35,6 @@ CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 """
 
 
-def frozen(value: Any) -> Any:
-    """Return `value` with tuples in place of lists: TOML has no other sequence."""
-    return tuple(frozen(one) for one in value) if isinstance(value, list | tuple) else value
-
-
 def _place(value: str) -> str:
     # What is wrong with an address may be a password in it: it is not quoted.
     if "@" in value or "?" in value or "#" in value:
@@ -60,7 +45,7 @@ def _place(value: str) -> str:
 
 
 def _variable(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+    if not (value.isascii() and value.isidentifier()):
         # It may be a key: it is not quoted.
         raise ValueError(
             'expected the name of an environment variable, such as "EXAMPLE_API_KEY", got something else; where it is '
@@ -77,43 +62,16 @@ def _score(value: Any) -> Score:
     raise ValueError("expected a table such as { passed = 41, count = 60 }")
 
 
-def _pairs(value: Any) -> Any:
-    value = frozen(value)
-    if not isinstance(value, tuple) or not value or not all(isinstance(one, tuple) and len(one) == 2 for one in value):
-        raise ValueError("expected pairs of tokens and seconds, such as [[1_000, 0.3], [10_000, 1.6]]")
-    return value
-
-
 def _by_size(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
     if len({tokens for tokens, _ in value}) != len(value):
         raise ValueError("expected one pair for each number of tokens")
     return tuple(sorted(value))
 
 
-def _capabilities(value: Any) -> frozenset[Capability]:
-    known = ", ".join(map(repr, CAPABILITIES))
-    if not isinstance(value, list | tuple | set | frozenset):
-        raise ValueError(f"expected a list of {known}")  # noqa: TRY004 - pydantic passes a TypeError on as it is
-    odd = [one for one in value if one not in CAPABILITIES]
-    if odd:
-        raise ValueError(f"expected each to be one of {known}, got {', '.join(sorted(map(repr, odd)))}")
-    return frozenset(value)
-
-
-def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
-    # Calls of others are never routed: such a model would wait in vain.
-    odd = [one for one in value if one not in GENERATING]
-    if odd or not value:
-        got = ", ".join(map(repr, odd)) or "none"
-        raise ValueError(f"expected one or more of {', '.join(map(repr, sorted(GENERATING)))}, got {got}")
+def _endpoint(value: str) -> str:
+    if value not in GENERATING:  # calls of others are never routed
+        raise ValueError(f"expected one of {', '.join(map(repr, sorted(GENERATING)))}")
     return value
-
-
-def _accepted(value: Any) -> Any:
-    value = frozen(value)
-    if isinstance(value, bool) or (isinstance(value, tuple) and value and all(isinstance(one, str) for one in value)):
-        return value
-    raise ValueError("expected true (accepted), false (refused), or a list of the texts that it may be")
 
 
 # Where people put a key by mistake: what stands there is not quoted.
@@ -125,7 +83,8 @@ Variable = Annotated[str, AfterValidator(_variable)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Money = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Point = tuple[Annotated[int, Field(ge=0)], Seconds]
+Point = Annotated[tuple[Annotated[int, Field(ge=0)], Seconds], Field(strict=False)]
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
 class _Part(BaseModel):
@@ -196,7 +155,7 @@ class CatalogModel(_Part):
     """The index: one number for how good it is, in whatever units; None: not known, and below every bar."""
     scores: Table[Annotated[Score, PlainValidator(_score)]] = {}
     """By task: how often it has passed the application's evaluations already."""
-    first_token_s: Annotated[tuple[Point, ...], BeforeValidator(_pairs), AfterValidator(_by_size)]
+    first_token_s: Annotated[tuple[Point, ...], Field(strict=False, min_length=1), AfterValidator(_by_size)]
     """Tokens of a prompt, and seconds to the first token of its answer, by size: what counts until calls were seen."""
     tokens_per_s: Seconds
     """How fast it generates: the same."""
@@ -205,13 +164,11 @@ class CatalogModel(_Part):
     context_tokens: Count | None = None
     """Of prompt and answer together."""
     max_output_tokens: Count | None = None
-    capabilities: Annotated[frozenset[Capability], PlainValidator(_capabilities)] = frozenset()
+    capabilities: Annotated[frozenset[Capability], Field(strict=False)] = frozenset()
     """Of `CAPABILITIES`."""
-    endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(frozen), AfterValidator(_endpoints)] = (
-        "/chat/completions",
-    )
+    endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = ("/chat/completions",)
     """Below the base URL."""
-    parameters: Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]] = {}
+    parameters: Table[Accepted] = {}
     """Beyond the provider's facts: False: it refuses such a field; a list: what may stand there."""
     price: ModelPrice | None = None
     source: str = ""
@@ -249,7 +206,7 @@ def _some(value: tuple[CatalogModel, ...]) -> tuple[CatalogModel, ...]:
 class Catalog(_Part):
     """The models that calls may be routed to. Raises ConfigurationError where something of it cannot be."""
 
-    models: Annotated[tuple[CatalogModel, ...], BeforeValidator(frozen), AfterValidator(_some)]
+    models: Annotated[tuple[CatalogModel, ...], Field(strict=False), AfterValidator(_some)]
     tasks: Table[Task] = {}
     currency: Text = "USD"
     """Of all prices."""
@@ -303,7 +260,8 @@ class Catalog(_Part):
     @cached_property
     def digest(self) -> str:
         """Eight hexadecimal digits that differ where catalogs differ."""
-        return hashlib.sha256(json.dumps(_plain(self), default=str, sort_keys=True).encode()).hexdigest()[:8]
+        plain = json.dumps(self.model_dump(warnings=False), default=_plain, sort_keys=True)
+        return hashlib.sha256(plain.encode()).hexdigest()[:8]
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -329,12 +287,4 @@ def _origin(base_url: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, Score):
-        return [value.passed, value.count]
-    if isinstance(value, frozenset):
-        return sorted(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return sorted(value) if isinstance(value, frozenset) else str(value)

@@ -1,28 +1,41 @@
-"""`Route`: what stands in the place of a model's name where the model is to be chosen for the call."""
+"""`Route`: the model's name of a call whose model is to be chosen, and the errors for a route that cannot be chosen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, get_args
 from urllib.parse import parse_qsl, quote
 
 from fastlane.errors import ConfigurationError
-from fastlane.plays.routing.requests import ALLOWED
+from fastlane.protocol.endpoints import GENERATING
+
+if TYPE_CHECKING:
+    from fastlane.engine.pipeline import Pipeline
 
 AUTO = "fastlane/auto"
+ALLOWED = "min_quality, task, min_pass_rate, quantile and urgency"
+# No provider is sent a model's name that begins so.
+_PREFIX = "fastlane/"
 
 Urgency = Literal["interactive", "background", "offline"]
 
-# For what somebody waits for, the slow ones count: of 20 answers, 19 are to be there.
+# Of 20 interactive calls, 19 are to be fast.
 _QUANTILES = {"interactive": 0.95}
+_LARGEST = math.nextafter(math.inf, 0)
+_NUMBERS = {
+    "min_quality": (-_LARGEST, _LARGEST, "a number in the units of the catalog's index"),
+    "min_pass_rate": (0.0, 1.0, "a number from 0 to 1"),
+    "quantile": (0.01, 0.999, "a number from 0.01 to 0.999, such as 0.5 for the median"),
+}
+_FIELDS = ("min_quality", "task", "min_pass_rate", "quantile", "urgency")
 
 
 class Route(str):  # noqa: SLOT000 - slots could be set again
     """The name of a model that is yet to be chosen, with what it has to be good for.
 
-    It is a text ("fastlane/auto?min_quality=45&task=triage"), and passes wherever the name of a model does.
+    It is a string ("fastlane/auto?min_quality=45&task=triage"), and passes wherever the name of a model does.
     """
 
     min_quality: float | None
@@ -45,34 +58,31 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
         quantile: float | None = None,
         urgency: Urgency | None = None,
     ) -> Self:
-        """Raise ConfigurationError where an argument cannot be what it says."""
-        given = {"min_quality": min_quality, "task": task, "min_pass_rate": min_pass_rate, "quantile": quantile}
-        given["urgency"] = urgency
-        asked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
+        """Raise ConfigurationError for an argument that is out of range or of another type."""
+        given = dict(zip(_FIELDS, (min_quality, task, min_pass_rate, quantile, urgency), strict=True))
+        asked = {name: _checked(name, value) for name, value in given.items() if value is not None}
         query = "&".join(f"{name}={_written(value)}" for name, value in asked.items())
         route = super().__new__(cls, f"{AUTO}?{query}" if query else AUTO)
-        vars(route).update({**dict.fromkeys(given), "quantile": _QUANTILES.get(urgency or ""), **asked})
+        vars(route).update({**dict.fromkeys(_FIELDS), "quantile": _QUANTILES.get(urgency or ""), **asked})
         return route
 
     @classmethod
     def parse(cls, text: str) -> Route | None:
-        """Return the route that a text in the place of a model's name asks for; None where it is a plain model's.
+        """Return the route that a model's name asks for; None for the name of a model.
 
-        Raises ConfigurationError, which names what is allowed, where it asks for something else.
+        Raises ConfigurationError, which lists what is allowed, for a query that says anything else.
         """
         if not text.startswith(AUTO):
             return None
-        if isinstance(text, Route):
-            return text
-        return _parsed(str(text))
+        return text if isinstance(text, Route) else _parsed(str(text))
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """What its text says, without what it leaves open, or only follows from the urgency."""
-        return {name: getattr(self, name) for name in _CHECKS if f"{name}=" in self}
+        """The fields that stand in its text."""
+        return {name: getattr(self, name) for name in _FIELDS if f"{name}=" in self}
 
     def over(self, defaults: Route) -> Route:
-        """Return this route, and where it says nothing, what `defaults` says."""
+        """Return this route, with the fields of `defaults` where it has none."""
         return _over(self, defaults)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -88,53 +98,62 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
         return Route.parse, (str(self),)
 
 
-def _number(name: str, value: object, low: float, high: float, expected: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ConfigurationError(f"{name} must be {expected}, got {value!r}")
-    return float(value)
+def asks_for_a_route(model: str) -> bool:
+    """Return whether a model's name asks for a route.
+
+    Raises ConfigurationError for another name that begins with "fastlane/", in any case and with any blanks around it.
+    """
+    if model.startswith(AUTO) and model[len(AUTO) : len(AUTO) + 1] in ("", "?"):
+        return True
+    if model.strip().lower().startswith(_PREFIX):
+        raise ConfigurationError(
+            f'model={model!r:.80} is not a route: expected "{AUTO}" or "{AUTO}?name=value&…" with {ALLOWED}, in '
+            f'lower case and without blanks; names that begin with "{_PREFIX}" are not sent to a provider'
+        )
+    return False
 
 
-def _quality(name: str, value: object) -> float:
-    largest = math.nextafter(math.inf, 0)
-    return _number(name, value, -largest, largest, "a number in the units of the catalog's index")
+def refuse_route(options: Any) -> None:
+    """Raise ConfigurationError if a call of a client that was made with FASTLANE_DISABLED asks for a route."""
+    bodies = [body for body in (options.extra_json, options.json_data) if isinstance(body, Mapping) and "model" in body]
+    model = bodies[0]["model"] if bodies else None
+    if isinstance(model, str) and asks_for_a_route(model):
+        raise ConfigurationError(
+            f"model={model!r:.80} asks for a route, and fastlane is off because FASTLANE_DISABLED is set: name a model "
+            "or unset the variable"
+        )
 
 
-def _share(name: str, value: object) -> float:
-    return _number(name, value, 0.0, 1.0, "a number from 0 to 1")
+def check_route(model: str, endpoint: str, pipeline: Pipeline) -> None:
+    """Raise ConfigurationError if a model's name asks for a route where none can be chosen."""
+    if not asks_for_a_route(model):
+        return
+    if not pipeline.routes_calls:
+        raise ConfigurationError(
+            f"model={model!r} asks for a route, and this client has no Routing play: make it with "
+            "plays=[Routing(catalog)], or name a model"
+        )
+    if endpoint not in GENERATING:
+        raise ConfigurationError(
+            f"model={model!r} asks for a route, and calls of {endpoint} are not routed: expected one of "
+            f"{', '.join(sorted(GENERATING))}; name a model here"
+        )
 
 
-def _quantile(name: str, value: object) -> float:
-    return _number(name, value, 0.01, 0.999, "a number from 0.01 to 0.999, such as 0.5 for the median")
-
-
-def _task(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{name} must be a text that is not empty, got {value!r}")
-    return str(value)
-
-
-def _urgency(name: str, value: object) -> str:
-    if not isinstance(value, str) or value not in get_args(Urgency):
-        raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, get_args(Urgency)))}, got {value!r}")
-    return str(value)
-
-
-_CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "min_quality": _quality,
-    "task": _task,
-    "min_pass_rate": _share,
-    "quantile": _quantile,
-    "urgency": _urgency,
-}
-
-
-def _read(name: str, value: str) -> Any:
-    if name in ("task", "urgency"):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        raise ConfigurationError(f'{name} in "{AUTO}?…" must be a number, got {value!r}') from None
+def _checked(name: str, value: object) -> Any:
+    if name in _NUMBERS:
+        low, high, expected = _NUMBERS[name]
+        if not isinstance(value, bool) and isinstance(value, int | float) and low <= value <= high:
+            return float(value)
+    elif name == "task":
+        expected = "a text that is not empty"
+        if isinstance(value, str) and value:
+            return str(value)
+    else:
+        expected = f"one of {', '.join(map(repr, get_args(Urgency)))}"
+        if isinstance(value, str) and value in get_args(Urgency):
+            return str(value)
+    raise ConfigurationError(f"{name} must be {expected}, got {value!r}")
 
 
 def _written(value: float | str) -> str:
@@ -156,15 +175,18 @@ def _parsed(text: str) -> Route | None:
         raise ConfigurationError(f'expected "{AUTO}?name=value&…" with {ALLOWED}, got {text!r}') from None
     asked: dict[str, Any] = {}
     for name, value in pairs:
-        if name not in _CHECKS:
+        if name not in _FIELDS:
             raise ConfigurationError(f'{name!r} is not known in "{AUTO}?…": expected {ALLOWED}')
         if name in asked:
             raise ConfigurationError(f'{name!r} stands twice in "{AUTO}?…"')
-        asked[name] = _read(name, value)
+        try:
+            asked[name] = float(value) if name in _NUMBERS else value
+        except ValueError:
+            raise ConfigurationError(f'{name} in "{AUTO}?…" must be a number, got {value!r}') from None
     return Route(**asked)
 
 
-# Routes of the same text say the same.
+# Routes of the same text are equal.
 @lru_cache(maxsize=1_000)
 def _over(route: Route, defaults: Route) -> Route:
     asked = {**defaults.asked, **route.asked}

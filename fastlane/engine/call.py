@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,7 @@ attached: ContextVar[Mapping[type, Any]] = ContextVar("fastlane_attached", defau
 """What the application attaches to the calls of a block, by its class: the first `Call.data`. See `Play.reads`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """What is about to be sent, for plays to rewrite; a play returns a new Call and leaves this one as it is."""
 
@@ -94,11 +95,21 @@ class Call:
         return self.replaced(body={**self.body, **fields}, changes=(*self.changes, changed))
 
     def replaced(self, **fields: Any) -> Call:
-        """This call with other values of its own fields, at a third of the CPU of `dataclasses.replace`."""
+        """This call with other values of its own fields, at a fraction of the CPU of `dataclasses.replace`."""
         call = object.__new__(Call)
-        for name in _CALL_FIELDS:
-            object.__setattr__(call, name, fields[name] if name in fields else getattr(self, name))
+        call.__dict__.update(self.__dict__, **fields)
+        return call
+
+    @classmethod
+    def of(cls, **fields: Any) -> Call:
+        """What `Call(**fields)` makes, at a fraction of its CPU."""
+        call = object.__new__(cls)
+        call.__dict__.update(_DEFAULTS, **fields)
         return call
 
 
-_CALL_FIELDS = tuple(Call.__dataclass_fields__)
+_DEFAULTS: Mapping[str, Any] = {
+    one.name: MappingProxyType({}) if one.default is MISSING else one.default
+    for one in dataclasses.fields(Call)
+    if one.default is not MISSING or one.default_factory is not MISSING
+}

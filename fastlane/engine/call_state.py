@@ -243,9 +243,7 @@ class CallState:
             attempt.response_body_bytes = response.num_bytes_downloaded
         self._headers = response.headers
         if self.pipeline.needs_facts and response.status_code < 300:
-            from ..providers import note_server
-
-            note_server(self.origin, response.headers)
+            self.pipeline.providers.note_server(self.origin, response.headers)
         if self.trace is not None and self.trace.is_deferred:
             self.trace.progressed(self)
 

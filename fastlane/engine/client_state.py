@@ -33,9 +33,6 @@ class ClientState:
         self.data: Mapping[type, Any] = {}
         """What is attached to its calls, by its class; it counts more than what a block attaches."""
         self._origin: tuple[Any, str] = (None, "")
-        if pipeline.needs_facts:
-            # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
-            from .. import providers  # noqa: F401
         listeners.listener.prepare()
 
     def origin(self, base_url: Any) -> str:

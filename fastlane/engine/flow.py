@@ -152,11 +152,9 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
     if pipeline.needs_facts:
         facts = None if upstream is None else upstream.facts
         if facts is None:
-            from ..providers import facts_of
-
-            facts = facts_of(state.origin)
+            facts = pipeline.providers.facts_of(state.origin)
     given = options.headers if isinstance(options.headers, Mapping) else {}
-    call = Call(
+    call = Call.of(
         call_id=state.call_id,
         endpoint=state.endpoint,
         origin=state.origin,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from ..compat.responses import Attempt
@@ -76,8 +75,7 @@ class Session:
         """The call and its stream have ended. Returns the play's section of the record, or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutcome:
+class CallOutcome(NamedTuple):
     """How a call has ended, or its part at one upstream."""
 
     ending: Outcome

@@ -1,7 +1,7 @@
 """One call, from its options to its result. Written once, for sync and async clients.
 
 run_call                        begin and report
-  send_across_upstreams         `around_call` of the sessions that last for the whole call: other upstreams, hedging
+  send_across_upstreams         `around_call` of the sessions that last for the whole call: other upstreams, races
     send_to_upstream            `around_call` of the sessions of this upstream, outermost first
       send_planned              `plan` of each session; again without what the provider refuses
         attempt_with_retries    openai's rules (`compat.responses`)

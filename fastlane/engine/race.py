@@ -138,11 +138,11 @@ def run_race(race: Race, run: Callable[..., Any]) -> Any:
             ended.set()
 
     def begin_second() -> None:
-        # With the first hedge, not with `import fastlane`.
+        # With the first race, not with `import fastlane`.
         from ..transport.drivers.thread_driver import start
 
         with suppress(RuntimeError):  # no thread can be started
-            start(threading.Thread(target=second.context.run, args=(run_second,), name="fastlane hedge", daemon=True))
+            start(threading.Thread(target=second.context.run, args=(run_second,), name="fastlane race", daemon=True))
 
     def set_alarm(delay_s: float) -> Callable[[], object]:
         try:

@@ -6,10 +6,11 @@ import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
 from ..compat.clients import http_client_of, status_error_of
+from ..records.attempts import AttemptKind
 from ..transport.protocols.exchange import Patience
 from .call_state import CallState
 from .collector import streamed
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ..knowledge.sightings import Failure
     from ..providers import ProviderFacts
     from .call import Call
-
-Kind = Literal["first", "fallback", "hedge"]
 
 
 class UpstreamAttempts:
@@ -68,7 +67,7 @@ class UpstreamAttempt:
         body: Any,
         *,
         attempts: UpstreamAttempts | None = None,
-        kind: Kind = "first",
+        kind: AttemptKind = "first",
         deadline_ns: int | None = None,
         avoid: str | None = None,
     ) -> None:
@@ -82,9 +81,9 @@ class UpstreamAttempt:
         """The body of the call, before its plays have planned it."""
         self.attempts = attempts if attempts is not None else UpstreamAttempts()
         self.attempts.made.append(self)
-        if kind != "hedge":
+        if kind == "fallback":
             self.attempts.failed = None
-        self.kind: Kind = kind
+        self.kind: AttemptKind = kind
         self.deadline_ns = deadline_ns
         """When the time of the whole call is up."""
         self.patience = Patience(until_ns=deadline_ns, avoid=avoid)
@@ -127,7 +126,7 @@ class UpstreamAttempt:
     def beside(
         self,
         *,
-        kind: Kind,
+        kind: AttemptKind,
         client: Any = None,
         options: Any = None,
         deadline_ns: int | None = None,

@@ -231,7 +231,7 @@ def test_a_second_attempt_that_is_still_being_written_is_not_sent_after_the_answ
         assert is_writing.is_set()
         may_go_on.set()
         until = time.monotonic() + 5
-        while any(one.name == "fastlane hedge" for one in threading.enumerate()) and time.monotonic() < until:
+        while any(one.name == "fastlane race" for one in threading.enumerate()) and time.monotonic() < until:
             time.sleep(0.01)
         assert len(near.asked) == 1
         assert client.last_call is not None

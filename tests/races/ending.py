@@ -137,7 +137,7 @@ def hedged(url: str) -> None:
     kept.append(asked)
     used_to(asked, upstream_at(url), model="answer")
     beside(lambda: asked.client.with_options(timeout=600.0).chat.completions.create(**late(), stream=True))
-    until(lambda: any(thread.name == "fastlane hedge" for thread in threading.enumerate()))
+    until(lambda: any(thread.name == "fastlane race" for thread in threading.enumerate()))
 
 
 def late() -> dict[str, Any]:

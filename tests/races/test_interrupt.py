@@ -200,7 +200,7 @@ def test_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
         with ctrl_c_when(lambda: len(upstream.silent) == 2):
             ask(asked.client, stream=stream)
         until(lambda: is_reset(upstream))
-        until(lambda: not any(thread.name == "fastlane hedge" for thread in threading.enumerate()))
+        until(lambda: not any(thread.name == "fastlane race" for thread in threading.enumerate()))
         assert is_as_before(asked.client, upstream, *["completed"] * before, "cancelled")
 
 

@@ -14,11 +14,12 @@ from fastlane.engine.effects import Flow
 from fastlane.engine.pipeline import log
 from fastlane.engine.refused_fields import refusals
 from fastlane.engine.session import CallOutcome, SendCall, Session
-from fastlane.engine.upstream_attempt import Kind, UpstreamAttempt
+from fastlane.engine.upstream_attempt import UpstreamAttempt
 from fastlane.engine.upstream_failures import rest_after, why_of
 from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.sightings import Failure, Sighting
 from fastlane.providers import facts_of
+from fastlane.records.attempts import AttemptKind
 from fastlane.records.route import Fallback, RoutingCandidate
 from fastlane.records.urgency import CallUrgency
 
@@ -211,7 +212,7 @@ class _ModelChoice:
         """Whether another model than this one is left for the call."""
         return self._left > 0 and any(model is not beside for model in self._steps)
 
-    def _next(self, kind: Kind) -> UpstreamAttempt | None:
+    def _next(self, kind: AttemptKind) -> UpstreamAttempt | None:
         """Return the next attempt that can be made; None where there is none."""
         while self._left > 0 and (model := self._take()) is not None:
             upstream = None
@@ -237,7 +238,7 @@ class _ModelChoice:
         # One that rests is better than an error.
         return self._steps.pop(0) if self._steps else None
 
-    def _attempt(self, model: CatalogModel, kind: Kind, *, avoid: str | None = None) -> UpstreamAttempt | None:
+    def _attempt(self, model: CatalogModel, kind: AttemptKind, *, avoid: str | None = None) -> UpstreamAttempt | None:
         """Make an attempt at a model; None where its key has gone since the decision."""
         own = self._own.client
         client = upstream_clients_of(own._fastlane.pipeline).of(own, model)

@@ -25,7 +25,7 @@ from opentelemetry.trace import SpanKind
 
 from benchmarks._telemetry_blocks import Side
 from fastlane._clock import wall_ns
-from fastlane.telemetry import names, settings as telemetry_settings
+from fastlane.telemetry import settings as telemetry_settings
 from fastlane.telemetry.settings import TelemetrySettings
 
 OTHERS = {
@@ -36,12 +36,12 @@ OTHERS = {
 """The official instrumentation, OpenLLMetry's and OpenInference's: the modules that hold an `OpenAIInstrumentor`."""
 
 _AT_THE_BEGINNING = {
-    names.OPERATION,
-    names.PROVIDER,
-    names.REQUEST_MODEL,
-    names.REQUEST_STREAM,
-    names.SERVER_ADDRESS,
-    names.SERVER_PORT,
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.request.model",
+    "gen_ai.request.stream",
+    "server.address",
+    "server.port",
 }
 """What a sampler has to know."""
 

@@ -11,7 +11,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from benchmarks._truth_cases import Told
 from benchmarks._truth_wire import Delays
 from fastlane.emulator import RequestLog
-from fastlane.telemetry import names
 
 _ALLOWED_MS, _ALLOWED_SHARE = 2.0, 0.03
 
@@ -52,10 +51,12 @@ def _ms(start_ns: int | None, end_ns: int | None) -> float:
 
 
 def _kind(span: ReadableSpan) -> str:
-    for name in (names.CONNECTION_WAIT, names.CONNECTION_SETUP, names.DNS_LOOKUP, names.SOCKET_CONNECT):
+    for name in ("HTTP wait_for_connection", "HTTP connection_setup", "DNS lookup", "socket connect"):
         if span.name.startswith(f"{name} "):
             return name
-    return names.TLS_HANDSHAKE if span.name.startswith(names.TLS_HANDSHAKE) else span.name.partition(" benchmark")[0]
+    return (
+        "TLS client handshake" if span.name.startswith("TLS client handshake") else span.name.partition(" benchmark")[0]
+    )
 
 
 def _duration_ms(span: ReadableSpan) -> float:
@@ -70,20 +71,20 @@ def _on_the_wire(told: Told, request: RequestLog, *, opened_ms: float, delays: D
     """How long each part of a request took on the client's side, which each way away is from the provider's."""
     round_trip_ms = delays.up + delays.down
     true: dict[str, float] = {
-        names.CONNECTION_SETUP: opened_ms,
-        names.DNS_LOOKUP: _lookup_ms(told),
-        names.SOCKET_CONNECT: 0.0,
-        names.TLS_HANDSHAKE: delays.handshake,
-        names.SEND_REQUEST: _ms(request.received_ns, request.body_complete_ns),
+        "HTTP connection_setup": opened_ms,
+        "DNS lookup": _lookup_ms(told),
+        "socket connect": 0.0,
+        "TLS client handshake": delays.handshake,
+        "HTTP send_request": _ms(request.received_ns, request.body_complete_ns),
     }
     if request.reset_ns is not None:
         true["POST"] = opened_ms + _ms(request.received_ns, request.reset_ns)
         return true
     true["POST"] = opened_ms + _ms(request.received_ns, request.finished_ns) + round_trip_ms
-    true[names.WAIT_FOR_RESPONSE] = _ms(request.body_complete_ns, request.headers_sent_ns) + round_trip_ms
+    true["HTTP wait_for_response"] = _ms(request.body_complete_ns, request.headers_sent_ns) + round_trip_ms
     if request.token_ns:
-        true[names.FIRST_TOKEN] = _ms(request.headers_sent_ns, request.first_token_ns)
-        true[names.DECODE] = _ms(request.token_ns[0], request.token_ns[-1])
+        true["first_token"] = _ms(request.headers_sent_ns, request.first_token_ns)
+        true["decode"] = _ms(request.token_ns[0], request.token_ns[-1])
     return true
 
 
@@ -108,22 +109,22 @@ def spans_compared(told: Told, delays: Delays) -> Iterator[Compared]:
     if len(posts) != (2 if told.case in ("retry", "hedge") else 1):
         raise RuntimeError(f"{told.case}: {len(posts)} requests are no {told.case}")
     waited_ms = [
-        sum(_duration_ms(span) for span in _children(told.spans, post) if _kind(span) == names.CONNECTION_WAIT)
+        sum(_duration_ms(span) for span in _children(told.spans, post) if _kind(span) == "HTTP wait_for_connection")
         for post in posts
     ]
     for span in below:
-        if span.name == names.PREPARE:
+        if span.name == "prepare":
             until_ms = _ms(told.issued_ns, told.log[0].received_ns) - delays.up
             if waited_ms[0] and told.lookup is not None:
                 until_ms = _ms(told.issued_ns, told.lookup[0]) - waited_ms[0]
-            yield Compared(told.case, names.PREPARE, _duration_ms(span), until_ms)
+            yield Compared(told.case, "prepare", _duration_ms(span), until_ms)
     for at, (post, request) in enumerate(zip(posts, told.log, strict=True)):
         true = _on_the_wire(told, request, opened_ms=_opened_ms(told, at, delays), delays=delays)
         yield Compared(told.case, "POST", _duration_ms(post) - waited_ms[at], true["POST"])
         phases = _children(told.spans, post)
         for span in phases + [deeper for phase in phases for deeper in _children(told.spans, phase)]:
             kind = _kind(span)
-            if kind == names.CONNECTION_WAIT:
+            if kind == "HTTP wait_for_connection":
                 # How long it was depends on the client alone; when it was over, the resolver knows.
                 assert told.lookup is not None
                 over_ms = _ms(told.issued_ns, told.lookup[0])
@@ -140,32 +141,32 @@ def attributes_compared(told: Told, delays: Delays) -> Iterator[Compared]:
     wire = _on_the_wire(told, answer, opened_ms=opened_ms, delays=delays)
     first_ms = _ms(told.issued_ns, answer.first_token_ns) + delays.down
     true = {
-        names.TIME_TO_FIRST_CHUNK: _ms(told.issued_ns, answer.headers_sent_ns) + delays.down,
-        names.TTFT: first_ms,
-        names.TTFT_CONTENT: first_ms,
-        names.API_END_TO_END: first_ms + wire[names.DECODE],
-        names.SERVER_WAIT: _ms(answer.body_complete_ns, answer.first_token_ns) + delays.up + delays.down,
-        names.DECODE_DURATION: wire[names.DECODE],
-        names.STREAM_MAX_GAP: max(_ms(one, other) for one, other in pairwise(answer.token_ns)),
-        names.WIRE_PHASE["send"]: wire[names.SEND_REQUEST],
-        names.WIRE: opened_ms + wire[names.SEND_REQUEST],
+        "gen_ai.response.time_to_first_chunk": _ms(told.issued_ns, answer.headers_sent_ns) + delays.down,
+        "fastlane.time_to_first_token": first_ms,
+        "fastlane.time_to_first_content_token": first_ms,
+        "fastlane.api_end_to_end.duration": first_ms + wire["decode"],
+        "fastlane.server.wait.duration": _ms(answer.body_complete_ns, answer.first_token_ns) + delays.up + delays.down,
+        "fastlane.decode.duration": wire["decode"],
+        "fastlane.stream.max_chunk_gap": max(_ms(one, other) for one, other in pairwise(answer.token_ns)),
+        "fastlane.wire.send.duration": wire["HTTP send_request"],
+        "fastlane.wire.duration": opened_ms + wire["HTTP send_request"],
     }
     if opened_ms:
         true |= {
-            names.WIRE_PHASE["dns"]: wire[names.DNS_LOOKUP],
-            names.WIRE_PHASE["connect"]: 0.0,
-            names.WIRE_PHASE["tls"]: delays.handshake,
+            "fastlane.wire.dns.duration": wire["DNS lookup"],
+            "fastlane.wire.connect.duration": 0.0,
+            "fastlane.wire.tls.duration": delays.handshake,
         }
     if told.case == "retry":
         between = _ms(told.log[0].finished_ns, answer.received_ns)
-        true[names.RETRY_WAIT] = between - delays.up - delays.down
+        true["fastlane.retry.wait.duration"] = between - delays.up - delays.down
     for name, true_ms in true.items():
         yield Compared(told.case, name, 1e3 * _number(seen, name), true_ms)
     yield Compared(
         told.case,
-        names.DECODE_RATE,
-        1e3 * (answer.output_tokens - 1) / _number(seen, names.DECODE_RATE),
-        wire[names.DECODE],
+        "fastlane.decode.tokens_per_second",
+        1e3 * (answer.output_tokens - 1) / _number(seen, "fastlane.decode.tokens_per_second"),
+        wire["decode"],
     )
 
 
@@ -182,17 +183,17 @@ def counts(told: Told) -> Iterator[Counted]:
     posts = sorted([span for span in told.spans if span.name == "POST"], key=lambda span: span.start_time or 0)
     answer = told.log[-1]
     true = {
-        names.INPUT_TOKENS: answer.prompt_tokens,
-        names.OUTPUT_TOKENS: answer.output_tokens,
-        names.CACHE_READ: answer.cached_tokens,
-        names.ATTEMPT_COUNT: len(told.log),
-        names.CONNECTION_REUSED: answer.connection_request_number > 1,
+        "gen_ai.usage.input_tokens": answer.prompt_tokens,
+        "gen_ai.usage.output_tokens": answer.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": answer.cached_tokens,
+        "fastlane.attempt.count": len(told.log),
+        "fastlane.connection.reused": answer.connection_request_number > 1,
     }
     for name, number in true.items():
         yield Counted(told.case, name, (chat.attributes or {}).get(name), number)
     for post, request in zip(posts, told.log, strict=True):
         seen = post.attributes or {}
-        yield Counted(told.case, names.HTTP_REQUEST_SIZE, seen.get(names.HTTP_REQUEST_SIZE), request.bytes_in)
-        yield Counted(told.case, names.HTTP_STATUS, seen.get(names.HTTP_STATUS), request.status)
+        yield Counted(told.case, "http.request.body.size", seen.get("http.request.body.size"), request.bytes_in)
+        yield Counted(told.case, "http.response.status_code", seen.get("http.response.status_code"), request.status)
         if request is answer:
-            yield Counted(told.case, names.HTTP_RESPONSE_SIZE, seen.get(names.HTTP_RESPONSE_SIZE), request.bytes_out)
+            yield Counted(told.case, "http.response.body.size", seen.get("http.response.body.size"), request.bytes_out)

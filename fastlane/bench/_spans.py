@@ -78,7 +78,6 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
-    from ..telemetry import names
     from ..telemetry.attributes import call_attributes, experiment_attributes, provider_name, server_attributes
     from ..telemetry.call_spans import CallSpans
     from ..telemetry.spans import end_span
@@ -92,11 +91,11 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
         Context(),
         issued_ns,
         {
-            names.OPERATION: "chat",
-            names.PROVIDER: provider_name(origin),
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider_name(origin),
             **server_attributes(origin),
-            names.REQUEST_MODEL: model,
-            names.REQUEST_STREAM: True,
+            "gen_ai.request.model": model,
+            "gen_ai.request.stream": True,
             "fastlane.bench.conversation": sample.conversation,
             "fastlane.bench.turn": sample.turn,
         },
@@ -105,7 +104,9 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
     marks = experiment_attributes(_experiment(sample, recorded.header))
     if record is not None:
         spans = CallSpans(maker, record, "chat", "phases")
-        spans.end(span, Context(), lambda: {**call_attributes(record), **marks}, lambda: {names.OPERATION: "chat"})
+        spans.end(
+            span, Context(), lambda: {**call_attributes(record), **marks}, lambda: {"gen_ai.operation.name": "chat"}
+        )
         return
     end_span(span, sample.ended_ns + offset_ns, {**_seen(sample), **marks}, sample.error)
 
@@ -117,22 +118,20 @@ def _origin(recorded: RecordedRun) -> str:
 
 def _seen(sample: Sample) -> dict[str, Any]:
     """What a client without records lets its caller see of a request."""
-    from ..telemetry import names
-
     told: dict[str, Any] = {
-        names.INPUT_TOKENS: sample.input_tokens,
-        names.CACHE_READ: sample.cached_tokens,
-        names.OUTPUT_TOKENS: sample.output_tokens,
-        names.TTFT: sample.time_to_first_token_s,
-        names.API_END_TO_END: sample.api_end_to_end_s,
-        names.FINISH_REASONS: None if sample.finish_reason is None else (sample.finish_reason,),
-        names.ERROR_TYPE: None if sample.error is None else sample.error.partition(" ")[0],
+        "gen_ai.usage.input_tokens": sample.input_tokens,
+        "gen_ai.usage.cache_read.input_tokens": sample.cached_tokens,
+        "gen_ai.usage.output_tokens": sample.output_tokens,
+        "fastlane.time_to_first_token": sample.time_to_first_token_s,
+        "fastlane.api_end_to_end.duration": sample.api_end_to_end_s,
+        "gen_ai.response.finish_reasons": None if sample.finish_reason is None else (sample.finish_reason,),
+        "error.type": None if sample.error is None else sample.error.partition(" ")[0],
     }
     if len(sample.token_ns) > 1:
         decode_s = (sample.token_ns[-1] - sample.token_ns[0]) / 1e9
-        told[names.DECODE_DURATION] = decode_s
+        told["fastlane.decode.duration"] = decode_s
         if sample.output_tokens is not None and decode_s:
-            told[names.DECODE_RATE] = (sample.output_tokens - 1) / decode_s
+            told["fastlane.decode.tokens_per_second"] = (sample.output_tokens - 1) / decode_s
     return {name: value for name, value in told.items() if value is not None}
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import set_span_in_context
 
-from . import names
-from .attributes import experiment_attributes, printable
+from .attributes import CANCELLATIONS, experiment_attributes, printable
 from .experiments import current_experiment
 from .metrics import EndedAction
 from .recorder import meters_of
@@ -33,10 +32,10 @@ class ActionSpan:
         self._meters = meters_of(found)
         name = printable(action.name)
         attributes: dict[str, Any] = {
-            names.OPERATION: names.INVOKE_WORKFLOW,
-            names.WORKFLOW_NAME: name,
-            names.INTERACTION_NAME: name,
-            names.OPENINFERENCE_KIND: "CHAIN",
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": name,
+            "fastlane.interaction.name": name,
+            "openinference.span.kind": "CHAIN",
         }
         if self._experiment is not None:
             attributes.update(experiment_attributes(self._experiment))
@@ -44,9 +43,7 @@ class ActionSpan:
         if previous is not None and previous._context is before:
             before = previous._before
         self._before: Context = before
-        self._span = span_maker(found).start(
-            f"{names.INVOKE_WORKFLOW} {name}", before, action.started_wall_ns, attributes
-        )
+        self._span = span_maker(found).start(f"invoke_workflow {name}", before, action.started_wall_ns, attributes)
         self._context: Context = set_span_in_context(self._span, before)
         # Last, so that nothing has to be undone when a step before it fails.
         self._token: Any = attach(self._context)
@@ -60,15 +57,15 @@ class ActionSpan:
         assert action.started_ns is not None
         assert action.ended_ns is not None
         duration_ns = action.ended_ns - action.started_ns
-        failed = None if error is None or error.__name__ in names.CANCELLATIONS else error.__name__
+        failed = None if error is None or error.__name__ in CANCELLATIONS else error.__name__
         span = self._span
         if span.is_recording():
             attributes: dict[str, Any] = {
-                names.APPLICATION_DURATION: duration_ns / 1e9,
-                names.INTERACTION_CALLS: action.call_count,
+                "fastlane.application.duration": duration_ns / 1e9,
+                "fastlane.interaction.calls": action.call_count,
             }
             if failed is not None:
-                attributes[names.ERROR_TYPE] = failed
+                attributes["error.type"] = failed
             end_span(span, action.started_wall_ns + duration_ns, attributes, failed)
         if self._meters is not None:
             own = span.get_span_context()

@@ -1,4 +1,9 @@
-"""The attributes of spans: what a request asks for, what is known when its call is over, and each of its attempts."""
+"""The attributes of spans: what a request asks for, what is known when its call is over, and each of its attempts.
+
+Names are those of OpenTelemetry's semantic conventions where they have one, else begin with "fastlane.". Since release
+1.41 of https://github.com/open-telemetry/semantic-conventions the GenAI conventions live in
+https://github.com/open-telemetry/semantic-conventions-genai, which has no release. Durations are seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,6 @@ from ..protocol.endpoints import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from ..protocol.fields import safe_id
 from ..providers import facts_of
 from ..records.timeline import seconds
-from . import names
 
 if TYPE_CHECKING:
     from ..records.attempts import Attempt
@@ -27,6 +31,9 @@ log = logging.getLogger("fastlane")
 
 Attributes = dict[str, Any]
 
+CANCELLATIONS: Final = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})
+"""Class names of errors that are the application's cancellation, and no failure."""
+
 MAX_NAME_CHARACTERS: Final = 256
 
 _OPERATIONS = {CHAT: "chat", RESPONSES: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
@@ -34,14 +41,14 @@ _API_TYPES = {CHAT: "chat_completions", RESPONSES: "responses"}
 
 # Field of the request, attribute, and allowed types.
 _NUMBERS: tuple[tuple[str, str, Any], ...] = (
-    ("temperature", names.TEMPERATURE, (int, float)),
-    ("top_p", names.TOP_P, (int, float)),
-    ("seed", names.SEED, (int,)),
-    ("frequency_penalty", names.FREQUENCY_PENALTY, (int, float)),
-    ("presence_penalty", names.PRESENCE_PENALTY, (int, float)),
-    ("max_tokens", names.MAX_TOKENS, (int,)),
-    ("max_completion_tokens", names.MAX_TOKENS, (int,)),
-    ("max_output_tokens", names.MAX_TOKENS, (int,)),
+    ("temperature", "gen_ai.request.temperature", (int, float)),
+    ("top_p", "gen_ai.request.top_p", (int, float)),
+    ("seed", "gen_ai.request.seed", (int,)),
+    ("frequency_penalty", "gen_ai.request.frequency_penalty", (int, float)),
+    ("presence_penalty", "gen_ai.request.presence_penalty", (int, float)),
+    ("max_tokens", "gen_ai.request.max_tokens", (int,)),
+    ("max_completion_tokens", "gen_ai.request.max_tokens", (int,)),
+    ("max_output_tokens", "gen_ai.request.max_tokens", (int,)),
 )
 _EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
 _TIERS = frozenset({"auto", "default", "flex", "priority", "scale", "batch"})
@@ -93,50 +100,58 @@ def provider_name(origin: str) -> str:
 def server_attributes(origin: str) -> Mapping[str, Any]:
     """Return `server.address` and `server.port` of an origin (scheme://host:port)."""
     parsed = urlsplit(origin)
-    return present({names.SERVER_ADDRESS: parsed.hostname or "", names.SERVER_PORT: parsed.port})
+    return present({"server.address": parsed.hostname or "", "server.port": parsed.port})
 
 
 @lru_cache(maxsize=256)
 def span_start(operation: str, origin: str, model: str | None, stream: bool) -> tuple[str, Mapping[str, Any]]:
     """Return the name of a call's span and the attributes that a sampler sees."""
     name = operation
-    attributes = {names.OPERATION: operation, names.PROVIDER: provider_name(origin), **server_attributes(origin)}
+    attributes = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": provider_name(origin),
+        **server_attributes(origin),
+    }
     if model is not None:
-        model = attributes[names.REQUEST_MODEL] = printable(model)
+        model = attributes["gen_ai.request.model"] = printable(model)
         name = f"{operation} {model}"
     if stream:
-        attributes[names.REQUEST_STREAM] = True
+        attributes["gen_ai.request.stream"] = True
     return name, attributes
 
 
 def request_attributes(endpoint: str, body: Mapping[str, Any]) -> Attributes:
     """Return the attributes of a request's parameters. None of them holds text of the prompt."""
-    found: Attributes = present({names.API_TYPE: _API_TYPES.get(endpoint)})
+    found: Attributes = present({"openai.api.type": _API_TYPES.get(endpoint)})
     for field, attribute, kinds in _NUMBERS:
         value = body.get(field)
         if isinstance(value, kinds) and not isinstance(value, bool) and -_INT64 <= value < _INT64:
             found[attribute] = float(value) if float in kinds else value
     count = body.get("n")
     if type(count) is int and count != 1 and 0 <= count < _INT64:
-        found[names.CHOICE_COUNT] = count
+        found["gen_ai.request.choice.count"] = count
     form = _member(body, "response_format", "type") or _member(_mapping(body.get("text")), "format", "type")
     conversation = _member(body, "conversation", "id") or body.get("conversation")
     encoding = body.get("encoding_format") if endpoint == EMBEDDINGS else None
     for attribute, value, allowed in (
-        (names.REASONING_LEVEL, body.get("reasoning_effort") or _member(body, "reasoning", "effort"), _EFFORTS),
-        (names.REQUEST_TIER, body.get("service_tier"), _TIERS),
-        (names.OUTPUT_TYPE, "json" if form in ("json_schema", "json_object") else form, ("json", "text")),
+        (
+            "gen_ai.request.reasoning.level",
+            body.get("reasoning_effort") or _member(body, "reasoning", "effort"),
+            _EFFORTS,
+        ),
+        ("openai.request.service_tier", body.get("service_tier"), _TIERS),
+        ("gen_ai.output.type", "json" if form in ("json_schema", "json_object") else form, ("json", "text")),
     ):
         if isinstance(value, str) and value in allowed:
             found[attribute] = value
     for attribute, value in (
-        (names.PREVIOUS_RESPONSE, body.get("previous_response_id")),
-        (names.CONVERSATION, conversation),
+        ("gen_ai.request.previous_response.id", body.get("previous_response_id")),
+        ("gen_ai.conversation.id", conversation),
     ):
         if isinstance(value, str) and safe_id(value) is not None:
             found[attribute] = value
     if encoding in ("float", "base64"):
-        found[names.ENCODING_FORMATS] = (encoding,)
+        found["gen_ai.request.encoding_formats"] = (encoding,)
     return found
 
 
@@ -156,57 +171,57 @@ def call_attributes(record: CallRecord) -> Attributes:
     """Return the attributes that are known when a call is over. What did not happen or is not known is absent."""
     timeline, usage, times, last = record.timeline, record.usage, record.provider_times, record.last_attempt
     found: Attributes = {
-        names.REQUEST_ID: record.request_id,
-        names.RESPONSE_ID: record.response_id,
-        names.RESPONSE_MODEL: record.response_model,
-        names.FINISH_REASONS: _finish_reasons(record),
-        names.RESPONSE_TIER: record.service_tier,
-        names.USAGE_ESTIMATED: usage.estimated or None,
-        names.INPUT_TOKENS: usage.input_tokens,
-        names.OUTPUT_TOKENS: usage.output_tokens,
-        names.CACHE_READ: usage.cached_tokens,
-        names.CACHE_CREATION: usage.cache_write_tokens,
-        names.CACHE_WRITE: usage.cache_write_tokens,
-        names.REASONING_TOKENS: usage.reasoning_tokens,
-        names.ERROR_TYPE: error_type(record),
-        names.TTFT: record.time_to_first_token_s,
-        names.TTFT_CONTENT: record.time_to_first_content_token_s,
-        names.FIRST_TOKEN_KIND: timeline.first_token_kind,
-        names.API_END_TO_END: record.api_end_to_end_s,
-        names.DECODE_RATE: record.decode_rate,
-        names.VALIDATE_DURATION: seconds(timeline.validate_started_ns, timeline.validate_ended_ns),
-        names.ATTEMPT_COUNT: len(record.attempts),
-        names.RETRY_WAIT: retry_wait_s(record) or None,
+        "fastlane.request.id": record.request_id,
+        "gen_ai.response.id": record.response_id,
+        "gen_ai.response.model": record.response_model,
+        "gen_ai.response.finish_reasons": _finish_reasons(record),
+        "openai.response.service_tier": record.service_tier,
+        "fastlane.usage.estimated": usage.estimated or None,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        "error.type": error_type(record),
+        "fastlane.time_to_first_token": record.time_to_first_token_s,
+        "fastlane.time_to_first_content_token": record.time_to_first_content_token_s,
+        "fastlane.first_token.kind": timeline.first_token_kind,
+        "fastlane.api_end_to_end.duration": record.api_end_to_end_s,
+        "fastlane.decode.tokens_per_second": record.decode_rate,
+        "fastlane.validate.duration": seconds(timeline.validate_started_ns, timeline.validate_ended_ns),
+        "fastlane.attempt.count": len(record.attempts),
+        "fastlane.retry.wait.duration": retry_wait_s(record) or None,
     }
     if record.stream:
-        found[names.STREAM_END] = _STREAM_ENDS[record.outcome]
-        found[names.STREAM_CHUNKS] = record.events
-        found[names.TIME_TO_FIRST_CHUNK] = seconds(timeline.started_ns, timeline.first_event_ns)
+        found["fastlane.stream.end"] = _STREAM_ENDS[record.outcome]
+        found["fastlane.stream.chunks"] = record.events
+        found["gen_ai.response.time_to_first_chunk"] = seconds(timeline.started_ns, timeline.first_event_ns)
     if len(timeline.token_ns) > 1:
-        found[names.DECODE_DURATION] = seconds(timeline.token_ns[0], timeline.token_ns[-1])
-        found[names.STREAM_MAX_GAP] = max_gap_s(timeline.token_ns)
+        found["fastlane.decode.duration"] = seconds(timeline.token_ns[0], timeline.token_ns[-1])
+        found["fastlane.stream.max_chunk_gap"] = max_gap_s(timeline.token_ns)
     if times is not None:
         found |= {
-            names.PROVIDER_QUEUE: times.queue_s,
-            names.PROVIDER_PREFILL: times.prefill_s,
-            names.PROVIDER_DECODE: times.decode_s,
-            names.PROVIDER_TOTAL: times.total_s,
-            names.PROVIDER_HEAD: times.head_s,
+            "fastlane.provider.queue.duration": times.queue_s,
+            "fastlane.provider.prefill.duration": times.prefill_s,
+            "fastlane.provider.decode.duration": times.decode_s,
+            "fastlane.provider.total.duration": times.total_s,
+            "fastlane.provider.head.duration": times.head_s,
         }
     if last is not None:
         wire = _wire_attributes(last.wire)
         found |= wire
-        if names.WIRE_PHASE["send"] in wire:
-            found[names.WIRE] = sum(wire.values())
+        if "fastlane.wire.send.duration" in wire:
+            found["fastlane.wire.duration"] = sum(wire.values())
         before_ns = record.attempts[0].wire.started_ns - timeline.started_ns
-        found[names.PREPARE_DURATION] = (before_ns - queued_ns(record, before_ns)) / 1e9
+        found["fastlane.prepare.duration"] = (before_ns - queued_ns(record, before_ns)) / 1e9
         waited_s = seconds(last.wire.send_ended_ns, timeline.first_token_ns)
-        found[names.SERVER_WAIT] = None if waited_s is None else max(0.0, waited_s)
-        found[names.CONNECTION_REUSED] = last.connection_reused
-        found[names.ROUND_TRIP_TIME] = last.round_trip_time_s
-        found[names.REQUEST_ENCODING] = None if last.form == "json" else last.form
+        found["fastlane.server.wait.duration"] = None if waited_s is None else max(0.0, waited_s)
+        found["fastlane.connection.reused"] = last.connection_reused
+        found["fastlane.connection.round_trip_time"] = last.round_trip_time_s
+        found["fastlane.http.request.encoding"] = None if last.form == "json" else last.form
     optimizations = _add_sections(found, record.sections)
-    found[names.OPTIMIZATIONS] = (*_of_connection(last), *optimizations) or None
+    found["fastlane.optimizations"] = (*_of_connection(last), *optimizations) or None
     return present(found)
 
 
@@ -220,11 +235,11 @@ def _finish_reasons(record: CallRecord) -> tuple[str] | None:
 
 def _wire_attributes(wire: WireStamps) -> Attributes:
     return present({
-        names.WIRE_PHASE["queue"]: wire.connection_wait_s,
-        names.WIRE_PHASE["dns"]: wire.dns_s,
-        names.WIRE_PHASE["connect"]: wire.connect_s,
-        names.WIRE_PHASE["tls"]: wire.tls_s,
-        names.WIRE_PHASE["send"]: wire.send_s,
+        "fastlane.wire.queue.duration": wire.connection_wait_s,
+        "fastlane.wire.dns.duration": wire.dns_s,
+        "fastlane.wire.connect.duration": wire.connect_s,
+        "fastlane.wire.tls.duration": wire.tls_s,
+        "fastlane.wire.send.duration": wire.send_s,
     })  # fmt: skip
 
 
@@ -291,11 +306,11 @@ def max_gap_s(token_ns: Sequence[int]) -> float:
 def experiment_attributes(experiment: ExperimentArm) -> Attributes:
     """Return which arm a call belongs to: under fastlane's names, and as the conventions name a feature flag."""
     return present({
-        names.EXPERIMENT_NAME: experiment.name,
-        names.EXPERIMENT_ARM: experiment.arm,
-        names.FLAG_KEY: experiment.name,
-        names.FLAG_VARIANT: experiment.arm,
-        names.EXPERIMENT_UNIT: experiment.unit_id_hash,
+        "fastlane.experiment.name": experiment.name,
+        "fastlane.experiment.arm": experiment.arm,
+        "feature_flag.key": experiment.name,
+        "feature_flag.result.variant": experiment.arm,
+        "fastlane.experiment.unit_id_hash": experiment.unit_id_hash,
     })  # fmt: skip
 
 
@@ -306,7 +321,7 @@ def attempt_error(attempt: Attempt) -> str | None:
     """Return `error.type` of an attempt: its status code, or the class of its error; None where it did not fail."""
     if attempt.status_code is not None and attempt.status_code >= 400:
         return str(attempt.status_code)
-    if attempt.given_up is not None or attempt.error in names.CANCELLATIONS:
+    if attempt.given_up is not None or attempt.error in CANCELLATIONS:
         return None
     return attempt.error
 
@@ -327,25 +342,25 @@ def attempt_attributes(attempt: Attempt, record: CallRecord) -> Attributes:
     origin = attempt.origin or record.origin
     host, _, port = (attempt.peer_address or "").rpartition(":")
     return present({
-        names.HTTP_METHOD: record.method,
-        names.URL_FULL: origin + (attempt.path or record.endpoint),
+        "http.request.method": record.method,
+        "url.full": origin + (attempt.path or record.endpoint),
         **server_attributes(origin),
-        names.ATTEMPT_NUMBER: attempt.number,
-        names.ATTEMPT_KIND: attempt.kind,
-        names.ATTEMPT_OUTCOME: attempt_outcome(attempt, record),
-        names.ATTEMPT_MODEL: None if attempt.model == record.model else attempt.model,
-        names.REQUEST_ENCODING: attempt.form,
-        names.PLAIN_REQUEST_SIZE: None if attempt.form == "json" else record.plain_body_bytes,
-        names.ERROR_TYPE: attempt_error(attempt),
-        names.HTTP_RESEND_COUNT: attempt.number - 1 if attempt.kind in ("retry", "plain") else None,
-        names.HTTP_STATUS: attempt.status_code,
-        names.HTTP_REQUEST_SIZE: attempt.request_body_bytes,
-        names.HTTP_RESPONSE_SIZE: attempt.response_body_bytes,
-        names.PROTOCOL_VERSION: _PROTOCOLS.get(attempt.http_version or "", attempt.http_version),
-        names.PEER_ADDRESS: None if attempt.peer_address is None else host.strip("[]"),
-        names.PEER_PORT: int(port) if port.isdecimal() else None,
-        names.CONNECTION_ID: attempt.connection_id,
-        names.CONNECTION_REUSED: attempt.connection_reused,
-        names.ROUND_TRIP_TIME: attempt.round_trip_time_s,
+        "fastlane.attempt.number": attempt.number,
+        "fastlane.attempt.kind": attempt.kind,
+        "fastlane.attempt.outcome": attempt_outcome(attempt, record),
+        "fastlane.attempt.model": None if attempt.model == record.model else attempt.model,
+        "fastlane.http.request.encoding": attempt.form,
+        "fastlane.http.request.body.uncompressed_size": None if attempt.form == "json" else record.plain_body_bytes,
+        "error.type": attempt_error(attempt),
+        "http.request.resend_count": attempt.number - 1 if attempt.kind in ("retry", "plain") else None,
+        "http.response.status_code": attempt.status_code,
+        "http.request.body.size": attempt.request_body_bytes,
+        "http.response.body.size": attempt.response_body_bytes,
+        "network.protocol.version": _PROTOCOLS.get(attempt.http_version or "", attempt.http_version),
+        "network.peer.address": None if attempt.peer_address is None else host.strip("[]"),
+        "network.peer.port": int(port) if port.isdecimal() else None,
+        "fastlane.connection.id": attempt.connection_id,
+        "fastlane.connection.reused": attempt.connection_reused,
+        "fastlane.connection.round_trip_time": attempt.round_trip_time_s,
         **_wire_attributes(attempt.wire),
     })  # fmt: skip

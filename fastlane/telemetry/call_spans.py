@@ -17,7 +17,6 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from . import names
 from .attributes import (
     attempt_attributes,
     attempt_error,
@@ -143,7 +142,7 @@ class CallSpans:
         has_parent = get_current_span(context).get_span_context().is_valid
         around = context if has_parent else with_span(own, context)
         for call in calls:
-            self._make_call(call, around, attributes, request, Link(own, {names.LINK_REASON: "fallback"}))
+            self._make_call(call, around, attributes, request, Link(own, {"fastlane.link.reason": "fallback"}))
 
     def _make_call(
         self, call: ModelCall, context: Context, attributes: Compute, request: Compute, link: Link | None = None
@@ -169,21 +168,23 @@ class CallSpans:
         """Make the spans below that of one call to a model."""
         if not self._has_attempts:
             return
-        children = _Children(self, parent, {names.PROVIDER: provider_name(call.origin)} if self._is_compatible else {})
+        children = _Children(
+            self, parent, {"gen_ai.provider.name": provider_name(call.origin)} if self._is_compatible else {}
+        )
         record = self._record
         if self._has_phases and call.attempts:
             started_ns = call.attempts[0].wire.started_ns
             waiting_ns = started_ns - queued_ns(record, started_ns - call.start_ns)
             if waiting_ns - call.start_ns >= PREPARE_SPAN_MIN_NS:
-                children.add(names.PREPARE, call.start_ns, waiting_ns)
+                children.add("prepare", call.start_ns, waiting_ns)
             if waiting_ns < started_ns:
-                children.add(names.PLACE_WAIT, waiting_ns, started_ns)
+                children.add("wait_for_place", waiting_ns, started_ns)
         for attempt in call.attempts:
             self._make_attempt(attempt, call, children)
         timeline = record.timeline
         if self._has_phases and call.is_last and timeline.validate_started_ns and timeline.validate_ended_ns:
-            verdict = {} if record.verdict is None else {names.OUTPUT_VERDICT: record.verdict}
-            children.add(names.VALIDATE, timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
+            verdict = {} if record.verdict is None else {"fastlane.output.verdict": record.verdict}
+            children.add("validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
 
     def _make_attempt(self, attempt: Attempt, call: ModelCall, children: _Children) -> None:
         wire, before = attempt.wire, self._attempts.get(attempt.number - 1)
@@ -194,7 +195,7 @@ class CallSpans:
             call.end_ns if wire.ended_ns is None else wire.ended_ns,
             attempt_attributes(attempt, self._record),
             kind=SpanKind.CLIENT,
-            links=() if before is None else (Link(before, {names.LINK_REASON: reason}),),
+            links=() if before is None else (Link(before, {"fastlane.link.reason": reason}),),
             error=attempt_error(attempt),
         )
         if below is not None:
@@ -205,7 +206,7 @@ class CallSpans:
 
 def _of_left(call: ModelCall, error: tuple[str, str] | None, request: Compute) -> Compute:
     """Return what computes the attributes of a call to a model that was left for another one."""
-    known = {names.ATTEMPT_COUNT: len(call.attempts), **({} if error is None else {names.ERROR_TYPE: error[0]})}
+    known = {"fastlane.attempt.count": len(call.attempts), **({} if error is None else {"error.type": error[0]})}
     return lambda: {**request(), **known}
 
 
@@ -247,12 +248,12 @@ def _add_phases(attempt: Attempt, record: CallRecord, spans: _Children) -> None:
     """Make a span for each phase of an attempt that was seen."""
     wire, timeline = attempt.wire, record.timeline
     server = server_attributes(attempt.origin or record.origin)
-    host = server[names.SERVER_ADDRESS]
-    address = f"{host}:{server.get(names.SERVER_PORT, '')}"
+    host = server["server.address"]
+    address = f"{host}:{server.get('server.port', '')}"
     opening_ns = wire.dns_started_ns if wire.dns_started_ns is not None else wire.connect_started_ns
     wait_ended_ns = wire.send_started_ns if opening_ns is None else opening_ns
     if wire.connection_wait_started_ns is not None and wait_ended_ns is not None:
-        spans.add(f"{names.CONNECTION_WAIT} {address}", wire.connection_wait_started_ns, wait_ended_ns)
+        spans.add(f"HTTP wait_for_connection {address}", wire.connection_wait_started_ns, wait_ended_ns)
     if opening_ns is not None:
         _add_connection_setup(attempt, spans, host, address, opening_ns)
     sent_ns, head_ns = wire.send_ended_ns, wire.headers_received_ns
@@ -261,34 +262,34 @@ def _add_phases(attempt: Attempt, record: CallRecord, spans: _Children) -> None:
     if head_ns is not None:
         # The sending thread may read the clock only after another has seen the head of the response.
         sent_ns = max(wire.send_started_ns, min(sent_ns, head_ns))
-    spans.add(names.SEND_REQUEST, wire.send_started_ns, sent_ns)
+    spans.add("HTTP send_request", wire.send_started_ns, sent_ns)
     if head_ns is None:
         return
-    spans.add(names.WAIT_FOR_RESPONSE, sent_ns, head_ns)
+    spans.add("HTTP wait_for_response", sent_ns, head_ns)
     first_ns = timeline.first_token_ns
     if attempt.number != record.attempts[-1].number or first_ns is None:
         return
     kind = timeline.first_token_kind
-    spans.add(names.FIRST_TOKEN, head_ns, first_ns, {} if kind is None else {names.FIRST_TOKEN_KIND: kind})
+    spans.add("first_token", head_ns, first_ns, {} if kind is None else {"fastlane.first_token.kind": kind})
     if len(timeline.token_ns) > 1:
-        spans.add(names.DECODE, first_ns, timeline.token_ns[-1])
+        spans.add("decode", first_ns, timeline.token_ns[-1])
 
 
 def _add_connection_setup(attempt: Attempt, spans: _Children, host: str, address: str, start_ns: int) -> None:
     wire = attempt.wire
-    tls = {} if attempt.tls_version is None else {names.TLS_VERSION: attempt.tls_version.removeprefix("TLSv")}
+    tls = {} if attempt.tls_version is None else {"tls.protocol.version": attempt.tls_version.removeprefix("TLSv")}
     peer = attempt.peer_address or address
     steps = [
         (name, from_ns, until_ns, attributes)
         for name, from_ns, until_ns, attributes in (
-            (f"{names.DNS_LOOKUP} {host}", wire.dns_started_ns, wire.dns_ended_ns, {names.DNS_NAME: host}),
-            (f"{names.SOCKET_CONNECT} {peer}", wire.connect_started_ns, wire.connect_ended_ns, {}),
-            (f"{names.TLS_HANDSHAKE} {host}", wire.tls_started_ns, wire.tls_ended_ns, tls),
+            (f"DNS lookup {host}", wire.dns_started_ns, wire.dns_ended_ns, {"dns.question.name": host}),
+            (f"socket connect {peer}", wire.connect_started_ns, wire.connect_ended_ns, {}),
+            (f"TLS client handshake {host}", wire.tls_started_ns, wire.tls_ended_ns, tls),
         )
         if from_ns is not None and until_ns is not None
     ]
     end_ns = max([start_ns, *(until_ns for _, _, until_ns, _ in steps)])
-    below = spans.add(f"{names.CONNECTION_SETUP} {address}", start_ns, end_ns)
+    below = spans.add(f"HTTP connection_setup {address}", start_ns, end_ns)
     if below is not None:
         for step in steps:
             below.add(*step)

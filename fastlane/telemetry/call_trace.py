@@ -14,7 +14,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ..compat.clients import pool_settings_of
 from ..transport.drivers.transports import TRACED
-from . import names
 from .attributes import (
     call_attributes,
     experiment_attributes,
@@ -210,7 +209,7 @@ class TracedCall:
         try:
             if self._span is not None and self._span.is_recording():
                 known = _own(call_attributes(observation.provisional_record()))
-                known.pop(names.STREAM_END, None)
+                known.pop("fastlane.stream.end", None)
                 self._span.set_attributes(known)
         except Exception as error:  # noqa: BLE001
             _went_wrong(observation, "an answer", error)
@@ -257,7 +256,7 @@ class TracedCall:
         def request() -> dict[str, Any]:
             if not body:
                 return {}
-            return {names.OPERATION: self._operation, **request_attributes(observation.endpoint, body)}
+            return {"gen_ai.operation.name": self._operation, **request_attributes(observation.endpoint, body)}
 
         def attributes() -> dict[str, Any]:
             found = {**request(), **call_attributes(observation.record()), **self._experiment_attributes()}

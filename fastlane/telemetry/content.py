@@ -21,7 +21,6 @@ from ..protocol.assembly import assembly_of
 from ..protocol.content import REASONING_FIELDS
 from ..protocol.endpoints import CHAT, COMPLETIONS, RESPONSES, is_response
 from ..protocol.fields import safe_name
-from . import names
 
 if TYPE_CHECKING:
     from .settings import TelemetrySettings
@@ -129,10 +128,10 @@ class Content:
     def structured(self) -> dict[str, Any]:
         """Return the content by attribute, as lists of messages."""
         found = {
-            names.SYSTEM_INSTRUCTIONS: self._instructions,
-            names.INPUT_MESSAGES: self._input,
-            names.OUTPUT_MESSAGES: self._output(),
-            names.TOOL_DEFINITIONS: self._tools,
+            "gen_ai.system_instructions": self._instructions,
+            "gen_ai.input.messages": self._input,
+            "gen_ai.output.messages": self._output(),
+            "gen_ai.tool.definitions": self._tools,
         }
         return {name: value for name, value in found.items() if value}
 
@@ -144,12 +143,12 @@ class Content:
 def emit_content(attributes: dict[str, Any], settings: TelemetrySettings, context: Context | None) -> None:
     """Emit `gen_ai.client.inference.operation.details` with the attributes of a call and its messages."""
     provider = settings.logger_provider if settings.logger_provider is not None else get_logger_provider()
-    provider.get_logger(names.SCOPE, __version__).emit(
+    provider.get_logger("fastlane", __version__).emit(
         LogRecord(
             timestamp=wall_ns(),
             context=context,
             severity_number=SeverityNumber.INFO,
-            event_name=names.DETAILS_EVENT,
+            event_name="gen_ai.client.inference.operation.details",
             attributes=attributes,
         )
     )

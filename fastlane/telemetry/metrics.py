@@ -13,7 +13,6 @@ from ..records.record import CallRecord
 from ..records.section import section_classes
 from ..records.timeline import seconds
 from ..records.usage import Usage
-from . import names
 from .attributes import (
     attempt_error,
     attempt_outcome,
@@ -227,23 +226,23 @@ class Measures:
     def of(self, ended: EndedCall | EndedAction, conventions: Conventions) -> Iterator[Measured]:
         """Yield everything that is to be recorded."""
         arm = ended.experiment
-        arms = {} if arm is None else {names.EXPERIMENT_NAME: arm.name, names.EXPERIMENT_ARM: arm.arm}
+        arms = {} if arm is None else {"fastlane.experiment.name": arm.name, "fastlane.experiment.arm": arm.arm}
         if isinstance(ended, EndedAction):
-            labels = {names.INTERACTION_NAME: ended.name, names.ERROR_TYPE: ended.error, **arms}
+            labels = {"fastlane.interaction.name": ended.name, "error.type": ended.error, **arms}
             yield INTERACTION_DURATION, ended.duration_s, self._limited(labels)
             return
         record = ended.call.record()
         last = record.last_attempt
         origin = record.origin if last is None or last.origin is None else last.origin
         common = {
-            names.OPERATION: ended.operation,
-            names.PROVIDER: provider_name(record.origin),
-            names.REQUEST_MODEL: record.model if last is None or last.model is None else last.model,
+            "gen_ai.operation.name": ended.operation,
+            "gen_ai.provider.name": provider_name(record.origin),
+            "gen_ai.request.model": record.model if last is None or last.model is None else last.model,
         }
         server = server_attributes(origin)
         where = {
-            names.RESPONSE_MODEL: record.response_model,
-            names.SERVER_ADDRESS: server[names.SERVER_ADDRESS] or None,
+            "gen_ai.response.model": record.response_model,
+            "server.address": server["server.address"] or None,
         }
         for section in record.sections:
             arms |= section.labels()
@@ -251,8 +250,8 @@ class Measures:
         short = {name: generic[name] for name in common if name in generic} | arms
         own = generic | arms
         if ended.counts_generic:
-            if generic.get(names.SERVER_ADDRESS) == server[names.SERVER_ADDRESS] and names.SERVER_PORT in server:
-                generic[names.SERVER_PORT] = server[names.SERVER_PORT]
+            if generic.get("server.address") == server["server.address"] and "server.port" in server:
+                generic["server.port"] = server["server.port"]
             yield from self._generic(record, generic, conventions, is_inference=ended.operation != "embeddings")
         yield from self._times(record, short, own)
         yield from self._attempts(record, short)
@@ -264,7 +263,7 @@ class Measures:
         self, record: CallRecord, labels: Labels, conventions: Conventions, *, is_inference: bool
     ) -> Iterator[Measured]:
         """Yield the conventions' metrics. Embeddings are no inference by the newer ones, and keep the older name."""
-        with_error = labels | self._limited({names.ERROR_TYPE: error_type(record)})
+        with_error = labels | self._limited({"error.type": error_type(record)})
         usage = Usage() if record.usage.estimated else record.usage  # the provider's count, or nothing
         if conventions != "latest" or not is_inference:
             yield OPERATION_DURATION, record.duration_s, with_error
@@ -272,7 +271,7 @@ class Measures:
             yield from _chunks(record, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK, labels)
             for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
                 if tokens is not None:
-                    yield TOKEN_USAGE, tokens, labels | {names.TOKEN_TYPE: kind}
+                    yield TOKEN_USAGE, tokens, labels | {"gen_ai.token.type": kind}
         if conventions != "1.41" and is_inference:
             yield INFERENCE_DURATION, record.duration_s, with_error
             yield from _chunks(record, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, labels)
@@ -292,7 +291,7 @@ class Measures:
         last, token_ns = record.last_attempt, record.timeline.token_ns
         with_connection = own
         if last is not None and last.connection_reused is not None:
-            with_connection = own | {names.CONNECTION_REUSED: last.connection_reused}
+            with_connection = own | {"fastlane.connection.reused": last.connection_reused}
         if record.time_to_first_token_s is not None:
             yield TIME_TO_FIRST_TOKEN, record.time_to_first_token_s, with_connection
         if last is not None:
@@ -304,7 +303,7 @@ class Measures:
                 ("send", last.wire.send_s),
             ):
                 if taken_s is not None:
-                    yield WIRE_DURATION, taken_s, with_connection | {names.PHASE: phase}
+                    yield WIRE_DURATION, taken_s, with_connection | {"fastlane.wire.phase": phase}
         if len(token_ns) > 1:
             yield DECODE_DURATION, (token_ns[-1] - token_ns[0]) / 1e9, own
             yield MAX_CHUNK_GAP, max_gap_s(token_ns), own
@@ -316,20 +315,20 @@ class Measures:
     def _attempts(self, record: CallRecord, short: Labels) -> Iterator[Measured]:
         for attempt in record.attempts:
             labels: Labels = {
-                names.ATTEMPT_KIND: attempt.kind,
-                names.ATTEMPT_OUTCOME: attempt_outcome(attempt, record),
-                names.ERROR_TYPE: attempt_error(attempt),
+                "fastlane.attempt.kind": attempt.kind,
+                "fastlane.attempt.outcome": attempt_outcome(attempt, record),
+                "error.type": attempt_error(attempt),
             }
             if (attempt.model, attempt.origin) != (record.model, record.origin):
-                labels[names.PROVIDER] = provider_name(attempt.origin or record.origin)
-                labels[names.REQUEST_MODEL] = attempt.model
+                labels["gen_ai.provider.name"] = provider_name(attempt.origin or record.origin)
+                labels["gen_ai.request.model"] = attempt.model
             yield ATTEMPTS, 1, short | self._limited(labels)
         last = record.last_attempt
         if last is not None and last.request_body_bytes is not None:
             plain = None if last.form == "json" else record.plain_body_bytes
-            labels = short | {names.REQUEST_ENCODING: last.form}
-            yield BODY_SIZE, plain or last.request_body_bytes, labels | {names.BODY_STAGE: "before"}
-            yield BODY_SIZE, last.request_body_bytes, labels | {names.BODY_STAGE: "after"}
+            labels = short | {"fastlane.http.request.encoding": last.form}
+            yield BODY_SIZE, plain or last.request_body_bytes, labels | {"fastlane.http.request.body.stage": "before"}
+            yield BODY_SIZE, last.request_body_bytes, labels | {"fastlane.http.request.body.stage": "after"}
 
 
 def _chunks(record: CallRecord, first: Metric, further: Metric, labels: Labels) -> Iterator[Measured]:

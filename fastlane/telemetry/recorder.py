@@ -22,7 +22,7 @@ from .._version import __version__
 from ..knowledge.timer import call_later
 from ..records.section import registrations
 from ..transport.drivers.transports import open_connections
-from . import metrics, names
+from . import metrics
 from .metrics import EndedAction, EndedCall, LabelValues, Measures
 from .spans import log, warn_once
 
@@ -40,7 +40,7 @@ _LOCK_TIMEOUT_S: Final = 1.0
 _MOST_PROVIDERS: Final = 8
 
 # The SDK replaces an empty context by the current one, which is that of the thread that records.
-_NO_CONTEXT = Context({"fastlane.metrics": "outside of every span"})
+_NO_CONTEXT = Context({"fastlane": "outside of every span"})
 
 _values = LabelValues()
 _measures = Measures(_values)
@@ -69,7 +69,7 @@ class Meters:
 
     def __init__(self, provider: Any) -> None:
         self.provider = provider
-        self._meter: Meter = provider.get_meter(names.SCOPE, __version__)
+        self._meter: Meter = provider.get_meter("fastlane", __version__)
         self._record: dict[str, Any] = {}
         self._dropped = 0
         self.complete()
@@ -115,13 +115,11 @@ class Meters:
             self._record[metrics.DROPPED.name](dropped, {}, _NO_CONTEXT)
         counts: Counter[tuple[str, int, str]] = Counter()
         for found in open_connections():
-            host = _values.limited(names.SERVER_ADDRESS, found.host)
+            host = _values.limited("server.address", found.host)
             counts[host, found.port, "active"] += found.active
             counts[host, found.port, "idle"] += found.idle
         for (host, port, state), count in counts.items():
-            yield Observation(
-                count, {names.SERVER_ADDRESS: host, names.SERVER_PORT: port, names.CONNECTION_STATE: state}
-            )
+            yield Observation(count, {"server.address": host, "server.port": port, "http.connection.state": state})
 
 
 def _instrument(meter: Meter, metric: Metric) -> Any:

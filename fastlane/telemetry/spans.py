@@ -26,7 +26,6 @@ from opentelemetry.trace import (
 )
 
 from .._version import __version__
-from .names import SCOPE
 
 if TYPE_CHECKING:
     from .settings import Providers
@@ -86,9 +85,9 @@ class SpanMaker:
     """Makes the spans of one provider. Times are nanoseconds since the epoch."""
 
     def __init__(self, provider: Any) -> None:
-        self._tracer: Any = provider.get_tracer(SCOPE, __version__)
+        self._tracer: Any = provider.get_tracer("fastlane", __version__)
         self._limits = SpanLimits()
-        self._scope = InstrumentationScope(SCOPE, __version__)
+        self._scope = InstrumentationScope("fastlane", __version__)
         self._is_sdk = type(self._tracer) is SdkTracer
         self._is_enabled: Callable[[], bool] = getattr(self._tracer, "_is_enabled", lambda: True)
         # The decisions of the SDK's own samplers are known, and asking them costs more than all else.

@@ -268,20 +268,10 @@ class Pipeline:
             other.remove_listener(listener)
 
     @property
-    def compresses_bodies(self) -> bool:
-        """Whether any play may send bodies compressed."""
-        return any(play.compresses_bodies for play in self.plays)
-
-    @property
     def calls(self) -> tuple[CallRecord, ...]:
         """The records of the last calls, the oldest first."""
         self.report_abandoned(wait=True)
         return tuple([call.record() for call in tuple(self._calls)])
-
-    def encoded_share(self, origin: str, endpoint: str) -> float | None:
-        """Return the share of its bytes that a body has once it is encoded; None where no play encodes it."""
-        shares = (play.encoded_share(origin, endpoint) for play in self.plays if play.compresses_bodies)
-        return next((share for share in shares if share is not None), None)
 
     @property
     def checks_answers(self) -> bool:

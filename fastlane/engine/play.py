@@ -46,8 +46,6 @@ class Play:
     before it was planned then still holds, and it is not written twice."""
     may_duplicate: ClassVar[bool] = False
     """Whether its sessions may send a call a second time while the first attempt is under way."""
-    compresses_bodies: ClassVar[bool] = False
-    """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
 
     reads: ClassVar[tuple[type, ...]] = ()
     """Classes of data that the application attaches to calls and its sessions look at. A client logs the
@@ -75,10 +73,6 @@ class Play:
     def checks_answers(self) -> bool:
         """Whether it checks answers against the schema of the call, so that a provider need not."""
         return False
-
-    def encoded_share(self, origin: str, endpoint: str) -> float | None:
-        """Return the share of its bytes that a body has once this play has encoded it; None where it does not."""
-        return None
 
     def open(self, call: Call) -> Session | None:
         """Begin this play's part in a call at one upstream, or in all of it (`spans_upstreams`); None without one."""

@@ -42,7 +42,6 @@ class RequestEncoding(Play):
     section = RequestEncodingSection
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
-    compresses_bodies: ClassVar[bool] = True
 
     forms: _Forms | None = None
     """Forms that may be used; None for all that the provider takes."""
@@ -84,13 +83,6 @@ class RequestEncoding(Play):
             elif given.extends is not None:
                 given = given.over(facts_named(given.extends))
         object.__setattr__(self, "facts", given)
-
-    def encoded_share(self, origin: str, endpoint: str) -> float | None:
-        """Return the share of its bytes that gzip leaves of a body."""
-        from .learned import FormKey, expected_share
-
-        # What is sent below another path than the usual one has shares of its own: the first guess does.
-        return expected_share(FormKey(origin, f"/v1{endpoint}", "json+gzip"))
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that send a prompt."""

@@ -1,20 +1,24 @@
-"""What one call asks of the model that is to answer it, put together from the call and from what was learned."""
+"""What one call asks of the model that is to answer it, from the call and from what was learned."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from math import ceil, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from fastlane.knowledge.prefixes import PrefixMemory
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.table import Table
+from fastlane.knowledge.tokens import Counter
 from fastlane.protocol.endpoints import RESPONSES
+from fastlane.providers import facts_named, facts_of
 from fastlane.providers.output_facts import limit_in
 
 from .demands import demands_of
 from .model_rules import ModelRules
-from .prompt import prompt_size
 from .router import NetworkPath, RouteQuery, Router
 
 if TYPE_CHECKING:
@@ -27,18 +31,103 @@ if TYPE_CHECKING:
 
 # Four characters of English to a token, in the JSON of a request, frames and all.
 _TOKENS_PER_BYTE = 0.24
-# The share of a prompt that an upstream is expected to have in its cache of what it has read, before it was seen: by
-# whether its provider is known to keep prompts unasked.
+# The share of a repeated prompt that an upstream is expected to read from its cache, before any was counted: by
+# whether its provider is known to keep prompts without being asked.
 _FIRST_SHARE = {True: 0.9, None: 0.5, False: 0.05}
 _LEAST_SHARE, _SHARE_WEIGHT = 0.02, 0.2
-# For how long a provider keeps prompts that does not say it: the shortest time of those that do.
+# How long an unknown provider keeps prompts: the shortest time of those that are known.
 _USUAL_LIFETIME_S = 300.0
-# Smaller bodies are sent as they are, as `RequestEncoding` has it.
-_LEAST_ENCODED_BYTES = 11_000
 # TCP takes one round trip before anything may be sent, and TLS 1.3 one more (RFC 9293, 3.5; RFC 8446, 2).
 _ROUND_TRIP_S = 0.05
 _SEGMENTS, _SEGMENT_BYTES = 10, 1_448
-_LEAST_RATE = 1_000.0
+# In the order in which a provider reads them: what a longer conversation begins with comes first.
+_FIELDS = ("tools", "functions", "response_format", "text", "instructions", "messages", "input", "prompt")
+# Tuples, because what stands under "type" may be anything, hashable or not.
+_FILES = ("file", "input_file")
+_ATTACHMENTS = ("image_url", "input_image", "image", "input_audio", *_FILES)
+# Base64 of a page of a PDF, which is some 1,500 tokens with its picture, takes 50 to 100 kB.
+_FILE_CHARACTERS = 50
+# Shorter ones are addresses, and do not weigh.
+_LONG = 512
+_MAX_DEPTH = 6
+_counter = Counter(None, None)
+
+
+class PromptSize(NamedTuple):
+    """The sizes of one request."""
+
+    prompt: bytes
+    """What the provider reads, as JSON, with a hash in place of each picture, sound and file."""
+    body_bytes: int
+    """Of the whole request as JSON."""
+    text_bytes: int
+    """Of them, those that are no picture, sound or file."""
+    attached_tokens: float
+    """Tokens of pictures, sounds and files, estimated."""
+
+
+def prompt_size(body: Mapping[str, Any], written: bytes | None) -> PromptSize:
+    """Return the sizes of a request; `written` is its JSON, if it has been written already.
+
+    Never raises: what cannot be written as JSON counts nothing. About 10 us for 100 kB.
+    """
+    body_bytes = len(written if written is not None else _json_of(body))
+    pieces: list[bytes] = []
+    attached: list[tuple[int, float]] = []
+    for field in _FIELDS:
+        value = body.get(field)
+        if value is None:
+            continue
+        if isinstance(value, list | tuple) and value and type(value[0]) is int:  # ids of tokens
+            attached.append((len(_json_of(value)), float(len(value))))
+        else:
+            pieces.append(_json_of(_without_attachments(value, attached)))
+    # Without what closes the list: a longer conversation goes on there.
+    prompt = b"".join(pieces)[:-1]
+    text_bytes = body_bytes - sum(size for size, _ in attached)
+    return PromptSize(prompt, body_bytes, max(0, text_bytes), sum(tokens for _, tokens in attached))
+
+
+def _json_of(value: Any) -> bytes:
+    """Return a value as JSON; nothing for what JSON has no form for."""
+    try:
+        return orjson.dumps(value, default=_plain)
+    except Exception:  # noqa: BLE001 - surrogates, integers beyond 64 bits, keys that are no text
+        try:
+            return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        except Exception:  # noqa: BLE001 - what contains itself
+            return b""
+
+
+def _plain(value: Any) -> Any:
+    """Return what openai's own objects, and containers that JSON does not know, are made of."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(exclude_unset=True)
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _without_attachments(value: Any, found: list[tuple[int, float]], depth: int = 0) -> Any:
+    """Return messages, items or parts without attachments, whose bytes and tokens are added to `found`."""
+    if isinstance(value, list | tuple) and depth <= _MAX_DEPTH:
+        return [one if type(one) is str else _without_attachments(one, found, depth + 1) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    kind = value.get("type")
+    if kind in _ATTACHMENTS:
+        data = _longest_text(value)
+        tokens = len(data) / _FILE_CHARACTERS if kind in _FILES else float(_counter.message(value))
+        found.append((len(data), tokens))
+        return {"type": kind, "data": hash(data)} if len(data) >= _LONG else value
+    for field in ("content", "output"):
+        if isinstance(value.get(field), list | tuple):
+            value = {**value, field: _without_attachments(value[field], found, depth + 1)}
+    return value
+
+
+def _longest_text(part: Mapping[str, Any]) -> str:
+    values = [one for value in part.values() for one in (value.values() if isinstance(value, Mapping) else (value,))]
+    return max((one for one in values if isinstance(one, str)), key=len, default="")
 
 
 class RouteQueries:
@@ -55,8 +144,6 @@ class RouteQueries:
 
     def rules_of(self, model: CatalogModel, own: ProviderFacts) -> ModelRules:
         """Return what a model does with fields; `own` is what is known of the client's own provider."""
-        from fastlane.providers import facts_named, facts_of
-
         if model.facts is not None:
             facts = facts_named(model.facts)
         else:
@@ -74,21 +161,19 @@ class RouteQueries:
         facts: ProviderFacts,
         forecast: Callable[[CatalogModel], ConnectionForecast],
         missing_key: Callable[[CatalogModel], str | None] = lambda _: None,
-        encoded_share: Callable[[str], float | None] | None = None,
         is_checked: bool = False,
     ) -> RouteQuery:
         """Return what a call asks. It leaves the call as it is, and never raises for what is in its body.
 
         `facts`: of the client's own provider; `forecast`: what is known of the connection to a model; `missing_key`:
-        why there is no key for it; `encoded_share`: the share of its bytes that encoding leaves of a body for an
-        origin; `is_checked`: whether answers are checked against their schema.
+        why there is no key for it; `is_checked`: whether answers are checked against their schema.
         """
         body, endpoint, task = call.body, call.endpoint, route.task
         demands = demands_of(body, endpoint)
         size = prompt_size(body, call.written)
         sizes = self._router.sizes
         tokens_per_byte = sizes(task).tokens_per_byte or sizes(None).tokens_per_byte or _TOKENS_PER_BYTE
-        input_tokens = size.text_bytes * tokens_per_byte + size.other_tokens
+        input_tokens = size.text_bytes * tokens_per_byte + size.attached_tokens
         blocks = self._prefixes.blocks(size.prompt)
         read_bytes = self._prefixes.expected(blocks, call.issued_ns)
         kept_at = self._kept_at(body) if endpoint == RESPONSES else None
@@ -111,10 +196,9 @@ class RouteQueries:
                     cached[upstream] = min(tokens * self._cached_share(upstream, cache), input_tokens)
             if upstream.origin not in paths:
                 origin = upstream.origin or call.origin
-                sent_bytes: float = size.body_bytes
-                if encoded_share and sent_bytes >= _LEAST_ENCODED_BYTES and _takes_gzip(rules.facts, endpoint):
-                    sent_bytes *= min(1.0, encoded_share(origin) or 1.0)
-                paths[upstream.origin] = network_path(forecast(model), sent_bytes, tls=not origin.startswith("http:"))
+                paths[upstream.origin] = network_path(
+                    forecast(model), size.body_bytes, tls=not origin.startswith("http:")
+                )
         quality, rate = route.min_quality, route.min_pass_rate
         if task is not None and (usual := self._catalog.tasks.get(task)) is not None:
             quality = usual.min_quality if quality is None else quality
@@ -190,32 +274,20 @@ class RouteQueries:
         return found
 
 
-def network_path(forecast: ConnectionForecast, body_bytes: float, *, tls: bool = True) -> NetworkPath:
+def network_path(forecast: ConnectionForecast, body_bytes: int, *, tls: bool = True) -> NetworkPath:
     """Return what lies between this process and an origin, for a body of so many bytes.
 
     Where no connection is open, it takes a round trip for TCP and one for TLS. The body leaves in rounds, of which
-    each is twice as large as the one before (RFC 5681), as the peer's windows and the link allow.
+    each is twice as large as the one before (RFC 5681).
     """
     measured_ns = forecast.round_trip_time_ns
     round_trip_s = _ROUND_TRIP_S if measured_ns is None else max(0, measured_ns) / 1e9
-    if not forecast.is_open:
-        rounds = ceil(log2(1.0 + body_bytes / (_SEGMENTS * _SEGMENT_BYTES)))
-        return NetworkPath(round_trip_s * (1 + tls), round_trip_s * (0.5 + max(0, rounds - 1)))
-    segments = max(1, (forecast.congestion_window or _SEGMENTS) - (forecast.in_flight_segments or 0))
-    rounds = ceil(log2(1.0 + body_bytes / (segments * (forecast.segment_bytes or _SEGMENT_BYTES))))
-    if forecast.http_version != "HTTP/1.1":
-        windows = [forecast.peer_stream_window, forecast.peer_connection_window]
-        window = max(_SEGMENT_BYTES, min((one for one in windows if one is not None), default=1 << 62))
-        rounds = max(rounds, ceil(body_bytes / window))
-    upload_s = round_trip_s * (0.5 + max(0, rounds - 1))
-    rate = forecast.delivery_rate_bytes_per_s
-    if rate is not None and rate >= _LEAST_RATE:
-        upload_s = max(upload_s, body_bytes / rate)
-    return NetworkPath(0.0, upload_s)
-
-
-def _takes_gzip(facts: Any, endpoint: str) -> bool:
-    return facts is not None and "json+gzip" in (facts.forms(endpoint) or ())
+    window = _SEGMENTS
+    if forecast.is_open:
+        window = max(1, (forecast.congestion_window or _SEGMENTS) - (forecast.in_flight_segments or 0))
+    rounds = ceil(log2(1.0 + body_bytes / (window * (forecast.segment_bytes or _SEGMENT_BYTES))))
+    connect_s = 0.0 if forecast.is_open else round_trip_s * (1 + tls)
+    return NetworkPath(connect_s, round_trip_s * (0.5 + max(0, rounds - 1)))
 
 
 def _value(fact: Any) -> Any:

@@ -88,11 +88,6 @@ class RoutingSession(Session):
                 facts=facts,
                 forecast=partial(clients.forecast, client),
                 missing_key=missing_key,
-                encoded_share=(
-                    (lambda origin: pipeline.encoded_share(origin, call.endpoint))
-                    if pipeline.compresses_bodies
-                    else None
-                ),
                 is_checked=pipeline.checks_answers,
             )
         except (CallRefusedError, ConfigurationError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,12 +20,9 @@ from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 if TYPE_CHECKING:
     from .catalog.models import CatalogModel
 
-FORWARDED = ("traceparent", "tracestate")
-"""Headers of a call that go to every provider by default: they tie its spans together
-(https://www.w3.org/TR/trace-context/). `baggage` is not among them, since applications put what they like into it."""
-
-# openai's client says with these how it is to read the answer. None of them says whose the call is.
+# openai's client says with these how the response is to be read. None of them says whose the call is.
 _OWN_PREFIX = "x-stainless-"
+_HEADER = re.compile(r"[!#-'*+.0-9^_`a-z|~-]+")
 _OWN = frozenset({"accept", OVERRIDE_CAST_TO_HEADER.lower()})
 
 _CREDENTIALS = frozenset({
@@ -32,51 +31,36 @@ _CREDENTIALS = frozenset({
 })  # fmt: skip
 
 
-def checked_forward(names: Iterable[str]) -> tuple[str, ...]:
+def checked_forward(names: Any) -> tuple[str, ...]:
     """Return the names of headers that may go to other providers, in lower case.
 
-    Raises ConfigurationError for what is no header's name, and for one that holds a credential.
+    Raises ConfigurationError for anything but names of headers, and for headers that hold a credential.
     """
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ConfigurationError(
-            f'forward_headers takes a list of names such as ["traceparent"], got {type(names).__name__}'
-        )
-    checked = []
-    for name in names:
-        if not isinstance(name, str) or not name or not name.isascii() or any(one in " :\r\n\t" for one in name):
-            # It may have the header's value in it, and is not quoted.
-            raise ConfigurationError('forward_headers takes names of headers such as "traceparent", without values')
-        if name.lower() in _CREDENTIALS:
+    listed = names if isinstance(names, list | tuple | set | frozenset) else [None]
+    lower = [name.lower() if isinstance(name, str) else "" for name in listed]
+    if not all(map(_HEADER.fullmatch, lower)):
+        # It may have the header's value in it, and is not quoted.
+        raise ConfigurationError('forward_headers takes a list of names such as ["traceparent"], without values')
+    for name in lower:
+        if name in _CREDENTIALS:
             raise ConfigurationError(
                 f"forward_headers takes no header that holds a credential, got {name!r}: name the variable of each "
                 "provider's own key in the catalog (api_key_env)"
             )
-        checked.append(name.lower())
-    return tuple(checked)
+    return tuple(lower)
 
 
-def forwarded(headers: Any, forward: Sequence[str] = FORWARDED) -> dict[str, Any]:
-    """Return those of a call's headers that another provider may see."""
-    if not isinstance(headers, Mapping):
-        return {}
-    allowed = _OWN | (frozenset(forward) - _CREDENTIALS)
-    return {
-        name: value
-        for name, value in headers.items()
-        if (lower := name.lower()) in allowed or lower.startswith(_OWN_PREFIX)
-    }
-
-
-def options_for(options: Any, client: Any, forward: Sequence[str] = FORWARDED) -> Any:
+def options_for(options: Any, client: Any, forward: Sequence[str] = ()) -> Any:
     """Return the options of a call for another provider than that of the caller's `client`.
 
-    No header, query or additional field of the caller's goes along but the headers that `forward` names and those of
-    openai's client. The timeout and the retries of the caller's client are written into them, because the other client
-    has its own. The body is that of `json_data`, into which `extra_body` has been merged already.
+    No header, query or additional field of the caller's goes along but the headers that `forward` names in lower case,
+    and those of openai's client. The timeout and the retries of the caller's client are written into them, because the
+    other client has its own. The body is that of `json_data`, into which `extra_body` has been merged already.
     """
+    headers = options.headers if isinstance(options.headers, Mapping) else {}
     changes: dict[str, Any] = {
         "url": options.url.partition("?")[0],
-        "headers": forwarded(options.headers, forward),
+        "headers": {name: value for name, value in headers.items() if _may_go(name.lower(), forward)},
         "params": {},
         "extra_json": None,
     }
@@ -85,6 +69,10 @@ def options_for(options: Any, client: Any, forward: Sequence[str] = FORWARDED) -
     if isinstance(options.max_retries, NotGiven):
         changes["max_retries"] = client.max_retries
     return changed_options(options, changes)
+
+
+def _may_go(header: str, forward: Sequence[str]) -> bool:
+    return header in _OWN or header in forward or header.startswith(_OWN_PREFIX)
 
 
 NO_KEY = "none"
@@ -109,35 +97,25 @@ def missing_key(model: CatalogModel) -> str | None:
     return f"{model.api_key_env} holds what no HTTP header can" if is_set else f"{model.api_key_env} is not set"
 
 
-_making = new_lock()
+class _Connection(NamedTuple):
+    """What the connection of a client is looked up with. It does not keep the client alive."""
+
+    base_url: Any
+    http_client: Any
+    outlook: Callable[[], ConnectionForecast]
+
+    @classmethod
+    def of(cls, client: Any) -> _Connection:
+        http_client = http_client_of(client)
+        outlook = getattr(transport_of(http_client), "outlook", None)
+        if not callable(outlook):  # no transport of fastlane's
+            return cls(client.base_url, http_client, lambda: UNKNOWN)
+        # The request leads to the upstream, and is never sent.
+        return cls(client.base_url, http_client, partial(outlook, http_client.build_request("GET", client.base_url)))
+
 
 _Key = tuple[str, str | None, bool, bool]
 """A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
-
-
-class _Known(NamedTuple):
-    """A client, and what its connection is looked up with."""
-
-    client: Any
-    base_url: Any
-    http_client: Any
-    transport: Any
-    """None where that is not fastlane's."""
-    request: Any
-    """Leads to its upstream, and is never sent."""
-
-    @classmethod
-    def of(cls, client: Any) -> _Known:
-        http_client = http_client_of(client)
-        transport = transport_of(http_client)
-        if not callable(getattr(transport, "outlook", None)):
-            return cls(client, client.base_url, http_client, None, None)
-        request = http_client.build_request("GET", client.base_url)
-        return cls(client, client.base_url, http_client, transport, request)
-
-    def forecast(self) -> ConnectionForecast:
-        """Return what a request that was sent now would find."""
-        return UNKNOWN if self.transport is None else self.transport.outlook(self.request)
 
 
 class UpstreamClients:
@@ -150,17 +128,16 @@ class UpstreamClients:
 
     def __init__(self) -> None:
         self._lock = new_rlock()
-        self._made: dict[_Key, _Known] = {}
-        # Not the callers' clients themselves, which are not to be kept alive.
-        self._own: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+        self._made: dict[_Key, Any] = {}
+        self._connections: WeakKeyDictionary[Any, _Connection] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"UpstreamClients({len(self._made)})"
 
     def of(self, client: Any, model: CatalogModel) -> Any | None:
-        """Return the client that a model is called with: the caller's own where the catalog names no base URL.
+        """Return the client that a model is called with: the caller's own if the catalog names no base URL.
 
-        None where its key cannot be had; `missing_key` says why. The key is that of the environment at this moment. A
+        None if its key is missing; `missing_key` says why. The key is that of the environment at this moment. A
         caller's client that is closed is returned itself, to fail as it does by itself.
         """
         if model.base_url is None or http_client_of(client).is_closed:
@@ -168,28 +145,25 @@ class UpstreamClients:
         key = key_of(model)
         if key is None:
             return None
-        which = (model.base_url, model.api_key_env, client._asynchronous, validates_strictly(client))
-        known = self._made.get(which)
-        if known is None or known.http_client.is_closed:
-            with self._lock:
-                known = self._made.get(which)
-                if known is None or known.http_client.is_closed:
-                    known = self._made[which] = _Known.of(client._upstream_client(model.base_url, key))
-        if known.client.api_key != key:
-            known.client.api_key = key
-        return known.client
+        which = _key(client, model.base_url, model)
+        with self._lock:
+            made = self._made.get(which)
+            if made is None or http_client_of(made).is_closed:
+                made = self._made[which] = client._upstream_client(model.base_url, key)
+        if made.api_key != key:
+            made.api_key = key
+        return made
 
     def forecast(self, client: Any, model: CatalogModel) -> ConnectionForecast:
         """Return what is known of the connection to a model's upstream, without opening one."""
         if model.base_url is not None:
-            which = (model.base_url, model.api_key_env, client._asynchronous, validates_strictly(client))
-            known = self._made.get(which)
-            return UNKNOWN if known is None else known.forecast()
-        known = self._own.get(client)
+            client = self._made.get(_key(client, model.base_url, model))
+            if client is None:
+                return UNKNOWN
+        known = self._connections.get(client)
         if known is None or known.base_url is not client.base_url or known.http_client is not http_client_of(client):
-            # Without the client itself, which it would keep alive.
-            known = self._own[client] = _Known.of(client)._replace(client=None)
-        return known.forecast()
+            known = self._connections[client] = _Connection.of(client)
+        return known.outlook()
 
     def close(self) -> None:
         """Close the synchronous ones; a later call makes new ones."""
@@ -203,7 +177,14 @@ class UpstreamClients:
 
     def _taken(self, *, asynchronous: bool) -> list[Any]:
         with self._lock:
-            return [self._made.pop(which).client for which in list(self._made) if which[2] is asynchronous]
+            return [self._made.pop(which) for which in list(self._made) if which[2] is asynchronous]
+
+
+def _key(client: Any, base_url: str, model: CatalogModel) -> _Key:
+    return base_url, model.api_key_env, client._asynchronous, validates_strictly(client)
+
+
+_making = new_lock()
 
 
 def upstream_clients_of(pipeline: Any) -> UpstreamClients:

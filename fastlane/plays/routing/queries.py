@@ -17,8 +17,7 @@ from fastlane.protocol.endpoints import RESPONSES
 from fastlane.providers import facts_named, facts_of
 from fastlane.providers.output_facts import limit_in
 
-from .demands import demands_of
-from .model_rules import ModelRules
+from .adapting import ModelRules, demands_of
 from .router import NetworkPath, RouteQuery, Router
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ _ATTACHMENTS = ("image_url", "input_image", "image", "input_audio", *_FILES)
 _FILE_CHARACTERS = 50
 # Shorter ones are addresses, and do not weigh.
 _LONG = 512
+_FILLER_BYTES_PER_TOKEN = 4
 _MAX_DEPTH = 6
 _counter = Counter(None, None)
 
@@ -57,7 +57,7 @@ class PromptSize(NamedTuple):
     """The sizes of one request."""
 
     prompt: bytes
-    """What the provider reads, as JSON, with a hash in place of each picture, sound and file."""
+    """What the provider reads, as JSON, with a filler of as many tokens in place of each picture, sound and file."""
     body_bytes: int
     """Of the whole request as JSON."""
     text_bytes: int
@@ -118,7 +118,10 @@ def _without_attachments(value: Any, found: list[tuple[int, float]], depth: int 
         data = _longest_text(value)
         tokens = len(data) / _FILE_CHARACTERS if kind in _FILES else float(_counter.message(value))
         found.append((len(data), tokens))
-        return {"type": kind, "data": hash(data)} if len(data) >= _LONG else value
+        if len(data) < _LONG:
+            return value
+        filler = f"{hash(data):x} "
+        return {"type": kind, "data": filler * (1 + int(tokens * _FILLER_BYTES_PER_TOKEN / len(filler)))}
     for field in ("content", "output"):
         if isinstance(value.get(field), list | tuple):
             value = {**value, field: _without_attachments(value[field], found, depth + 1)}

@@ -13,9 +13,10 @@ from fastlane.compat.requests import post_options
 from fastlane.engine.drivers import async_run as async_driven, run as driven
 from fastlane.engine.flow import begin_call, send_planned
 from fastlane.plays.routing.catalog.models import CatalogModel
-from fastlane.plays.routing.clients import FORWARDED, UpstreamClients, options_for
+from fastlane.plays.routing.clients import UpstreamClients, options_for
 from tests.call_peer import MESSAGES
 
+FORWARDED = ("traceparent", "tracestate")
 VARIABLE = "SECOND_KEY"
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.routing.adapting import Adapted
-from fastlane.plays.routing.demands import FIELDS as THOSE_THAT_MATTER
+from fastlane.plays.routing.adapting import FIELDS as THOSE_THAT_MATTER, Adapted
 from fastlane.providers import ProviderFacts, facts_named, names
 from tests.plays.routing.adapting_models import (
     CHAT,
@@ -262,15 +261,10 @@ def test_what_a_model_may_refuse_and_the_call_can_do_without_is_named() -> None:
         made = adapt(asked, CHAT, one, NOTHING)
         assert made.optional == ("temperature", "reasoning_effort", "verbosity", "parallel_tool_calls")
         assert made.changes == ()
-    # What is said of a provider need not be so of each of its models.
-    made = adapt(asked, CHAT, model("never-heard-of"), facts_named("openai"))
-    assert {"reasoning_effort", "verbosity"} <= set(made.optional)
     response = {"input": "x", "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}
     assert adapt(response, RESPONSES, one, NOTHING).optional == ("reasoning",)  # "text" is in every second error
     response = {"input": "x", "reasoning": {"effort": "low", "summary": "auto"}, "text": {"format": {"type": "text"}}}
     assert adapt(response, RESPONSES, one, NOTHING).optional == ()
-    made = adapt(asked, CHAT, model("gpt-5"), facts_named("openai"))
-    assert made.optional == ("temperature", "seed", "parallel_tool_calls")
 
 
 def test_a_model_that_nobody_says_thinks_is_told_no_effort_and_no_verbosity() -> None:

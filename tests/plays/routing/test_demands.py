@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from openai.types import chat, responses
 
-from fastlane.plays.routing.adapting import COMMON, PRIVATE, TASTES
-from fastlane.plays.routing.demands import FIELDS, HOSTED, demands_of
-from fastlane.plays.routing.model_rules import ModelRules
+from fastlane.plays.routing.adapting import COMMON, FIELDS, HOSTED, PRIVATE, TASTES, ModelRules, demands_of
 from fastlane.providers import ProviderFacts, facts_named
 from tests.plays.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model, unfit
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -14,20 +13,16 @@ from pydantic import BaseModel
 import fastlane
 from fastlane import (
     AsyncOpenAI,
-    Call,
     CallRefusedError,
     ConfigurationError,
     Connection,
     OpenAI,
-    RequestEncoding,
     Routing,
-    Stage,
 )
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Task, score
 from fastlane.plays.routing.catalog.scores import scoreboard
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
-from tests.session_play import SessionPlay
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 
@@ -130,41 +125,6 @@ def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upst
     assert routed.actual_s is not None
     assert near.asked[-1]["model"] == "near-1"
     assert far.asked[-1]["model"] == "far-1"
-
-
-@dataclass(frozen=True)
-class Team(SessionPlay):
-    """A play of the application's, which names the team when the body is written."""
-
-    stage: ClassVar[Stage] = Stage.ENCODE
-
-    def plan(self, call: Call) -> Call:
-        return replace(call, headers={**call.headers, "x-team": "search"}, changes=(*call.changes, "x-team"))
-
-
-def test_prediction_beside_an_own_encode_play_is_the_same(upstreams: tuple[Upstream, Upstream]) -> None:
-    """An upload is predicted to be shorter only with a play that encodes bodies, such as `RequestEncoding`."""
-    near, far = upstreams
-    source: Any = {"source": "https://docs.example.com", "checked": date(2026, 11, 22), "evidence": "documented"}
-    forms: Any = Fact(value=("json", "json+gzip"), **source)
-    question: Any = [{"role": "user", "content": "Name a river. " * 20_000}]
-    predicted: list[list[float]] = []
-    with registered(ProviderFacts(slug="takes", encodings={"/chat/completions": forms}), origins=[near.url, far.url]):
-        for number, own in enumerate([(), (Team(),), (RequestEncoding(min_bytes=10**9),)]):
-            # Each has a pool of its own, in which nothing is known of the connection. The peer reads JSON only.
-            plays = [Connection(http2="require", idle_s=200.0 + number), Routing(catalog_of(near, far)), *own]
-            with OpenAI(
-                api_key="sk-own", base_url=near.url, max_retries=0, raise_play_errors=True, only_plays=plays
-            ) as client:
-                client.chat.completions.create(model="fastlane/auto", messages=question)
-                record = client.last_call
-            assert record is not None
-            assert record.routing is not None
-            predicted.append([one.upload_s or 0.0 for one in record.routing.candidates])
-
-    without, with_own, with_encoding = predicted
-    assert with_own == without
-    assert with_encoding < without
 
 
 def first_answer(near: Upstream, play: Routing, model: str) -> str:

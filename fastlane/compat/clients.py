@@ -34,7 +34,6 @@ RAW_RESPONSES = (LegacyAPIResponse, BaseAPIResponse)
 _MODULE_CLIENTS = ("_ModuleClient", "_AzureModuleClient")
 
 # Who the caller is may be found out anew before each call. Not every version of openai has all of them.
-_IDENTITY_PROVIDERS = ("_api_key_provider", "_azure_ad_token_provider", "_provider_runtime", "_workload_identity_auth")
 
 
 def http_client_of(client: Any) -> Any:
@@ -103,16 +102,6 @@ def provider_of(client: Any) -> Any:
 def key_provider_of(client: Any) -> Any:
     """Return what a client asks for its key before each call; None if its key is a string."""
     return getattr(client, "_api_key_provider", None) or getattr(client, "_azure_ad_token_provider", None)
-
-
-def has_identity_provider(client: Any) -> bool:
-    """Whether a client finds out before each call who the caller is: two calls of it may be different callers'."""
-    return any(getattr(client, name, None) is not None for name in _IDENTITY_PROVIDERS)
-
-
-def azure_options_of(client: Any) -> dict[str, Any]:
-    """Return the arguments that an Azure client was made with and openai's other clients do not take."""
-    return {"api_version": client._api_version, "azure_ad_token": client._azure_ad_token}
 
 
 def idempotency_header_of(client: Any) -> str | None:

@@ -540,11 +540,6 @@ class CallState:
 
     # Its record
 
-    @property
-    def is_unrecorded(self) -> bool:
-        """Whether nobody has asked for its record so far."""
-        return self._record is None
-
     def record(self) -> CallRecord:
         """The record of the call, once it is over."""
         if self._record is None:

@@ -132,11 +132,6 @@ class Caller:
         return http_client_of(self._client)
 
     @property
-    def is_async(self) -> bool:
-        """Whether it is an async client."""
-        return bool(self._client._asynchronous)
-
-    @property
     def max_retries(self) -> int:
         """How often openai's rules may retry an attempt, as the application has it."""
         retries: int = self._options.get_max_retries(self._client.max_retries)

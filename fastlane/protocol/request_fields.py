@@ -131,25 +131,3 @@ def effort_in(body: Mapping[str, Any]) -> str | None:
     inner = body.get("reasoning")
     effort = body.get("reasoning_effort", inner.get("effort") if isinstance(inner, Mapping) else None)
     return effort if isinstance(effort, str) else None
-
-
-def with_effort(body: Mapping[str, Any], endpoint: str, effort: str) -> dict[str, Any]:
-    """Return the fields of the body that ask for a reasoning effort."""
-    if endpoint == CHAT:
-        return {"reasoning_effort": effort}
-    inner = body.get("reasoning")
-    return {"reasoning": {**(inner if isinstance(inner, Mapping) else {}), "effort": effort}}
-
-
-def verbosity_in(body: Mapping[str, Any]) -> Any:
-    """Return the verbosity that a body asks for; None where it asks for none."""
-    text = body.get("text")
-    return body.get("verbosity", text.get("verbosity") if isinstance(text, Mapping) else None)
-
-
-def with_verbosity(body: Mapping[str, Any], endpoint: str, verbosity: str) -> dict[str, Any]:
-    """Return the fields of the body that ask for a verbosity."""
-    if endpoint == CHAT:
-        return {"verbosity": verbosity}
-    text = body.get("text")
-    return {"text": {**(text if isinstance(text, Mapping) else {}), "verbosity": verbosity}}

@@ -81,10 +81,6 @@ def _details(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, An
     return {}
 
 
-def _valid(count: Any) -> int | None:
-    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MAX_TOKENS else None
-
-
 def prompt_tokens(body: Mapping[str, Any], counting: Counter) -> int:
     """Return the tokens of everything that the model is shown."""
     prompt = body.get("messages", body.get("input", body.get("prompt", "")))

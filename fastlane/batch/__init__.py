@@ -1,5 +1,6 @@
 """The offline queue: durable calls, which a worker hands to the provider's batch mode."""
 
+from .answers import Finished
 from .errors import (
     JobCancelledError,
     JobConflictError,
@@ -15,7 +16,6 @@ from .errors import (
 )
 from .jobs import BatchRow, BatchState, Job, JobState, Status
 from .queue import Queue
-from .results import Finished
 from .settings import WorkerSettings
 
 __all__ = [

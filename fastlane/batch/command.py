@@ -28,11 +28,11 @@ from ..client.clients import OpenAI
 from ..errors import ConfigurationError, FastlaneError
 from ..providers import facts_of
 from ..providers.origins import origin_of
+from .answers import line_of
 from .errors import StorageError, WorkerDeniedError
 from .jobs import JOB_STATES, Status
 from .queue import Queue, open_storage
 from .requests import CHAT, InputLineError, jobs_in
-from .results import line_of
 from .settings import Lane, WorkerSettings
 from .worker import QueueWorker
 

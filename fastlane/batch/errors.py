@@ -59,6 +59,10 @@ class QueueWaitTimeoutError(QueueError, TimeoutError):
 class WorkerDeniedError(QueueError):
     """The provider refuses the worker's key: the jobs wait, and what was under way goes on at the provider."""
 
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
+    def __init__(self, status: int) -> None:
+        super().__init__(
+            f"the provider refuses this key, or has no batches for it: it returned status {status}. Nothing is lost: "
+            'correct the key, or, if it is batches that are refused, use live calls (lane="live"; on the command line '
+            "--lane live), and run the worker again"
+        )
         self.status = status

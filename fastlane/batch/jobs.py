@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
@@ -44,10 +45,8 @@ LINE_BYTES = 128
 
 def number_of(custom_id: str) -> int | None:
     """Return the number of the job with this id at the provider; None for an id of something else."""
-    digits = custom_id.removeprefix("job-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        return None
-    return int(digits) if custom_id == f"job-{int(digits)}" else None
+    found = re.fullmatch(r"job-([1-9][0-9]{0,17})", custom_id)
+    return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +105,6 @@ class NewJob:
     """Of endpoint and body: it identifies a job that is submitted again."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobBody:
-    """A job with its body."""
-
-    job: Job
-    body: bytes = field(repr=False)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
     """What became of a job that was packed or sent."""
@@ -134,17 +125,6 @@ class JobOutcome:
     cached_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobAnswer:
-    """The answer of a job that is over."""
-
-    job: Job
-    sequence: int
-    """The order in which jobs were over. No job is visible before those with lower sequences."""
-    body: bytes = field(default=b"", repr=False)
-    request_id: str | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
     """A batch and its lease. Every change of it is compared with `(state, owner, turn)`."""
@@ -157,9 +137,9 @@ class BatchRow:
     endpoint: str
     model: str
     requests: int
-    """Jobs in it, without those that were cancelled before its file was written."""
+    """Jobs that were packed, and from its upload on, lines of its file."""
     bytes: int
-    """Of its lines, each with LINE_BYTES beside its body."""
+    """Size of its file; before its upload, with LINE_BYTES for each job beside its body."""
     owner: str
     """The worker that holds the lease, or did."""
     turn: int
@@ -168,8 +148,6 @@ class BatchRow:
     planned_at: float
     changed_at: float
     """When its state changed last."""
-    unwanted: int = 0
-    """How many of its jobs were cancelled since."""
     file_id: str | None = None
     batch_id: str | None = None
     output_file_id: str | None = None
@@ -181,11 +159,6 @@ class BatchRow:
     provider_failed: int = 0
     error: str | None = None
     """Why it ended, such as `batch_expired`. Holds nothing of a prompt or an answer."""
-
-    @property
-    def wanted(self) -> int:
-        """How many of its jobs are not cancelled."""
-        return self.requests - self.unwanted
 
 
 @dataclass(frozen=True, slots=True)

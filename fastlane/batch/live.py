@@ -18,11 +18,10 @@ from .._clock import now_ns
 from ..compat.clients import RAW_RESPONSE_HEADER
 from ..engine.upstream_failures import rest_of
 from ..plays.urgency.level import urgency
+from .answers import again, answer_type, answered
+from .batches import DENIED
 from .errors import LeaseLostError, StorageError
-from .jobs import BatchRow, JobBody, JobOutcome
-from .outcomes import again, answered
-from .provider import DENIED
-from .results import answer_type
+from .jobs import BatchRow, Job, JobOutcome
 from .settings import WorkerSettings
 from .storage import Storage
 
@@ -69,7 +68,7 @@ class LiveCalls:
     def start(self, batch: BatchRow) -> None:
         """Send the calls of a batch that is `running`."""
         bodies = self._storage.bodies(batch)
-        threads = [threading.Thread(target=self._run, args=[batch, one], daemon=True) for one in bodies]
+        threads = [threading.Thread(target=self._run, args=[batch, *one], daemon=True) for one in bodies]
         with self._lock:
             self._left[batch.name] = len(threads)
             self._threads.update(threads)
@@ -84,15 +83,15 @@ class LiveCalls:
         for thread in threads:
             thread.join()
 
-    def _run(self, batch: BatchRow, one: JobBody) -> None:
+    def _run(self, batch: BatchRow, job: Job, body: bytes) -> None:
         try:
-            outcome = self._outcome(one)
+            outcome = self._outcome(job, body)
             if outcome is not None:
                 self._write(lambda: self._storage.record(batch, [outcome]))
         except (LeaseLostError, StorageError) as error:
-            _log.warning("the answer of job %d could not be recorded: %s", one.job.number, error)
+            _log.warning("the answer of job %d could not be recorded: %s", job.number, error)
         except Exception as error:  # noqa: BLE001 - it would be lost with this thread
-            _log.warning("job %d was left off: %s", one.job.number, type(error).__name__)
+            _log.warning("job %d was left off: %s", job.number, type(error).__name__)
         finally:
             self._end(batch)
 
@@ -126,13 +125,21 @@ class LiveCalls:
             else:
                 return
 
-    def _outcome(self, one: JobBody) -> JobOutcome | None:
+    def _outcome(self, job: Job, body: bytes) -> JobOutcome | None:
         """Send a job's call. Return None where the key is refused."""
-        job = one.job
         try:
             with urgency("offline"):
-                # The key is the same for each attempt, also after a crash: the provider may know it.
-                response = send(self._client, one, idempotency_key=f"fastlane-{self._storage.queue_id}-{job.custom_id}")
+                raw: Any = self._client.post(
+                    job.endpoint.removeprefix("/v1"),
+                    cast_to=answer_type(job.endpoint),
+                    body=json.loads(body),
+                    options={
+                        "headers": {RAW_RESPONSE_HEADER: "true"},
+                        # The same for each attempt, also after a crash: the provider may know it.
+                        "idempotency_key": f"fastlane-{self._storage.queue_id}-{job.custom_id}",
+                    },
+                )
+            response = raw.http_response
         except openai.APIStatusError as error:
             if error.status_code in DENIED and self._is_denied(error.status_code):
                 self.denied = error.status_code
@@ -154,14 +161,3 @@ class LiveCalls:
         with self._lock:
             self._forbidden += 1
             return status != 403 or self._forbidden >= _MOST_FORBIDDEN
-
-
-def send(client: openai.OpenAI, one: JobBody, *, idempotency_key: str) -> Any:
-    """Send one call, and return its HTTP response. Raises openai's errors."""
-    raw: Any = client.post(
-        one.job.endpoint.removeprefix("/v1"),
-        cast_to=answer_type(one.job.endpoint),
-        body=json.loads(one.body),
-        options={"headers": {RAW_RESPONSE_HEADER: "true"}, "idempotency_key": idempotency_key},
-    )
-    return raw.http_response

@@ -8,12 +8,14 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import isnan
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from .._clock import now_ns
 from ..errors import ConfigurationError, MissingExtraError
+from .answers import Finished
 from .errors import (
     JobNotFinishedError,
     QueueError,
@@ -22,9 +24,8 @@ from .errors import (
     StorageError,
     UnknownJobError,
 )
-from .jobs import OVER, Job, JobAnswer, JobState, Status
+from .jobs import OVER, Job, JobState, Status
 from .requests import CHAT, check_key, listed_keys, new_job
-from .results import Finished
 from .settings import Lane, WorkerSettings
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fastlane.batch")
 
-# Of a queue without a client, in errors.
-_NO_BASE_URL = "https://api.openai.com/v1/"
 _PAGE = 200
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
@@ -288,8 +287,8 @@ class Queue:
             raise ConfigurationError("a worker sends jobs by a client, and this queue has none: Queue(where, client)")
         return QueueWorker(self.storage, self._client, self._settings)
 
-    def _finished(self, answer: JobAnswer) -> Finished:
-        return Finished(answer, str(getattr(self._client, "base_url", _NO_BASE_URL)))
+    def _finished(self, finished: Finished) -> Finished:
+        return finished if self._client is None else replace(finished, base_url=str(self._client.base_url))
 
     def _known(self, keys: Iterable[str] | str) -> list[Job]:
         listed = listed_keys(keys)

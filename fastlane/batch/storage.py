@@ -16,7 +16,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from .database import Transaction, open_database
+from .answers import Finished
+from .database import Transaction, answers, batches, bodies, jobs, open_database, queue, workers
 from .errors import JobConflictError, LeaseLostError
 from .jobs import (
     BATCH_STATES,
@@ -27,15 +28,12 @@ from .jobs import (
     BatchRow,
     BatchState,
     Job,
-    JobAnswer,
-    JobBody,
     JobGroup,
     JobOutcome,
     JobState,
     NewJob,
     Status,
 )
-from .schema import answers, batches, bodies, jobs, queue, workers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,53 +144,32 @@ class Storage:
         return _found(t, list(keys))
 
     @_reads
-    def answers(self, t: Transaction, keys: Iterable[str]) -> dict[str, JobAnswer]:
+    def answers(self, t: Transaction, keys: Iterable[str]) -> dict[str, Finished]:
         """Return the answers of those of these jobs that are over, by key."""
-        found = map(_answer_of, t.all(_ANSWERS.where(t.among(jobs.c.key, list(keys)))))
-        return {answer.job.key: answer for answer in found}
+        found = map(_finished, t.all(_ANSWERS.where(t.among(jobs.c.key, list(keys)))))
+        return {one.key: one for one in found}
 
     @_reads
-    def answers_after(self, t: Transaction, sequence: int, most: int) -> list[JobAnswer]:
+    def answers_after(self, t: Transaction, sequence: int, most: int) -> list[Finished]:
         """Return the answers of the first jobs that were over after this one, in that order."""
         rows = t.all(_ANSWERS.where(jobs.c.sequence > sequence).order_by(jobs.c.sequence).limit(most))
-        return [_answer_of(row) for row in rows]
+        return [_finished(row) for row in rows]
 
     @_reads
     def unfinished(self, t: Transaction, keys: Sequence[str] | None = None) -> int:
         """Return how many of these jobs, or of all, are not over."""
         return int(t.one(_with_keys(t, keys, sa.func.count(jobs.c.number)).where(_UNFINISHED)))
 
-    def cancel(self, keys: Sequence[str] | None) -> list[Job]:
-        """Cancel jobs: those that were not sent at once; the others are marked. None: all that are not over."""
-        if keys is not None:
-            return self._cancel(keys)
-        cancelled: list[Job] = []
-        while page := self._unfinished_after(cancelled[-1].number if cancelled else 0):
-            cancelled += self._cancel(page)
-        return cancelled
-
-    @_reads
-    def _unfinished_after(self, t: Transaction, number: int) -> list[str]:
-        statement = sa.select(jobs.c.key).where(_UNFINISHED, jobs.c.number > number)
-        return [row.key for row in t.all(statement.order_by(jobs.c.number).limit(_CHUNK))]
-
     @_writes
-    def _cancel(self, t: Transaction, keys: Sequence[str]) -> list[Job]:
-        planned = sa.exists().where(batches.c.name == jobs.c.batch, batches.c.state == "planned")
-        rows = t.all(_with_keys(t, keys, *_JOB, planned.label("is_planned")).order_by(jobs.c.number))
-        ended = []
-        for job, is_planned in ((_job_of(row), row.is_planned) for row in rows):
-            is_packed, in_batch = job.state == "packed", batches.c.name == job.batch
-            if job.state == "waiting" or (is_packed and is_planned):
-                ended.append(job.number)
-                less = {"requests": batches.c.requests - 1, "bytes": batches.c.bytes - job.size - LINE_BYTES}
-                if is_packed:
-                    t.do(sa.update(batches).where(in_batch).values(less))
-            elif not job.over and not job.cancel_asked:
-                t.do(sa.update(jobs).where(jobs.c.number == job.number).values(cancel_asked=True))
-                if is_packed:
-                    t.do(sa.update(batches).where(in_batch).values(unwanted=batches.c.unwanted + 1))
-        _end_cancelled(t, ended)
+    def cancel(self, t: Transaction, keys: Sequence[str] | None) -> list[Job]:
+        """Cancel jobs: those that were not sent at once; the others are marked. None: all that are not over."""
+        is_planned = sa.exists().where(batches.c.name == jobs.c.batch, batches.c.state == "planned")
+        is_unsent = sa.or_(jobs.c.state == "waiting", is_planned).label("is_unsent")
+        rows = t.all(_with_keys(t, keys, jobs.c.key, jobs.c.number, is_unsent).where(_UNFINISHED).order_by("number"))
+        _end_cancelled(t, [row.number for row in rows if row.is_unsent])
+        sent = [row.number for row in rows if not row.is_unsent]
+        t.do(sa.update(jobs).where(t.among(jobs.c.number, sent)).values(cancel_asked=True))
+        keys = [row.key for row in rows] if keys is None else keys
         found = _found(t, keys)
         return [found[key] for key in keys if key in found]
 
@@ -352,17 +329,23 @@ class Storage:
         """Return the jobs that are still in a batch, in order."""
         return [_job_of(row) for row in t.all(sa.select(*_JOB).where(*_in_batch(batch.name)).order_by(jobs.c.number))]
 
-    def bodies(self, batch: BatchRow, *, chunk: int = 500) -> Iterator[JobBody]:
+    def bodies(self, batch: BatchRow, *, chunk: int = 500) -> Iterator[tuple[Job, bytes]]:
         """Yield the same with their bodies, read in chunks."""
         after = 0
         while found := self._bodies_after(batch.name, after, chunk):
             yield from found
-            after = found[-1].job.number
+            after = found[-1][0].number
 
     @_reads
-    def _bodies_after(self, t: Transaction, name: str, after: int, most: int) -> list[JobBody]:
+    def _bodies_after(self, t: Transaction, name: str, after: int, most: int) -> list[tuple[Job, bytes]]:
         rows = t.all(_BODIES.where(*_in_batch(name), jobs.c.number > after).limit(most))
-        return [JobBody(_job_of(row), row.body) for row in rows]
+        return [(_job_of(row), row.body) for row in rows]
+
+    @_reads
+    def is_wanted(self, t: Transaction, batch: BatchRow) -> bool:
+        """Return whether any job of a batch was not cancelled."""
+        wanted = sa.select(sa.func.count()).where(*_in_batch(batch.name), ~jobs.c.cancel_asked)
+        return bool(t.one(wanted))
 
     @_writes
     def record(self, t: Transaction, batch: BatchRow, outcomes: Sequence[JobOutcome]) -> int:
@@ -424,18 +407,13 @@ class Storage:
         t.do(sa.delete(workers).where(workers.c.owner == owner))
         t.do(sa.update(batches).where(batches.c.owner == owner, _LIVE).values(lease_until=0.0))
 
-    @_reads
-    def batch(self, t: Transaction, name: str) -> BatchRow | None:
-        """Return a batch by its name."""
-        return next(iter(_batches(t, batches.c.name == name)), None)
-
 
 def _job_of(row: Any) -> Job:
     return Job(**{column.name: row._mapping[column] for column in _JOB})
 
 
-def _answer_of(row: Any) -> JobAnswer:
-    return JobAnswer(_job_of(row), row.sequence, row.body or b"", row.request_id)
+def _finished(row: Any) -> Finished:
+    return Finished(_job_of(row), row.sequence, row.body or b"", row.request_id)
 
 
 def _with_keys(t: Transaction, keys: Sequence[str] | None, *columns: Any) -> sa.Select[Any]:

@@ -20,12 +20,11 @@ from .._fork import new_lock, starts_over
 from ..errors import ConfigurationError, FastlaneError
 from ..plays.urgency.level import urgency
 from ..providers import facts_of
+from .batches import BatchMode, BatchSteps, LeasedBatch, ProviderBatches, StoppedError, mode_of, pause_s
 from .errors import LeaseLostError, StorageError, WorkerDeniedError
 from .jobs import BatchRow, JobGroup
 from .live import LiveCalls
-from .provider import BatchMode, ProviderBatches, StoppedError, mode_of
 from .settings import WorkerSettings
-from .steps import BatchSteps, DeniedError, LeasedBatch, pause_s
 from .storage import Storage
 
 _log = logging.getLogger("fastlane.batch")
@@ -87,7 +86,9 @@ class QueueWorker:
                 while not self._stop.is_set():
                     try:
                         if failing_since is not None:
-                            self._synchronise()
+                            # It is not known which changes were recorded: begin as after a crash.
+                            self._held.clear()
+                            self._looked_ns = None
                         wait_s = self._round()
                         failing_since, failures = None, 0
                         if until_empty and self._storage.unfinished() == 0:
@@ -103,13 +104,6 @@ class QueueWorker:
                     self._woken.clear()
         except StoppedError:
             pass
-        except DeniedError as denied:
-            raise WorkerDeniedError(
-                f"the provider refuses this key, or has no batches for it: it returned status {denied.status}. Nothing "
-                'is lost: correct the key, or, if it is batches that are refused, use live calls (lane="live"; on the '
-                "command line --lane live), and run the worker again",
-                denied.status,
-            ) from None
         finally:
             self._stop.set()
             try:
@@ -125,15 +119,17 @@ class QueueWorker:
     def _round(self) -> float:
         """Do everything that is due. Return the seconds until something will be."""
         if self._live.denied is not None:
-            raise DeniedError(self._live.denied)
+            raise WorkerDeniedError(self._live.denied)
         if self._looked_ns is None or now_ns() - self._looked_ns >= self.settings.lease_s / 4 * 1e9:
             self._looked_ns = now_ns()
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
                 _log.info("batch %s: continued, at %r", row.name, row.state)
                 self._hold(row)
-            for row in self._extend():
-                if row.name not in self._held:
-                    self._hold(row)
+            rows = {row.name: row for row in self._extend()}
+            # Other workers have taken the missing ones over.
+            self._held = {name: held for name, held in self._held.items() if name in rows}
+            for name in rows.keys() - self._held.keys():
+                self._hold(rows[name])
             if not self._held:
                 self._warn_of_other_origins()
         wait_s = self._pack()
@@ -228,7 +224,7 @@ class QueueWorker:
                 _log.warning("batch %s: another worker has taken it over", held.row.name)
                 self._held.pop(held.row.name, None)
                 return
-            except (StorageError, StoppedError, DeniedError):
+            except (StorageError, StoppedError, WorkerDeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - an unreachable provider, or a response that is none
                 held.failures += 1
@@ -248,15 +244,6 @@ class QueueWorker:
         elif row.state == "ended" and kind in self._limits:
             most, (requests, size) = self._most(self._mode or BatchMode()), self._limits[kind]
             self._limits[kind] = min(most[0], requests * 2), min(most[1], size * 2)
-
-    def _synchronise(self) -> None:
-        """Read, after the storage failed, which of the last changes were recorded."""
-        known = {row.name: row for row in self._extend()}
-        self._held = {name: held for name, held in self._held.items() if name in known}
-        for name, row in known.items():
-            held = self._held.get(name)
-            if held is None or (held.row.state, held.row.turn) != (row.state, row.turn):
-                self._hold(row)  # as after a crash
 
     def _extend(self) -> list[BatchRow]:
         # Read first: a batch that ends meanwhile is in neither.

@@ -17,11 +17,10 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError, MissingExtraError
 from fastlane._clock import now_ns
-from fastlane.batch.database import Transaction
+from fastlane.batch.database import Transaction, queue
 from fastlane.batch.errors import LeaseLostError, StorageError
 from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
-from fastlane.batch.schema import queue
 from fastlane.batch.storage import Storage
 from scripts.postgres_server import PostgresServer
 from tests.batch.conftest import ORIGIN, add_when_begun, advanced, claim, new

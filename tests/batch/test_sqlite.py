@@ -24,11 +24,10 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
-from fastlane.batch.database import SqliteDatabase, Transaction
+from fastlane.batch.database import VERSION, SqliteDatabase, Transaction, queue
 from fastlane.batch.errors import StorageError
 from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
-from fastlane.batch.schema import VERSION, queue
 from fastlane.batch.storage import Storage
 from tests.batch.conftest import add_when_begun, advanced, claim, new
 

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastlane.batch import storage as storage_module
 from fastlane.batch.errors import JobConflictError, LeaseLostError, StorageError
-from fastlane.batch.jobs import LINE_BYTES, BatchRow, JobOutcome, JobState, number_of
+from fastlane.batch.jobs import LINE_BYTES, JobOutcome, JobState, number_of
 from fastlane.batch.storage import Storage
 from tests.batch.conftest import CHAT, ORIGIN, Open, advanced, claim, new
 
@@ -68,7 +67,7 @@ def test_a_batch_has_the_first_jobs_of_a_group_up_to_either_limit(storage: Stora
         ("small", 3, 300),
         ("large", 1, 2),
     ]
-    assert storage.batch(by_bytes.name) == by_bytes
+    assert by_bytes in storage.status().batches
     assert storage.find(["s3"])["s3"].attempts == 1
 
 
@@ -98,8 +97,8 @@ def test_bodies_come_in_order_and_in_chunks(storage: Storage) -> None:
 
     found = list(storage.bodies(batch, chunk=2))
 
-    assert [one.body for one in found] == [b'{"n":%d}' % i for i in range(6)]
-    assert [one.job for one in found] == storage.heads(batch)
+    assert [body for _, body in found] == [b'{"n":%d}' % i for i in range(6)]
+    assert [job for job, _ in found] == storage.heads(batch)
 
 
 def test_a_step_is_recorded_with_what_is_known(storage: Storage) -> None:
@@ -140,7 +139,7 @@ def test_who_lost_the_lease_can_write_nothing(storage: Storage) -> None:
         storage.record(mine, [outcome])
     with pytest.raises(LeaseLostError):
         storage.settle(mine, "collected")
-    assert storage.batch(mine.name) == theirs
+    assert storage.status().batches == (theirs,)
     assert states(storage, "a", "b") == ["packed", "packed"]
     assert storage.extend("slow", lease_s=600.0) == []
     assert storage.record(theirs, [outcome]) == 1
@@ -247,18 +246,12 @@ def test_what_was_not_sent_is_cancelled_at_once_and_what_was_is_marked(storage: 
         ("2", "cancelled", False),
         ("3", "cancelled", False),
     ]
-    assert storage.batch(planned.name) is not None
-    now_planned, now_sent = storage.batch(planned.name), storage.batch(sent.name)
-    assert isinstance(now_planned, BatchRow)
-    assert isinstance(now_sent, BatchRow)
-    assert (now_planned.requests, now_planned.bytes, now_planned.wanted) == (0, 0, 0)
-    assert (now_sent.requests, now_sent.unwanted, now_sent.wanted) == (2, 1, 1)
-    assert storage.cancel(["0"])[0].state == "packed"
-    assert storage.batch(sent.name) == now_sent
+    assert (storage.is_wanted(planned), storage.is_wanted(sent)) == (False, True)
+    assert storage.cancel(["0", "1"])[0].state == "packed"
+    assert not storage.is_wanted(sent)
 
 
-def test_all_that_is_not_over_is_cancelled(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, "_CHUNK", 2)
+def test_all_that_is_not_over_is_cancelled(storage: Storage) -> None:
     storage.add([new(f"{i}") for i in range(7)])
     advanced(storage, claim(storage, most_requests=2))
     storage.cancel(["6"])
@@ -333,9 +326,9 @@ def test_what_is_over_is_forgotten_when_that_is_asked_for(storage: Storage) -> N
     assert storage.forget(states=["done", "waiting"], older_than_s=600.0) == 0
     assert storage.forget(states=["done", "waiting"]) == 1
     assert storage.find(["0", "1", "2", "3"]).keys() == {"1", "2", "3"}
-    assert storage.batch(batch.name) is not None
+    assert storage.status().batches_settled == 1
     assert storage.forget(keys=["1", "3"], states=["done", "failed", "cancelled"]) == 1
-    assert storage.batch(batch.name) is None
+    assert storage.status().batches_settled == 0
     assert storage.find(["1", "2", "3"]).keys() == {"2", "3"}
     # The key is free.
     assert storage.add([new("0", body=b"another")])[0].number > numbers[-1]

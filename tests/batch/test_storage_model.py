@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -170,9 +170,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.jobs[key].attempts -= not sent and not self.jobs[key].cancel_asked
             self.comes_back(key, "waiting")
         batch.stale.append(batch.row)
-        found = self.storage.batch(batch.row.name)
-        assert found is not None
-        batch.row = found
+        batch.row = replace(batch.row, state="collected" if sent else "abandoned")
 
     @precondition(lambda self: self.some("waiting", "packed"))
     @rule(keys=keys)

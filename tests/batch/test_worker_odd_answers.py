@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
-from fastlane.batch.results import line_of
+from fastlane.batch.answers import line_of
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit, wait_until
 

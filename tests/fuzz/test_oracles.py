@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.batch import outcomes
+from fastlane.batch import answers
 from fastlane.plays.bounded_output import scanner as _scanner
 from fastlane.plays.rate_limits import headers
 from fastlane.protocol import assembly, events as _events
@@ -90,7 +90,7 @@ DEFECTS: dict[str, tuple[str, Break]] = {
     "notes are forgotten": ("facts", without_one),
     "keys are quoted": ("catalog", lambda patch: patch.setattr(catalog_target, "HIDDEN", frozenset())),
     "a reset may be years away": ("rate_limits", lambda patch: patch.setattr(headers, "_MAX_RESET_S", 1e12)),
-    "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(outcomes, "_json", lambda _: b"{}")),
+    "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(answers, "_json", lambda _: b"{}")),
     "a number is none": (
         "traces", lambda patch: patch.setitem(_otlp._READERS, "doubleValue", lambda *_: float("nan"))),
     "a bound is half of itself": ("bound", halved),

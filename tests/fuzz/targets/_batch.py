@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fastlane.batch.jobs import Job, JobAnswer
-from fastlane.batch.outcomes import outcome_of, read_line
+from fastlane.batch.answers import Finished, line_of, outcome_of, read_line
+from fastlane.batch.jobs import Job
 from fastlane.batch.requests import InputLineError, jobs_in
-from fastlane.batch.results import line_of
 from fastlane.batch.settings import WorkerSettings
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_text, json_value
@@ -76,7 +75,7 @@ def _check_in(line: bytes) -> None:
 
 def _check_out(line: bytes) -> None:
     try:
-        read = read_line(line)
+        _, read = read_line(line)
     except ValueError:
         try:
             told = json.loads(line)
@@ -119,7 +118,7 @@ def _check_kept(told: Any, body: bytes, job: Job) -> None:
     # As text: what is no number equals nothing.
     kept = repr(json.loads(body)) == repr(told["response"]["body"])
     holds(kept, "the answer that is kept is not the provider's", body, told)
-    written = line_of(JobAnswer(job=job, body=body, request_id=None, sequence=1))
+    written = line_of(Finished(job=job, body=body, request_id=None, sequence=1))
     holds(json.loads(written)["custom_id"] == job.key and written.count(b"\n") == 1, "a line is none", written)
 
 
@@ -151,7 +150,7 @@ TARGET = Target(
     oracle="InputLineError or ValueError alone; what is kept equals what json reads, and no job is sent for ever",
     check=check,
     seeds=seeds,
-    modules=("fastlane.batch.outcomes", "fastlane.batch.requests", "fastlane.batch.results"),
+    modules=("fastlane.batch.answers", "fastlane.batch.requests"),
     grown={
         "deep lists": _fed(lambda size: "[" * size),
         "a long answer": _fed(lambda size: '{"custom_id":"fastlane-7","response":{"status_code":200,"body":{"a":"'

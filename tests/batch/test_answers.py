@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.batch import Job, WorkerSettings
+from fastlane.batch.answers import outcome_of, read_line, tokens_of
 from fastlane.batch.jobs import JobOutcome
-from fastlane.batch.outcomes import outcome_of, read_line, tokens_of
 
 SETTINGS = WorkerSettings(max_attempts=3, retry_s=10.0)
 
@@ -30,8 +30,8 @@ def told(status: int | None = None, error: str | None = None, body: Any = None, 
         "response": response,
         "error": None if error is None else {"code": error, "message": "a message"},
     }
-    read = read_line(json.dumps(line).encode())
-    assert read.number == 7
+    number, read = read_line(json.dumps(line).encode())
+    assert number == 7
     return outcome_of(read, job(attempts), SETTINGS)
 
 
@@ -73,7 +73,7 @@ def test_a_line_without_an_answer_is_tried_again_where_its_error_may_pass() -> N
 
 @pytest.mark.parametrize("name", ["job-07", "job-", "request-7", "", None, 7, "job-7 "])
 def test_a_line_of_somebody_else_is_none_of_ours(name: object) -> None:
-    assert read_line(json.dumps({"custom_id": name, "response": None}).encode()).number is None
+    assert read_line(json.dumps({"custom_id": name, "response": None}).encode())[0] is None
 
 
 @given(st.dictionaries(st.text(), st.text(), min_size=1), st.data())

@@ -1,4 +1,4 @@
-"""The life of one batch: its next step in each of its states.
+"""A batch at a provider: its files, and its next step in each of its states.
 
 Each step is recorded before it is taken, and each record is compared with the lease, so that of two workers only one
 goes on. After a crash the provider is asked what it has received:
@@ -14,26 +14,44 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from random import uniform
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import openai
 
-from .errors import LeaseLostError
-from .jobs import BatchRow, Job, JobBody, JobOutcome
-from .outcomes import again, outcome_of, read_line, word
-from .provider import InDoubtError, ProviderBatches, RefusedError
+from ..compat.clients import idempotency_header_of
+from ..engine.upstream_failures import rest_of
+from ..providers import ProviderFacts
+from .answers import again, outcome_of, read_line, word
+from .errors import WorkerDeniedError
+from .jobs import BatchRow, Job, JobOutcome
 from .settings import WorkerSettings
 from .storage import Storage
 
 if TYPE_CHECKING:
-    from openai.types import Batch
+    from openai.types import Batch, FileObject
+
+T = TypeVar("T")
 
 _log = logging.getLogger("fastlane.batch")
 
+NAME_KEY = "fastlane_batch"
+"""The key of a batch's name in its metadata."""
+DENIED = frozenset({401, 402, 403})
+"""Statuses that concern the key, or the account behind it."""
+
+# Uploads and downloads may have to move 200 MB. It is the longest pause between two pieces of them.
+_TRANSFER_TIMEOUT_S = 600.0
+# openai's own default of 600 s is made for answers of a model.
+_TIMEOUT_S = 60.0
+_RETRIES = 3
+# The provider's clock may differ from ours by so much.
+_CLOCKS_DIFFER_S = 86_400.0
 # Codes of a batch that failed because of the account's limit for all of its batches
 # (https://learn.microsoft.com/en-us/answers/questions/2285577, looked up on 2026-11-22).
 TOO_MUCH = frozenset({"token_limit_exceeded", "enqueued_token_limit_exceeded", "rate_limit_exceeded"})
@@ -46,12 +64,154 @@ _KEPT_IN_MEMORY_BYTES = 8 << 20
 _LOST_AFTER_S = 3_600.0
 
 
-class DeniedError(Exception):
-    """The provider refuses the key."""
+class StoppedError(Exception):
+    """The worker was stopped during a download."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the provider returned status {status}")
-        self.status = status
+
+class RefusedError(Exception):
+    """The provider has refused a request: nothing was created."""
+
+    def __init__(self, error: openai.APIStatusError) -> None:
+        super().__init__(f"the provider returned status {error.status_code}")
+        self.status = error.status_code
+        self.code = error.code if isinstance(error.code, str) else None
+        self.retry_after_s = rest_of(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchMode:
+    """The limits of a provider's batches. The defaults are the lowest of all providers that were looked up."""
+
+    endpoints: tuple[str, ...] | None = None
+    """None where they are not known: all are tried."""
+    metadata: bool = True
+    most_requests: int = 50_000
+    most_bytes: int = 100_000_000
+    window_s: float = 86_400.0
+
+    def takes(self, endpoint: str) -> bool:
+        """Return whether an endpoint, such as "/v1/chat/completions", can be used in a batch."""
+        return self.endpoints is None or endpoint in self.endpoints
+
+
+def mode_of(facts: ProviderFacts, *, forced: bool = False) -> BatchMode | None:
+    """Return the limits of a provider's batches; None where it has no batch mode of OpenAI's shape, unless `forced`."""
+    batch = facts.batch
+    if not forced and (batch.shape is None or batch.shape.value != "openai"):
+        return None
+    known = {one.name: getattr(batch, one.name) for one in fields(BatchMode)}
+    return BatchMode(**{name: fact.value for name, fact in known.items() if fact and fact.value is not None})
+
+
+class ProviderBatches:
+    """The files and batches of one client's account. Belongs to one thread."""
+
+    def __init__(self, client: openai.OpenAI, mode: BatchMode, stop: Event) -> None:
+        self.mode = mode
+        timeout = _TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
+        self._client = client.with_options(max_retries=_RETRIES, timeout=timeout)
+        # A creation must not be repeated before its result is known.
+        self._once = client.with_options(max_retries=0, timeout=timeout)
+        self._stop = stop
+
+    def upload(self, name: str, content: IO[bytes]) -> FileObject:
+        """Upload a batch's file under its name, once. Raises RefusedError; after other errors it may be there."""
+        content.seek(0)
+        file = (name, content, "application/jsonl")
+        return _refusals(lambda: self._once.files.create(file=file, purpose="batch", timeout=_TRANSFER_TIMEOUT_S))
+
+    def files_named(self, name: str, *, since_s: float) -> list[FileObject]:
+        """Return the files of that name that were uploaded after some time, in epoch seconds."""
+
+        def find() -> list[FileObject]:
+            found = []
+            for file in self._client.files.list(purpose="batch", order="desc"):
+                if file.created_at is not None and file.created_at < since_s - _CLOCKS_DIFFER_S:
+                    break
+                if file.filename == name:
+                    found.append(file)
+            return found
+
+        return _refusals(find)
+
+    def create(self, name: str, endpoint: str, file_id: str) -> Batch | None:
+        """Create a batch, once. Return None where it is not known whether it was created. Raises RefusedError."""
+        given: dict[str, Any] = {"metadata": {NAME_KEY: name}} if self.mode.metadata else {}
+        if (header := idempotency_header_of(self._once)) is not None:
+            given["extra_headers"] = {header: name}
+        window: Any = f"{max(1, int(self.mode.window_s // 3_600))}h"
+        where: Any = endpoint
+        try:
+            return _refusals(
+                lambda: self._once.batches.create(
+                    completion_window=window, endpoint=where, input_file_id=file_id, **given
+                ),
+                transient=(408,),
+            )
+        except openai.OpenAIError:
+            # A gateway's 5xx may come although the provider has created the batch. 4xx is a decision.
+            return None
+
+    def batch_named(self, name: str, file_id: str | None, *, since_s: float) -> Batch | None:
+        """Return the batch that was created under a name, or of a file; None where the provider lists none."""
+
+        def find() -> Batch | None:
+            for batch in self._client.batches.list(limit=100):
+                if batch.created_at is not None and batch.created_at < since_s - _CLOCKS_DIFFER_S:
+                    return None
+                if (batch.metadata or {}).get(NAME_KEY) == name or (file_id and batch.input_file_id == file_id):
+                    return batch
+            return None
+
+        return _refusals(find)
+
+    def batch(self, batch_id: str) -> Batch:
+        """Return a batch. Raises RefusedError: 404 where there is none."""
+        return _refusals(lambda: self._client.batches.retrieve(batch_id))
+
+    def cancel(self, batch_id: str) -> None:
+        """Cancel a batch, unless it has ended."""
+        with suppress(RefusedError):
+            _refusals(lambda: self._client.batches.cancel(batch_id))
+
+    def delete(self, file_id: str) -> None:
+        """Delete a file, unless it is gone already. Raises RefusedError."""
+        try:
+            _refusals(lambda: self._client.files.delete(file_id))
+        except RefusedError as error:
+            if error.status != 404:
+                raise
+
+    def lines(self, file_id: str) -> Iterator[bytes]:
+        """Yield a file's lines while it is downloaded. Raises RefusedError, and errors of openai and its HTTP library.
+
+        Only line feeds end lines: JSON may contain other characters that end a line elsewhere.
+        """
+        download = self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S)
+        response = _refusals(download.__enter__)
+        rest = b""
+        try:
+            for piece in response.iter_bytes(1 << 20):
+                if self._stop.is_set():
+                    raise StoppedError
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from filter(bytes.strip, lines)
+        finally:
+            download.__exit__(None, None, None)
+        if rest.strip():
+            yield rest
+
+
+def _refusals(ask: Callable[[], T], *, transient: Sequence[int] = (408, 409, 429)) -> T:
+    """Raise RefusedError for a 4xx that is not transient, and WorkerDeniedError where the key is refused."""
+    try:
+        return ask()
+    except openai.APIStatusError as error:
+        if not 400 <= error.status_code < 500 or error.status_code in transient:
+            raise
+        refused = WorkerDeniedError(error.status_code) if error.status_code in DENIED else RefusedError(error)
+    # Outside of the handler: openai's error keeps the request, and with it a file of prompts.
+    raise refused
 
 
 @dataclass(slots=True)
@@ -83,10 +243,10 @@ def pause_s(settings: WorkerSettings, failures: int) -> float:
     return uniform(0.75, 1.0) * longest
 
 
-def line_of_body(one: JobBody) -> bytes:
+def line_of_body(job: Job, body: bytes) -> bytes:
     """Return a job's line of a batch's file."""
-    custom_id, url = json.dumps(one.job.custom_id).encode(), json.dumps(one.job.endpoint).encode()
-    return b'{"custom_id":%b,"method":"POST","url":%b,"body":%b}\n' % (custom_id, url, one.body)
+    custom_id, url = json.dumps(job.custom_id).encode(), json.dumps(job.endpoint).encode()
+    return b'{"custom_id":%b,"method":"POST","url":%b,"body":%b}\n' % (custom_id, url, body)
 
 
 class BatchSteps:
@@ -103,7 +263,7 @@ class BatchSteps:
         """Take the next step of a batch. `now`: seconds by the worker's clock.
 
         Returns the seconds until the step after it, None where the batch is over. Raises LeaseLostError, StorageError,
-        StoppedError, DeniedError. After an error of openai's the step has to be taken again.
+        StoppedError, WorkerDeniedError. After an error of openai's the step has to be taken again.
         """
         steps = {
             "planned": self._plan,
@@ -117,32 +277,27 @@ class BatchSteps:
             step = steps.get(held.row.state)
             return None if step is None else step(held, now)
         except RefusedError as refused:
-            if refused.denied:
-                raise DeniedError(refused.status) from None
             return self._refused(held, refused)
 
     def _plan(self, held: LeasedBatch, now: float) -> float | None:
-        row, most = held.row, self._provider.mode.most_bytes
-        if row.wanted <= 0:
-            return self._abandon(held, None)
-        if row.bytes > min(most, self._settings.most_bytes or most):
-            heads = self._storage.heads(row)
-            if len(heads) == 1:
-                _log.warning("job %d is larger than a batch's file may be, and has failed", heads[0].number)
-                self._fail(row, heads, "too_large")
-                return self._abandon(held, "too_large")
-        held.row = self._storage.advance(row, "uploading")
+        held.row = self._storage.advance(held.row, "uploading")
         held.is_own = True
         return 0.0
 
     def _upload(self, held: LeasedBatch, now: float) -> float | None:
         row, name, file_id = held.row, f"{held.row.name}.jsonl", None
+        most, count = self._provider.mode.most_bytes, 0
         with SpooledTemporaryFile(_KEPT_IN_MEMORY_BYTES) as content:
-            for one in self._storage.bodies(row):
-                content.write(line_of_body(one))
+            for job, body in self._storage.bodies(row):
+                content.write(line_of_body(job, body))
+                count += 1
             size = content.tell()
             if size == 0:
                 return self._abandon(held, None)
+            if count == 1 and size > min(most, self._settings.most_bytes or most):
+                _log.warning("job %d is larger than a batch's file may be, and has failed", job.number)
+                self._fail(row, [job], "too_large")
+                return self._abandon(held, "too_large")
             if not held.is_own:
                 files = self._provider.files_named(name, since_s=row.planned_at)
                 file_id = next((file.id for file in files if file.bytes == size), None)
@@ -150,10 +305,10 @@ class BatchSteps:
             try:
                 file_id = file_id or self._provider.upload(name, content).id
             except RefusedError as refused:
-                if refused.status in (404, 405, 501):  # there is no API for files
-                    raise DeniedError(refused.status) from None
+                if refused.status in (404, 405):  # there is no API for files
+                    raise WorkerDeniedError(refused.status) from None
                 raise
-        held.row = self._storage.advance(row, "uploaded", file_id=file_id)
+        held.row = self._storage.advance(row, "uploaded", file_id=file_id, requests=count, bytes=size)
         return 0.0
 
     def _create(self, held: LeasedBatch, now: float) -> float | None:
@@ -165,7 +320,7 @@ class BatchSteps:
         except RefusedError:
             held.not_created = True
             raise
-        except InDoubtError:
+        if created is None:
             _log.info("batch %s: it is not known whether it was created; the provider is asked", row.name)
             held.failures += 1
             return min(self._settings.listing_lag_s, self._settings.poll_s)
@@ -190,23 +345,17 @@ class BatchSteps:
         try:
             if row.file_id is not None:
                 self._provider.delete(row.file_id)
-        except RefusedError as refused:
-            if refused.denied:
-                raise
+        except RefusedError:
             held.failures += 1
             return pause_s(self._settings, held.failures)
         held.deleted_at = now
         return lag_s
 
     def _poll(self, held: LeasedBatch, now: float) -> float | None:
-        # With what others have recorded: how many of its jobs were cancelled.
-        found, row = self._storage.batch(held.row.name), held.row
-        if found is None or (found.state, found.owner, found.turn) != (row.state, row.owner, row.turn):
-            raise LeaseLostError(f"the batch {row.name} belongs to another worker")
-        held.row = row = found
+        row = held.row
         assert row.batch_id is not None
         try:
-            if row.wanted <= 0 and not held.cancelled:
+            if not held.cancelled and not self._storage.is_wanted(row):
                 self._provider.cancel(row.batch_id)
                 held.cancelled = True
             batch = self._provider.batch(row.batch_id)
@@ -274,11 +423,11 @@ class BatchSteps:
         try:
             for raw in self._provider.lines(file_id):
                 try:
-                    line = read_line(raw)
+                    number, line = read_line(raw)
                 except ValueError:
                     bad_lines += 1
                     continue
-                job = None if line.number is None else left.pop(line.number, None)
+                job = None if number is None else left.pop(number, None)
                 if job is None:
                     unmatched += 1
                 else:
@@ -287,8 +436,6 @@ class BatchSteps:
                     self._storage.record(row, ready)
                     ready = []
         except RefusedError as refused:
-            if refused.denied:
-                raise
             return f"a file of its answers cannot be read: the provider returned status {refused.status}"
         finally:
             if ready:
@@ -370,7 +517,7 @@ class BatchSteps:
         """Return the files of a batch's name: a worker that died may have uploaded one more."""
         try:
             return [file.id for file in self._provider.files_named(f"{row.name}.jsonl", since_s=row.planned_at)]
-        except (RefusedError, openai.OpenAIError):
+        except (RefusedError, WorkerDeniedError, openai.OpenAIError):
             return []
 
     def _delete(self, *file_ids: str | None) -> None:
@@ -378,7 +525,7 @@ class BatchSteps:
         for file_id in filter(None, file_ids):
             try:
                 self._provider.delete(file_id)
-            except (RefusedError, openai.OpenAIError):
+            except (RefusedError, WorkerDeniedError, openai.OpenAIError):
                 _log.warning("the file %s could not be deleted, and stays at the provider until it expires", file_id)
 
 

@@ -1,0 +1,210 @@
+"""The answer of a job: its outcome, openai's object or error for it, and its line in an output file. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import openai
+
+from ..compat.clients import status_error_of
+from ..compat.parsing import parsed_chat_completion, parsed_response, typed_answer
+from ..errors import ConfigurationError
+from .errors import JobCancelledError, JobFailedError
+from .jobs import Job, JobOutcome, number_of
+from .requests import CHAT, RESPONSES
+from .settings import WorkerSettings
+
+# Transient codes of a line without an answer: https://developers.openai.com/api/docs/guides/batch#batch-expiration and
+# those of live calls (looked up on 2026-11-22). All others are final.
+_TRANSIENT = frozenset(
+    {
+        "batch_expired", "batch_cancelled", "rate_limit_exceeded", "server_error", "internal_error", "request_timeout",
+        "timeout", "overloaded", "service_unavailable", "no_answer",
+    }
+)  # fmt: skip
+_MAX_WORD_LETTERS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job that is over, with its answer."""
+
+    job: Job
+    sequence: int
+    """The order in which jobs were over: `results(after=...)` goes on behind it."""
+    body: bytes = field(default=b"", repr=False)
+    """The response's body; empty without an answer."""
+    request_id: str | None = None
+    base_url: str = field(default="https://api.openai.com/v1/", repr=False)
+
+    @property
+    def key(self) -> str:
+        """The application's name for the job."""
+        return self.job.key
+
+    def result(self, *, response_format: type | None = None) -> Any:
+        """Return openai's object for the answer. Raises openai's error for an error, and the queue's own errors."""
+        job = self.job
+        if job.state == "cancelled":
+            raise JobCancelledError(f"the job {job.key!r} was cancelled")
+        if job.state == "failed" and job.status_code is not None and job.status_code >= 400:
+            raise self._error()
+        if job.state == "failed":
+            raise JobFailedError(
+                f"the job {job.key!r} failed after {job.attempts} attempts without an answer"
+                f"{f': {job.error}' if job.error else ''}; queue.retry_failed() lets it be sent again",
+                job.error,
+            )
+        built = typed_answer(answer_type(job.endpoint), self.body, self.request_id)
+        if response_format is None:
+            return built
+        parse = {CHAT: parsed_chat_completion, RESPONSES: parsed_response}.get(job.endpoint)
+        if parse is None:
+            raise ConfigurationError(
+                f"response_format is for chat completions and responses, and not for {job.endpoint}"
+            )
+        return parse(built, response_format)
+
+    def _error(self) -> openai.APIStatusError:
+        base_url = self.base_url.rstrip("/")
+        path = self.job.endpoint.removeprefix("/v1") if base_url.endswith("/v1") else self.job.endpoint
+        headers = {"content-type": "application/json"}
+        if self.request_id:
+            headers["x-request-id"] = self.request_id
+        # Without its body: an error keeps no prompt.
+        request = httpx2.Request("POST", f"{base_url}{path}")
+        status = self.job.status_code or 0
+        return status_error_of(httpx2.Response(status, headers=headers, content=self.body, request=request))
+
+
+def answer_type(endpoint: str) -> Any:
+    """Return openai's type for the answers of an endpoint."""
+    from openai.types import Completion, CreateEmbeddingResponse
+    from openai.types.chat import ChatCompletion
+    from openai.types.responses import Response
+
+    others = {"/v1/completions": Completion, "/v1/embeddings": CreateEmbeddingResponse}
+    return {CHAT: ChatCompletion, RESPONSES: Response, **others}[endpoint]
+
+
+def line_of(finished: Finished) -> bytes:
+    """Return the line of a job that is over, as OpenAI's output files have it. Its `custom_id` is the job's key."""
+    job = finished.job
+    response: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    if job.state == "cancelled":
+        error = {"code": "cancelled", "message": "The job was cancelled."}
+    elif job.state == "failed" and job.status_code is None:
+        error = {"code": job.error or "no_answer", "message": "The job failed without an answer."}
+    if job.status_code is not None:
+        response = {"status_code": job.status_code, "request_id": finished.request_id, "body": _json_value(finished)}
+    return _json({"id": job.custom_id, "custom_id": job.key, "response": response, "error": error}) + b"\n"
+
+
+def _json_value(finished: Finished) -> Any:
+    """Return the body's JSON. Other content, such as a proxy's page, becomes a text."""
+    try:
+        return json.loads(finished.body or b"null")
+    except (ValueError, RecursionError):
+        return finished.body.decode(errors="replace")
+
+
+def read_line(raw: bytes) -> tuple[int | None, dict[str, Any]]:
+    """Read a line of a batch's files: the job's number, None for a job of another queue, and the line.
+
+    Raises ValueError where it is no JSON object, as in a file that was cut off.
+    """
+    line = _object(raw)
+    if line is None:
+        raise ValueError("expected an object on each line")
+    name = line.get("custom_id")
+    return number_of(name) if isinstance(name, str) else None, line
+
+
+def outcome_of(line: Mapping[str, Any], job: Job, settings: WorkerSettings) -> JobOutcome:
+    """Return the outcome of a job by its line."""
+    response, error = line.get("response"), line.get("error")
+    status = response.get("status_code") if isinstance(response, dict) else None
+    if isinstance(response, dict) and isinstance(status, int) and 100 <= status <= 999:
+        body = response.get("body")
+        content = b"" if body is None else _json(body)
+        return answered(job, status, content, response.get("request_id"), settings)
+    code = (word(error.get("code")) if isinstance(error, dict) else None) or "no_answer"
+    if code in _TRANSIENT:
+        return again(job, code, settings)
+    return JobOutcome(number=job.number, state="failed", body=_json({"error": error}), error=code)
+
+
+def answered(
+    job: Job, status: int, body: bytes, request_id: object, settings: WorkerSettings, *, rest_s: float | None = None
+) -> JobOutcome:
+    """Return the outcome of a job by its answer. `rest_s`: the pause that the provider asks for.
+
+    408, 409, 429 and 5xx are transient, as for openai's own retries, and so is a 2xx that is no JSON object, such as a
+    proxy's page.
+    """
+    number = job.number
+    if 200 <= status < 300:
+        answer = _object(body)
+        if answer is None:
+            return again(job, "not_json", settings)
+        tokens = tokens_of(answer)
+        return JobOutcome(
+            number=number, state="done", status_code=status, body=body, request_id=word(request_id), **tokens
+        )
+    if (status in (408, 409, 429) or status >= 500) and job.attempts < settings.max_attempts:
+        wait_s = max(settings.retry_after_s(job.attempts), rest_s or 0.0)
+        error = f"status_{status}"
+        return JobOutcome(number=number, state="waiting", status_code=status, error=error, not_before_s=wait_s)
+    return JobOutcome(number=number, state="failed", status_code=status, body=body, request_id=word(request_id))
+
+
+def again(job: Job, code: str, settings: WorkerSettings) -> JobOutcome:
+    """Have a job sent again, or fail where it has been sent often enough."""
+    if job.attempts >= settings.max_attempts:
+        return JobOutcome(number=job.number, state="failed", error=code)
+    return JobOutcome(number=job.number, state="waiting", error=code, not_before_s=settings.retry_after_s(job.attempts))
+
+
+def tokens_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the usage of an answer, by the names of an outcome; None where it is not known."""
+    usage = answer.get("usage")
+    if not isinstance(usage, dict):
+        return {}
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    return {
+        "input_tokens": _count(usage, "prompt_tokens", "input_tokens"),
+        "output_tokens": _count(usage, "completion_tokens", "output_tokens"),
+        "cached_tokens": _count(details, "cached_tokens") if isinstance(details, dict) else None,
+    }
+
+
+def _count(usage: Mapping[str, Any], *names: str) -> int | None:
+    values = (usage.get(name) for name in names)
+    return next((one for one in values if type(one) is int and 0 <= one < 1 << 62), None)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # a surrogate, which JSON can express and UTF-8 cannot
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def word(value: object) -> str | None:
+    """Return a short text of a provider's, such as a code or an id, as any database stores it; None for no text."""
+    if not isinstance(value, str):
+        return None
+    return value[:_MAX_WORD_LETTERS].replace("\0", "").encode(errors="replace").decode()

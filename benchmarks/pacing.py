@@ -34,7 +34,7 @@ from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import now_ns
 from fastlane.emulator import ProviderModel, Quantiles, RequestLog
-from fastlane.emulator._rate_limits import KeyRateLimits
+from fastlane.emulator.settings import KeyRateLimits
 
 _REQUESTS, _TOKENS = 600.0, 60_000.0
 _KINDS = {"bucket": "bucket", "window": "fixed", "quantized": "quantized", "quantized_requests": "quantized"}

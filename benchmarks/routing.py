@@ -29,7 +29,7 @@ from benchmarks._upstreams import ASKED, entry, upstreams
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, Route
 from fastlane.emulator import Emulator, ProviderModel
-from fastlane.emulator._distribution import Quantiles
+from fastlane.emulator.settings import Quantiles
 
 
 class _Upstream(NamedTuple):

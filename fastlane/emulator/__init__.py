@@ -17,17 +17,21 @@ from fastlane.emulator._batch_log import (
     Offline as Offline,
     prompt_digest as prompt_digest,
 )
-from fastlane.emulator._batch_settings import BatchSettings as BatchSettings
-from fastlane.emulator._dialect import Dialect as Dialect
-from fastlane.emulator._distribution import Quantiles as Quantiles
 from fastlane.emulator._emulator import Emulator as Emulator
 from fastlane.emulator._faults import Fault as Fault
 from fastlane.emulator._log import RequestLog as RequestLog
-from fastlane.emulator._model import ProviderModel as ProviderModel
-from fastlane.emulator._presets import preset as preset, presets as presets
-from fastlane.emulator._rate_limits import KeyRateLimits as KeyRateLimits
 from fastlane.emulator._server import Server as Server
-from fastlane.emulator._tiers import STANDARD_TIERS as STANDARD_TIERS, ServiceTier as ServiceTier
+from fastlane.emulator.settings import (
+    STANDARD_TIERS as STANDARD_TIERS,
+    BatchSettings as BatchSettings,
+    Dialect as Dialect,
+    KeyRateLimits as KeyRateLimits,
+    ProviderModel as ProviderModel,
+    Quantiles as Quantiles,
+    ServiceTier as ServiceTier,
+    preset as preset,
+    presets as presets,
+)
 
 __all__ = [
     "STANDARD_TIERS",

@@ -20,8 +20,8 @@ from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
 from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Extras, GeneratedReply, TokenUsage
-from fastlane.emulator._tiers import ServiceTier
 from fastlane.emulator._timing import timing_fields
+from fastlane.emulator.settings import ServiceTier
 
 ReplyMaker = Callable[..., GeneratedReply]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from fastlane.emulator._batch_input import RESOURCES, BatchInputLine
 from fastlane.emulator._batch_log import LineLog, prompt_digest
-from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._chat import compact
 from fastlane.emulator._endpoints import answer_whole
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._provider import Provider
+from fastlane.emulator.settings import BatchSettings
 
 FINAL = frozenset({"completed", "failed", "expired", "cancelled"})
 # Keeps the ids of answers in batches apart from those of live calls, without a place in their sequence.

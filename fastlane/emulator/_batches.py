@@ -17,10 +17,10 @@ from fastlane.emulator._batch import FINAL, StoredBatch, unanswered
 from fastlane.emulator._batch_asked import read_asked
 from fastlane.emulator._batch_input import BatchInputLine, Input
 from fastlane.emulator._batch_log import BatchLog, LineLog, Offline
-from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._files import NS, FileStore, page
 from fastlane.emulator._provider import Provider
+from fastlane.emulator.settings import BatchSettings
 
 # How long the event loop is kept from live calls at a time.
 _SLICE_NS = 1_000_000

@@ -16,10 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastlane.emulator._batch_settings import BatchSettings
-from fastlane.emulator._dialect import Dialect
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._server import Server
+from fastlane.emulator.settings import BatchSettings, Dialect, ProviderModel
 
 if TYPE_CHECKING:
     from fastlane.emulator.wire import Wire

@@ -15,15 +15,20 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
-from fastlane.emulator._dialect import TIMINGS, Dialect
 from fastlane.emulator._emulator import Emulator, EmulatorError
 from fastlane.emulator._faults import Fault
-from fastlane.emulator._presets import preset, presets
-from fastlane.emulator._rate_limits import KeyRateLimits
-from fastlane.emulator._tiers import ServiceTier, with_tier
+from fastlane.emulator.settings import (
+    TIMINGS,
+    BatchSettings,
+    Dialect,
+    KeyRateLimits,
+    ServiceTier,
+    preset,
+    presets,
+    with_tier,
+)
 
 from ..errors import ConfigurationError
 
@@ -140,7 +145,7 @@ def emulator(
     with _naming("--tier or --auto-tier"):
         tiers = model.service_tiers
         for text in tier or ():
-            tiers = with_tier(tiers, ServiceTier.settings(text))
+            tiers = with_tier(tiers, ServiceTier.named(text))
         model = dataclasses.replace(
             model, service_tiers=tiers, auto_tier=auto_tier, refuse_unknown_tiers=refuse_unknown_tiers
         )
@@ -156,10 +161,10 @@ def emulator(
         headers = [_header(line) for line in header or ()]
     with _naming("--timing, --cached-tokens or --service-tier-path"):
         dialect = Dialect(
-            headers=headers,
+            headers=tuple(headers),
             owned_by=owned_by,
             says_accepted=say_accepted,
-            timing=tuple(timing or ()),
+            timing=cast(Any, tuple(timing or ())),
             cached_tokens_path=cached_tokens,
             service_tier_path=service_tier_path,
             structured_outputs=not no_structured_outputs,

@@ -8,7 +8,6 @@ from fastlane.emulator._batches import Batches
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Request
 from fastlane.emulator._faults import Fault, FaultRules
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._provider import Provider
 
 from ..errors import ConfigurationError
@@ -29,14 +28,14 @@ def control(provider: Provider, batches: Batches, request: Request) -> object:
     if action == ("PUT", "faults"):
         try:
             rules = [Fault.parse(text) for text in json.loads(request.body)]
-        except (ConfigurationError, ValueError, TypeError) as error:
+        except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
             raise ApiError(400, str(error), code="invalid_fault") from error
         provider.faults = FaultRules(rules)
         return {"faults": [str(rule) for rule in rules]}
     if action == ("PUT", "settings"):
         try:
-            provider.change(ProviderModel.values_of(json.loads(request.body)))
-        except (ConfigurationError, ValueError, TypeError) as error:
+            provider.change(json.loads(request.body))
+        except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
             raise ApiError(400, str(error), code="invalid_setting") from error
         return {"settings": provider.model.to_json()}
     if action == ("GET", "offline"):
@@ -47,7 +46,7 @@ def control(provider: Provider, batches: Batches, request: Request) -> object:
     if action == ("PUT", "batches"):
         try:
             batches.change(batches.settings.changed(json.loads(request.body)))
-        except (ConfigurationError, ValueError, TypeError) as error:
+        except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
             raise ApiError(400, str(error), code="invalid_setting") from error
         return {"batches": batches.settings.to_json()}
     raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")

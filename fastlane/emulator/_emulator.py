@@ -17,16 +17,13 @@ from types import MappingProxyType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from fastlane.emulator._batch_log import Offline
-from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._child import describe
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
-from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import RequestLog
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._server import base_url, checked_late_ms
-from fastlane.emulator._tiers import with_tier
+from fastlane.emulator.settings import BatchSettings, Dialect, ProviderModel, with_tier
 
 from ..errors import FastlaneError
 

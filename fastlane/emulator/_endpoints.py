@@ -11,13 +11,13 @@ from fastlane.emulator._answer import ReplyMaker
 from fastlane.emulator._chat import ChatReply, CompletionReply, compact
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import generate
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import TokenUsage
 from fastlane.emulator._resources import embeddings
 from fastlane.emulator._responses import ResponsesReply
+from fastlane.emulator.settings import ProviderModel
 
 Reader = Callable[[Mapping[str, Any]], GenerationRequest]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import Literal
 
+from fastlane.emulator.settings import Count, Seconds, Settings, Share, Whole
+
+from ..engine.settings import settings
 from ..errors import ConfigurationError
 
 KINDS: Mapping[str, str] = MappingProxyType(
@@ -38,15 +40,11 @@ KINDS: Mapping[str, str] = MappingProxyType(
 )
 _VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive", "delayed"})
 _BEFORE_THE_BODY_IS_READ = frozenset({"disconnect", "hang"})
-_ONLY = ("encoded",)
-_INTEGERS = frozenset({"after", "code", "last", "times", "every"})
-_NUMBERS = frozenset({"retry_after", "probability"})
-_WORDS = frozenset({"only", "on"})
-_SETTINGS = _INTEGERS | _NUMBERS | _WORDS
+_RANGES = {"status": (400, 599), "keepalive": (0.001, math.inf)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+@settings
+class Fault(Settings):
     """One thing that goes wrong. Raises ConfigurationError for an unknown kind or a setting that cannot work.
 
     `after` counts tokens already sent. `times` ends it after so many strikes, counted by the request's
@@ -58,40 +56,28 @@ class Fault:
 
     kind: str
     value: float | str | None = None
-    after: int = 0
-    code: int = 8
+    after: Whole = 0
+    code: Whole = 8
     last: int | None = None
-    retry_after: float | None = None
-    times: int | None = None
-    every: int | None = None
-    probability: float | None = None
-    only: str | None = None
+    retry_after: Seconds | None = None
+    times: Whole | None = None
+    every: Count | None = None
+    probability: Share | None = None
+    only: Literal["encoded"] | None = None
     on: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigurationError(f"unknown fault {self.kind!r}: the known ones are {', '.join(KINDS)}")
-        if self.kind == "goaway":
-            if self.value not in ("graceful", "hard"):
-                raise ConfigurationError(f"goaway must be graceful or hard, got {self.value!r}")
-        elif self.kind == "misparse":
-            if self.value not in (None, "all"):
-                raise ConfigurationError(f"misparse takes no value but 'all', got {self.value!r}")
-        elif self.value is None:
-            if self.kind in _VALUE_NEEDED:
-                raise ConfigurationError(f"fault {self.kind!r} needs a number, got none: write {self.kind}=NUMBER")
-        elif isinstance(self.value, str) or self.value < 0:
-            raise ConfigurationError(f"the value of fault {self.kind!r} must be a number from 0, got {self.value!r}")
-        if self.kind == "status" and not 400 <= float(self.value or 0) <= 599:
-            raise ConfigurationError(f"status must be from 400 to 599, got {self.value}")
-        if self.kind == "keepalive" and not float(self.value or 0) > 0:
-            raise ConfigurationError(f"keepalive must be above 0 seconds, got {self.value}")
-        if self.every is not None and self.every < 1:
-            raise ConfigurationError(f"every must be at least 1, got {self.every}")
-        if self.probability is not None and not 0 <= self.probability <= 1:
-            raise ConfigurationError(f"probability must be from 0 to 1, got {self.probability}")
-        if self.only is not None and self.only not in _ONLY:
-            raise ConfigurationError(f"only must be {' or '.join(_ONLY)}, got {self.only!r}: leave it out for all")
+        words = {"goaway": ("graceful", "hard"), "misparse": (None, "all")}.get(self.kind)
+        if words is not None:
+            if self.value not in words:
+                raise ConfigurationError(f"{self.kind} takes {' or '.join(map(str, words))}, got {self.value!r}")
+        elif isinstance(self.value, str) or (self.value is None and self.kind in _VALUE_NEEDED):
+            raise ConfigurationError(f"fault {self.kind!r} needs a number, got {self.value}: write {self.kind}=NUMBER")
+        least, most = _RANGES.get(self.kind, (0, math.inf))
+        if isinstance(self.value, float | int) and not least <= self.value <= most:
+            raise ConfigurationError(f"fault {self.kind!r} takes a number from {least:g} to {most:g}, got {self.value}")
         if self.on is not None and (not self.on.strip() or set(self.on) & set(";,")):
             raise ConfigurationError(f"on must be a pattern like 'POST batches' or 'files/*', got {self.on!r}")
 
@@ -112,35 +98,16 @@ class Fault:
     def parse(cls, text: str) -> Fault:
         """Read `kind[=value][;setting=value…]`, e.g. `status=429;retry_after=0.2;times=2`.
 
-        Raises ConfigurationError for a kind or a setting that there is not, and for a value that cannot be one.
+        Raises ConfigurationError for an unknown kind or setting, and for a value that cannot be one.
         """
-        head, *rest = (part.strip() for part in text.split(";"))
+        head, _, rest = text.partition(";")
         kind, _, value = (part.strip() for part in head.partition("="))
-        settings: dict[str, Any] = {"kind": kind, "value": _number_or_word(value) if value else None}
-        for part in rest:
-            name, _, given = (piece.strip() for piece in part.partition("="))
-            if name not in _SETTINGS:
-                known = ", ".join(sorted(_SETTINGS))
-                raise ConfigurationError(f"unknown setting {name!r} of fault {kind!r}: the known ones are {known}")
-            if name in _WORDS:
-                settings[name] = given
-                continue
-            try:
-                settings[name] = int(given) if name in _INTEGERS else float(given)
-            except ValueError as error:
-                raise ConfigurationError(f"{name} of fault {kind!r} must be a number, got {given!r}") from error
-        return cls(**settings)
+        return cls(kind=kind, value=_number_or_word(value) if value else None, **cls.parsed(rest))
 
     def __str__(self) -> str:
         value = self.value
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        parts = [self.kind if value is None else f"{self.kind}={value}"]
-        for field in dataclasses.fields(self)[2:]:
-            given = getattr(self, field.name)
-            if given != field.default:
-                parts.append(f"{field.name}={given}")
-        return ";".join(parts)
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
+        return (self.kind if value is None else f"{self.kind}={value}") + self.text_of_others("kind", "value")
 
 
 def _number_or_word(text: str) -> float | str:

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
 from fastlane.emulator._batch_log import FileLog
-from fastlane.emulator._batch_settings import MAXIMUM_FILE_BYTES, BatchSettings
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._multipart import read_multipart
+from fastlane.emulator.settings import MAXIMUM_FILE_BYTES, BatchSettings
 
 # As OpenAI lists them where it refuses another.
 _PURPOSES = ("fine-tune", "assistants", "batch", "user_data", "vision", "evals")

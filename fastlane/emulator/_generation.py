@@ -11,10 +11,10 @@ from typing import Literal
 from fastlane.emulator import _text, _tokens
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._manner import Habits, WrittenText, asks_again, parse_manners
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest, Schema
 from fastlane.emulator._schema import value_for
+from fastlane.emulator.settings import ProviderModel
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 

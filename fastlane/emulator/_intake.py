@@ -12,11 +12,9 @@ from fastlane.emulator._errors import ApiError
 from fastlane.emulator._limiter import NOTHING_SPENT, ChargedTokens, Headers, Limiter, LimitExceeded, account_of
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._meters import SlidingWindow
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._rate_limits import KeyRateLimits
-from fastlane.emulator._tiers import ServiceTier
+from fastlane.emulator.settings import KeyRateLimits, ProviderModel, ServiceTier
 
 _MINUTE_NS = 60_000_000_000
 # A client may send any number of tags and draws.
@@ -79,7 +77,7 @@ class Intake:
         self._model = model
         self.admission.set_places(model.concurrency)
         limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits}
-        limits.update(model.limits_by_model)
+        limits.update(model.model_rate_limits)
         before = self._limiters
         self._limiters = {
             name: before[name] if name in before and before[name].limits == each else Limiter(each)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._limit_headers import LimitState, duration, write_headers
 from fastlane.emulator._meters import Meter, meter
-from fastlane.emulator._rate_limits import PERIODS_S, UNITS, KeyRateLimits
+from fastlane.emulator.settings import PERIODS_S, UNITS, KeyRateLimits
 
 _NS = 1_000_000_000
 _SHORT = {

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, Field
 
 from fastlane.emulator import _text, _tokens
+from fastlane.emulator.settings import Settings, Share
 
+from ..engine.settings import settings
 from ..errors import ConfigurationError
 
 KINDS: Mapping[str, str] = MappingProxyType(
@@ -42,55 +44,34 @@ _HOLDS_SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", 
 _HOLDS_SCHEMAS = frozenset({"items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+def _known(kind: str) -> str:
+    if kind not in KINDS:
+        raise ConfigurationError(f"unknown manner {kind!r}: the known ones are {', '.join(KINDS)}")
+    return kind
+
+
+@settings
+class Manner(Settings):
     """One habit of a model. Raises ConfigurationError for an unknown kind or a setting that cannot work.
 
-    `share` (0 to 1) of the answers have it, and `repairs` (0 to 1) of those that answer a conversation in which the
-    model has just spoken, as one that asks again does. `tokens` is how far it runs on or thinks aloud: without a
-    number to the limit of the request or of the model, or for as many sentences as are usual.
+    `share` of the answers have it, and `repairs` of those that answer a conversation in which the model has just
+    spoken, as one that asks again does. `tokens` is how far it runs on or thinks aloud: None is up to the limit of the
+    request or of the model, or as many sentences as are usual.
     """
 
-    kind: str
-    share: float = 1.0
-    repairs: float = 0.0
-    tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigurationError(f"unknown manner {self.kind!r}: the known ones are {', '.join(KINDS)}")
-        for name in ("share", "repairs"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigurationError(
-                    f"{name} of manner {self.kind!r} must be from 0 to 1, got {getattr(self, name)}"
-                )
-        if self.tokens is not None and not 1 <= self.tokens <= 1_000_000:
-            raise ConfigurationError(f"tokens of manner {self.kind!r} must be from 1 to 1000000, got {self.tokens}")
+    kind: Annotated[str, AfterValidator(_known)]
+    share: Share = 1.0
+    repairs: Share = 0.0
+    tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manner:
         """Read `kind[;setting=value…]`, e.g. `whitespace;share=0.2`."""
-        kind, *rest = (part.strip() for part in text.split(";"))
-        settings: dict[str, Any] = {"kind": kind}
-        for part in rest:
-            name, _, given = (piece.strip() for piece in part.partition("="))
-            if name not in ("share", "repairs", "tokens"):
-                raise ConfigurationError(
-                    f"unknown setting {name!r} of manner {kind!r}: the known ones are repairs, share, tokens"
-                )
-            try:
-                settings[name] = int(given) if name == "tokens" else float(given)
-            except ValueError as error:
-                raise ConfigurationError(f"{name} of manner {kind!r} must be a number, got {given!r}") from error
-        return cls(**settings)
+        kind, _, rest = text.partition(";")
+        return cls(kind=kind.strip(), **cls.parsed(rest))
 
     def __str__(self) -> str:
-        settings = (
-            f"{field.name}={getattr(self, field.name)}"
-            for field in dataclasses.fields(self)[1:]
-            if getattr(self, field.name) != field.default
-        )
-        return ";".join((self.kind, *settings))
+        return self.kind + self.text_of_others("kind")
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,10 @@ from typing import Any
 
 from fastlane.emulator import _bodies
 from fastlane.emulator._batches import Batches
-from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Request, ServerExchange
 from fastlane.emulator._files import StoredFile
+from fastlane.emulator.settings import Dialect
 
 _PIECE = 262_144
 

@@ -11,16 +11,14 @@ from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._comparisons import Comparisons
-from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._intake import Intake
 from fastlane.emulator._log import RequestRecords
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._tiers import ServiceTier
+from fastlane.emulator.settings import Dialect, ProviderModel, ServiceTier
 
 _NS = 1_000_000_000
 # A client may send any number of tags and draws.

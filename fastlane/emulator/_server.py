@@ -12,19 +12,17 @@ from types import TracebackType
 from typing import Self, cast
 
 from fastlane.emulator._batch_log import Offline
-from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._bodies import ALL_ENCODINGS
 from fastlane.emulator._certificates import ServerTls, make_tls
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings, ServerConnection, ServerProtocol
-from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._http1 import Http1
 from fastlane.emulator._http2 import Http2
 from fastlane.emulator._log import RequestLog
-from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._service import ProviderService
+from fastlane.emulator.settings import BatchSettings, Dialect, ProviderModel
 
 from ..errors import ConfigurationError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from fastlane.emulator._wire_settings import Wire
+from fastlane.emulator.settings import Wire
 
 # Linux's smallest variance term in the retransmission time-out, which is also what "idle" means: RTO = RTT + 200 ms.
 _RTO_MIN_NS = 200_000_000

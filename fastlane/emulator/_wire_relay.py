@@ -11,8 +11,8 @@ from typing import cast
 
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator._wire_pipe import Pipe, loop_ns
-from fastlane.emulator._wire_settings import Wire
 from fastlane.emulator._wire_writes import Writes
+from fastlane.emulator.settings import Wire
 
 # How often an end that is not read is asked whether its peer has reset it.
 _PROBE_S = 0.1

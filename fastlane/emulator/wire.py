@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from fastlane.emulator._wire_relay import End, ProxiedConnection
-from fastlane.emulator._wire_settings import Wire
+from fastlane.emulator.settings import Wire
 
 __all__ = ["RunningWire", "Wire", "serve"]
 

@@ -428,7 +428,7 @@ def test_an_echo_tells_whose_answer_it_is() -> None:
     [
         {"lines_per_s": 0},
         {"lines_per_s": 1, "duration_s": 1},
-        {"server_error_share": 0.6, "timeout_share": 0.6},
+        {"shares of lines": 0.6, "timeout_share": 0.6},
         {"validation_s": -1},
         {"maximum_requests": 0},
         {"expires_after_s": float("nan")},
@@ -445,7 +445,7 @@ def test_settings_are_read_from_text() -> None:
 
     assert read == BatchSettings(lines_per_s=2.5, maximum_requests=7, missing_file_fails_late=True)
     assert BatchSettings.from_json(json.loads(json.dumps(read.to_json()))) == read
-    with pytest.raises(ConfigurationError, match="must be a number"):
+    with pytest.raises(ConfigurationError, match="takes a valid number"):
         BatchSettings.parse("lines_per_s=fast")
 
 

@@ -285,7 +285,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     [
         (("--fault", "meteor"), "--fault", "unknown fault 'meteor'"),
         (("--manner", "rude"), "--manner", "unknown manner 'rude'"),
-        (("--late-share", "2"), "--late-share", "a share from 0 to 1"),
+        (("--late-share", "2"), "--late-share", "a number from 0 to 1"),
         (("--header", "server"), "--header", "written 'name: value'"),
         (("--accept-encodings", "json,br"), "--accept-encodings", "got 'br'"),
         (("--initial-window", "0"), "--initial-window", "from 1 to"),

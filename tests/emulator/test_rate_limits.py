@@ -237,7 +237,7 @@ def test_limits_are_written_as_text_for_the_command() -> None:
         requests_per_minute=600, tokens_per_minute=60_000, window="fixed", settled=True, status=503
     )
     for wrong in ("rpm=6", "settled=maybe", "requests_per_minute=many"):
-        with pytest.raises(errors.ConfigurationError, match="rate limits"):
+        with pytest.raises(errors.ConfigurationError, match="KeyRateLimits"):
             KeyRateLimits.parse(wrong)
 
 

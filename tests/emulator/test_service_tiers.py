@@ -13,7 +13,7 @@ import pytest
 from fastlane import errors
 from fastlane.emulator import STANDARD_TIERS, Dialect, ProviderModel, RequestLog, Server, ServiceTier
 from fastlane.emulator._admission import Admission
-from fastlane.emulator._tiers import with_tier
+from fastlane.emulator.settings import with_tier
 from tests.emulator.requests import chat, events
 
 # Ends a test that waits for ever, and nothing else.
@@ -332,12 +332,12 @@ def test_tiers_that_do_not_go_together_are_refused(tiers: dict[str, Any], settin
 
 
 def test_a_tier_is_written_as_text_for_the_command() -> None:
-    settings = ServiceTier.settings("flex; exhausted=0.2;places=4;full_status=498;aliases=slow,cheap")
+    settings = ServiceTier.named("flex; exhausted=0.2;places=4;full_status=498;aliases=slow,cheap")
 
     assert with_tier(STANDARD_TIERS, settings)[2] == replace(
         STANDARD_TIERS[2], exhausted=0.2, places=4, full_status=498, aliases=("slow", "cheap")
     )
-    assert ServiceTier(**ServiceTier.settings("gold;places=none")) == ServiceTier(name="gold")
+    assert ServiceTier(**ServiceTier.named("gold;places=none")) == ServiceTier(name="gold")
     for wrong in ("flex;speed=2", "flex;places=many", ""):
         with pytest.raises(errors.ConfigurationError):
-            ServiceTier(**ServiceTier.settings(wrong))
+            ServiceTier(**ServiceTier.named(wrong))

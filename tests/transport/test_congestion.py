@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from fastlane.emulator._wire_flow import Flow
-from fastlane.emulator._wire_settings import Wire
+from fastlane.emulator.settings import Wire
 from fastlane.transport.protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, SlowStartModel, window_after_silence
 
 MS = 1_000_000

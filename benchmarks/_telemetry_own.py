@@ -11,8 +11,8 @@ from benchmarks._telemetry_blocks import MESSAGES, streamed_call
 from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.engine.call_state import CallState
 from fastlane.telemetry import settings as telemetry_settings
-from fastlane.telemetry.call_trace import trace_of
 from fastlane.telemetry.settings import TelemetrySettings
+from fastlane.telemetry.traces import trace_of
 
 _BODY = {"model": MODEL, "messages": MESSAGES, "stream": True, "temperature": 0.2, "max_tokens": 400}
 _CALLS = 50

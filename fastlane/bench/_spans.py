@@ -79,8 +79,8 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
     from opentelemetry.trace import SpanKind
 
     from ..telemetry.attributes import call_attributes, experiment_attributes, provider_name, server_attributes
-    from ..telemetry.call_spans import CallSpans
-    from ..telemetry.spans import end_span
+    from ..telemetry.settings import TelemetrySettings
+    from ..telemetry.spans import CallSpans, end_span
 
     record = sample.record
     model = recorded.header.model
@@ -103,10 +103,8 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
     )
     marks = experiment_attributes(_experiment(sample, recorded.header))
     if record is not None:
-        spans = CallSpans(maker, record, "chat", "phases")
-        spans.end(
-            span, Context(), lambda: {**call_attributes(record), **marks}, lambda: {"gen_ai.operation.name": "chat"}
-        )
+        spans = CallSpans(maker, Context(), record, "chat", TelemetrySettings(level="phases"))
+        spans.end(span, lambda: {**call_attributes(record), **marks}, lambda: {"gen_ai.operation.name": "chat"})
         return
     end_span(span, sample.ended_ns + offset_ns, {**_seen(sample), **marks}, sample.error)
 

@@ -95,7 +95,7 @@ def configure(
     )
     if telemetry.tracer_provider is not None or telemetry.meter_provider is not None:
         # Now, and not in the first call or user action: 20 ms.
-        from . import action_span, call_trace  # noqa: F401
+        from . import traces  # noqa: F401
     return telemetry
 
 

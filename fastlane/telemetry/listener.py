@@ -23,7 +23,7 @@ class _Telemetry(listeners.CallListener):
         # With a client and not with its first call, which may be made on an event loop: 30 ms of CPU.
         if is_active():
             try:
-                from . import call_trace  # noqa: F401
+                from . import traces  # noqa: F401
                 from .recorder import meters_of
                 from .spans import span_maker
 
@@ -33,13 +33,13 @@ class _Telemetry(listeners.CallListener):
                 warn_once(type(error).__name__)
 
     def trace_call(self, observation: CallState) -> CallTrace | None:
-        from .call_trace import trace_of
+        from .traces import trace_of
 
         self.trace_call = trace_of  # type: ignore[method-assign] # without an import for each call
         return trace_of(observation)
 
     def trace_action(self, action: user_action, before: Any) -> ActionTrace | None:
-        from .action_span import ActionSpan
+        from .traces import ActionSpan
 
         return ActionSpan(action, before)
 

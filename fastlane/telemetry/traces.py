@@ -1,4 +1,4 @@
-"""The trace of one call: its span begins with the first attempt; all else is made when the call is over."""
+"""The traces of calls and user actions. A call's span begins with its first attempt; all else is made at its end."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import Context, get_current
+from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import Span, SpanContext, SpanKind, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ..compat.clients import pool_settings_of
 from ..transport.drivers.transports import TRACED
 from .attributes import (
+    CANCELLATIONS,
     call_attributes,
     experiment_attributes,
     operation_name,
+    printable,
     request_attributes,
     span_start,
 )
-from .call_spans import CallSpans, with_span
 from .coexistence import (
     HTTP_INSTRUMENTATION,
     Standing,
@@ -32,14 +33,15 @@ from .coexistence import (
     without_http,
     without_suppression,
 )
-from .experiments import experiment_of
-from .metrics import EndedCall
+from .experiments import current_experiment, experiment_of
+from .metrics import EndedAction, EndedCall
 from .recorder import meters_of
 from .settings import Providers, providers
-from .spans import span_maker
+from .spans import CallSpans, end_span, span_maker, with_span
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
+    from ..engine.user_action import user_action
     from .content import Content
     from .settings import TelemetrySettings
 
@@ -241,7 +243,7 @@ class TracedCall:
             attributes = call_attributes(observation.record()) | self._experiment_attributes()
             span.set_attributes(_own(attributes))
         if self._parent is not None:
-            self._spans(observation).make_requests(self._parent)
+            self._spans(observation, self._parent).make_requests()
         return None if span is None else span.get_span_context()
 
     def _end_own(self, observation: CallState) -> SpanContext | None:
@@ -265,7 +267,7 @@ class TracedCall:
         made: SpanContext | None
         if span is not None:
             made = span.get_span_context()
-            self._spans(observation).end(span, context, attributes, request)
+            self._spans(observation, context).end(span, attributes, request)
         elif self._settings.level == "call" and not observation.other_attempts and observation.outcome not in _FAILED:
             name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
             start_ns = observation.started_wall_ns
@@ -274,7 +276,7 @@ class TracedCall:
                 name, context, start_ns, end_ns, start, kind=SpanKind.CLIENT, compute=attributes
             )
         else:
-            made = self._spans(observation).make(context, attributes, request)
+            made = self._spans(observation, context).make(attributes, request)
         if content is not None and capture in _AS_EVENTS and made is not None:
             from .content import emit_content
 
@@ -282,9 +284,9 @@ class TracedCall:
             emit_content(found, self._settings, with_span(made, context))
         return made
 
-    def _spans(self, observation: CallState) -> CallSpans:
-        settings, maker = self._settings, span_maker(self._providers)
-        return CallSpans(maker, observation.record(), self._operation, settings.level, is_compatible=settings.compat)
+    def _spans(self, observation: CallState, context: Context) -> CallSpans:
+        maker = span_maker(self._providers)
+        return CallSpans(maker, context, observation.record(), self._operation, self._settings)
 
     def _experiment_attributes(self) -> dict[str, Any]:
         return {} if self._experiment is None else experiment_attributes(self._experiment)
@@ -303,3 +305,59 @@ def _went_wrong(observation: CallState, doing: str, error: Exception) -> None:
 def _own(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return what fastlane adds to another tool's span, which has the conventions' attributes already."""
     return {name: value for name, value in attributes.items() if name.startswith("fastlane.")}
+
+
+class ActionSpan:
+    """`invoke_workflow {name}`, from the action's start to its end: the current span meanwhile."""
+
+    __slots__ = ("_before", "_context", "_experiment", "_meters", "_settings", "_span", "_token")
+
+    def __init__(self, action: user_action, previous: ActionSpan | None = None) -> None:
+        """`previous`: the span of an action that ended in another context and is still current in this one."""
+        assert action.started_wall_ns is not None
+        found = providers()
+        self._settings = found.settings
+        self._experiment = current_experiment()
+        self._meters = meters_of(found)
+        name = printable(action.name)
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": name,
+            "fastlane.interaction.name": name,
+            "openinference.span.kind": "CHAIN",
+        }
+        if self._experiment is not None:
+            attributes.update(experiment_attributes(self._experiment))
+        before = get_current()
+        if previous is not None and previous._context is before:
+            before = previous._before
+        self._before: Context = before
+        self._span = span_maker(found).start(f"invoke_workflow {name}", before, action.started_wall_ns, attributes)
+        self._context: Context = set_span_in_context(self._span, before)
+        # Last, so that nothing has to be undone when a step before it fails.
+        self._token: Any = attach(self._context)
+
+    def ended(self, action: user_action, error: type[BaseException] | None, *, is_here: bool) -> None:
+        """End the span of an action that is over. `is_here`: in the context that it began in."""
+        token, self._token = self._token, None
+        if is_here:
+            detach(token)
+        assert action.started_wall_ns is not None
+        assert action.started_ns is not None
+        assert action.ended_ns is not None
+        duration_ns = action.ended_ns - action.started_ns
+        failed = None if error is None or error.__name__ in CANCELLATIONS else error.__name__
+        span = self._span
+        if span.is_recording():
+            attributes: dict[str, Any] = {
+                "fastlane.application.duration": duration_ns / 1e9,
+                "fastlane.interaction.calls": action.call_count,
+            }
+            if failed is not None:
+                attributes["error.type"] = failed
+            end_span(span, action.started_wall_ns + duration_ns, attributes, failed)
+        if self._meters is not None:
+            own = span.get_span_context()
+            own_or_none = own if own.is_valid else None
+            ended = EndedAction(action.name, duration_ns / 1e9, failed, own_or_none, self._experiment)
+            self._meters.add(ended, self._settings.conventions)

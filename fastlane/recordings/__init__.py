@@ -1,5 +1,5 @@
 """Calls of an application, kept so that they can be replayed: their shape, or with their text when asked."""
 
-from ._record import Recording as Recording, record as record
+from .recording import Recording as Recording, record as record
 
 __all__ = ["Recording", "record"]

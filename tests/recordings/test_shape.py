@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.bench.workloads import read_workload
-from fastlane.recordings._shape import BLOCK_CHARACTERS, Shape, shape_of
+from fastlane.recordings.shape import BLOCK_CHARACTERS, Shape, shape_of
 
 SALT, OTHER_SALT = b"a" * 32, b"b" * 32
 ROLES = ("system", "user", "assistant", "tool")

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from fastlane.errors import ConfigurationError
 
-from ...recordings._entry import HEADER_KEY as HEADER_KEY, VERSION
-from ...recordings._shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
+from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
+from ...recordings.shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
 from ._lines import FileLine, described, lines_of, parsed
 from ._made import GeneratedMessages, Made
 from ._messages import CHARACTERS_PER_TOKEN, Message, UnusableMessageError, sendable

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from ._chat import ROLES
-
 BLOCK_CHARACTERS = 512
 """Characters of a block: about 128 tokens, in which steps providers share prefixes."""
 _DIGEST_BYTES = 6
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 # A prompt is laid out as one text: a mark, then the tools; a mark, a letter for the role and the content of each
 # message; a mark and the text of each call of a tool; and a mark and a digest for what is no text. So lengths alone
@@ -62,7 +61,7 @@ def shape_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], salt: 
     spoken = []
     for message in messages:
         role = message.get("role")
-        role = role if role in ROLES else "other"
+        role = role if role in _ROLES else "other"
         texts, attached = _content(message.get("content"), salt)
         calls = [_call_text(call) for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
         text = "".join(texts)

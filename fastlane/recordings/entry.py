@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..engine.call import Call
@@ -10,12 +11,14 @@ from ..plays.routing.catalog.route import Route
 from ..protocol.endpoints import GENERATING
 from ..protocol.fields import safe_name
 from ..records.record import CallRecord
-from ._chat import PROMPT_FIELDS, messages_of, tools_of
-from ._shape import shape_of
+from .shape import shape_of
 
 VERSION = 1
 HEADER_KEY = "fastlane_recording"
 """What the first line of a file, and of each process's part of it, has."""
+
+PROMPT_FIELDS = ("messages", "input", "instructions", "prompt", "tools")
+"""Where a body has its prompt."""
 
 _NUMBERS = (
     "temperature", "top_p", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "presence_penalty",
@@ -118,3 +121,64 @@ def _sampling(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _known(value: object, known: frozenset[str]) -> str:
     return value if isinstance(value, str) and value in known else "other"
+
+
+def messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the prompt of a body as chat messages; what cannot be one is left out."""
+    if "messages" in body:
+        return [message for message in map(_plain, _listed(body["messages"])) if isinstance(message, dict)]
+    messages: list[dict[str, Any]] = []
+    if isinstance(body.get("instructions"), str):
+        messages.append({"role": "system", "content": body["instructions"]})
+    asked = body["input"] if "input" in body else body.get("prompt")
+    if isinstance(asked, str):
+        return [*messages, {"role": "user", "content": asked}]
+    for item in map(_plain, _listed(asked)):
+        if isinstance(item, str):
+            messages.append({"role": "user", "content": item})
+        elif isinstance(item, dict):
+            messages.append(_of_item(item))
+    return messages
+
+
+def tools_of(body: Mapping[str, Any]) -> list[Any]:
+    """Return the tools of a body."""
+    return [tool for tool in map(_plain, _listed(body.get("tools"))) if isinstance(tool, dict)]
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _plain(value: Any) -> Any:
+    """An object of openai's own as plain data: an answer's message is often sent back as it came."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json", exclude_unset=True)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _of_item(item: dict[str, Any]) -> dict[str, Any]:
+    """An item of the Responses API's input as a chat message."""
+    kind = item.get("type")
+    if kind == "function_call":
+        function = {"name": str(item.get("name", "")), "arguments": str(item.get("arguments", ""))}
+        call = {"id": str(item.get("call_id", "")), "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+    if kind == "function_call_output":
+        output = item.get("output")
+        text = output if isinstance(output, str) else json.dumps(output, default=str)
+        return {"role": "tool", "tool_call_id": str(item.get("call_id", "")), "content": text}
+    if "role" in item:
+        return {"role": item["role"], "content": _parts(item.get("content"))}
+    return {"role": "assistant", "content": json.dumps(item.get("summary") or item.get("content") or "", default=str)}
+
+
+def _parts(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    texts = ("input_text", "output_text")
+    return [
+        {"type": "text", "text": part.get("text", "")} if isinstance(part, dict) and part.get("type") in texts else part
+        for part in content
+    ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from benchmarks._fleet import MODELS, Fleet, Outcome
 from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.routing.catalog.scores import Scoreboard
-from fastlane.plays.routing.router import RouteQuery, Router as RoutingRouter, Ticket
+from fastlane.plays.routing.router import RouteQuery, Router as RoutingRouter
 
 _NS = 1e9
 _LEAST_TIMEOUT_S = 3.0
@@ -162,7 +163,7 @@ class Ours(_Plain):
         self.told = told
         self.router = RoutingRouter(fleet.catalog, seed=seed, scoreboard=Scoreboard())
         self.reasons: dict[str, int] = {}
-        self._tickets: dict[Seen, Ticket] = {}
+        self._end: dict[Seen, Callable[..., None]] = {}
 
     def rank(self, number: int, at_s: float) -> list[int]:
         request = self.fleet.requests[number]
@@ -181,16 +182,16 @@ class Ours(_Plain):
             return
         model = self.fleet.catalog.models[seen.model]
         size = self.fleet.requests[seen.number].input_tokens
-        self._tickets[seen] = self.router.began(model, size, round(seen.began_s * _NS))
+        self._end[seen] = self.router.began(model, size, round(seen.began_s * _NS))
 
     def first(self, seen: Seen, at_s: float) -> None:
         if self.told:
-            self.router.ended(self._tickets[seen], answered=True)
+            self._end[seen](answered=True)
 
     def note(self, seen: Seen, at_s: float) -> None:
         outcome = seen.outcome
         if self.told:
-            self.router.ended(self._tickets.pop(seen), answered=seen.answered)
+            self._end.pop(seen)(answered=seen.answered)
         if seen.late:
             self._note(seen, at_s, late_s=seen.timeout_s, failure="timeout")
         elif outcome.failure is not None:

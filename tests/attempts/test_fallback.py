@@ -175,8 +175,8 @@ def test_a_mistake_in_the_catalog_is_said_once(
 ) -> None:
     near, far = upstreams
     near.usually = refuse(404)
-    for _ in range(2):
-        with Asked("sync", near.url, routing(near, far)) as asked:
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        for _ in range(2):
             asked.text()
     said = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
     assert len(said) == 1

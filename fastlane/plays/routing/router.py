@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import count, islice
-from math import copysign, erfc, exp, hypot, log
+from functools import partial
+from itertools import count
+from math import copysign, exp, hypot
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -30,10 +31,9 @@ _LENGTHS = 0.3
 # Answers that the catalog's length of a task, or the other models' answers, count as.
 _PRIOR_ANSWERS = 3.0
 _MOST_KINDS = 256
-# How unlikely the waiting of calls has to be, if nothing has changed, before a model counts as slow.
-_CHANCE = 0.02
+# One first token of 50 takes more than so many standard deviations, if nothing has changed.
+_UNLIKELY = 2.05
 _LEAST_SLOWNESS = 1.5
-_MOST_COUNTED = 4
 
 
 class NetworkPath(NamedTuple):
@@ -130,18 +130,18 @@ class Decision(NamedTuple):
 
 
 class _PendingCalls:
-    """Calls of one upstream that wait for their first token.
+    """Calls of one upstream that wait for their first token, and that no later call has overtaken.
 
-    Those count that began after the last one which was answered: a slow call that others overtake says nothing of the
-    upstream, while calls that no other overtakes say that it has become slow, long before a timeout does.
+    A slow call that others overtake says nothing of the upstream. One that no other overtakes says that it has become
+    slow, long before a timeout does.
     """
 
-    __slots__ = ("_answered", "_numbers", "calls")
+    __slots__ = ("_numbers", "calls")
 
     def __init__(self) -> None:
         self.calls: dict[int, tuple[int, float]] = {}
+        """By number: when each began, and the seconds that it was expected to take. The oldest is the first."""
         self._numbers = count(1)
-        self._answered = 0
 
     def began(self, expected_s: float, now_ns: int) -> int:
         """Note that a call has begun. Returns its number."""
@@ -151,19 +151,16 @@ class _PendingCalls:
 
     def ended(self, number: int, *, answered: bool) -> None:
         """Note that a call has its first token, or will have none. May be called again."""
-        if self.calls.pop(number, None) is not None and answered:
-            self._answered = max(self._answered, number)
+        if number in self.calls:
+            for other in [one for one in self.calls if answered and one < number]:
+                del self.calls[other]
+            del self.calls[number]
 
     def slowness(self, deviation: float, now_ns: int) -> float:
-        """Return how many times the expected the longest has waited, where that is unlikely by chance; else 1."""
-        chance = longest = 1.0
-        counted = (call for number, call in self.calls.items() if number > self._answered)
-        for began_ns, expected_s in islice(counted, _MOST_COUNTED):
-            times = (now_ns - began_ns) * 1e-9 / expected_s
-            if times > 1.0:
-                longest = max(longest, times)
-                chance *= 0.5 * erfc(log(times) / (deviation * 2**0.5))
-        return max(_LEAST_SLOWNESS, longest) if chance < _CHANCE else 1.0
+        """Return how many times the expected the oldest has waited, if that is unlikely by chance; else 1."""
+        began_ns, expected_s = next(iter(self.calls.values()))
+        times = (now_ns - began_ns) * 1e-9 / expected_s
+        return max(_LEAST_SLOWNESS, times) if times > exp(_UNLIKELY * deviation) else 1.0
 
 
 class KindSizes(CallSizes):
@@ -230,14 +227,6 @@ class ModelState:
         self.origin_breaker.end_probe()
 
 
-class Ticket(NamedTuple):
-    """An attempt that waits for its first token."""
-
-    state: ModelState
-    number: int
-    is_probe: bool
-
-
 _Ranked: TypeAlias = tuple[float, int, Candidate, ModelState]
 """Predicted seconds, the position in the catalog, and what they are of: the least of them is the fastest."""
 
@@ -277,7 +266,7 @@ class Router:
     # Decisions
 
     def decide(self, query: RouteQuery, now_ns: int) -> Decision:
-        """Rank the models that can answer a call; where all of them rest after failures, those."""
+        """Rank the models that can answer a call, or those that rest after failures if all of them do."""
         with self._lock:
             return self._decide(query, now_ns)
 
@@ -349,13 +338,10 @@ class Router:
         if lacking := query.needs - model.capabilities:
             listed = ", ".join([f'"{one}"' for one in sorted(lacking)])
             return f"its capabilities in the catalog lack {listed}"
-        quality, rate, measured = query.min_quality, query.min_pass_rate, Score()
+        measured = Score()
         if query.task is not None:
-            if (task := self._catalog.tasks.get(query.task)) is not None:
-                quality = task.min_quality if quality is None else quality
-                rate = task.min_pass_rate if rate is None else rate
             measured = model.scores.get(query.task, measured).plus(self._scoreboard.of(query.task, model.name))
-        return clears(model, min_quality=quality, min_pass_rate=rate, measured=measured)
+        return clears(model, min_quality=query.min_quality, min_pass_rate=query.min_pass_rate, measured=measured)
 
     def _explored(self, ranked: list[_Ranked], query: RouteQuery) -> int:
         """Return the index of the model to try instead of the fastest; 0 for none.
@@ -387,19 +373,22 @@ class Router:
 
         return self._sizes.fetch(kind, make)
 
-    def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Ticket:
-        """Note that an attempt begins. `ended` is to be called once it has its first token, or will have none."""
+    def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Callable[..., None]:
+        """Note that an attempt begins.
+
+        Returns what is to be called with `answered` once it has its first token, or will have none, and may be called
+        again.
+        """
         state = self.states[model.name]
         expected_s = state.speed.first_token(uncached_tokens, now_ns)
         with self._lock:
-            return Ticket(state, state.pending.began(expected_s, now_ns), not state.is_well)
+            number = state.pending.began(expected_s, now_ns)
+            return partial(self._ended, state, number, is_probe=not state.is_well)
 
-    def ended(self, ticket: Ticket, *, answered: bool) -> None:
-        """Note that an attempt has its first token (`answered`), or will have none. May be called again."""
-        state = ticket.state
+    def _ended(self, state: ModelState, number: int, *, is_probe: bool, answered: bool) -> None:
         with self._lock:
-            state.pending.ended(ticket.number, answered=answered)
-            if ticket.is_probe and not state.is_well:
+            state.pending.ended(number, answered=answered)
+            if is_probe and not state.is_well:
                 state.end_probe()
 
     def note(self, sighting: Sighting, now_ns: int) -> float:

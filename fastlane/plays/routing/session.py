@@ -11,7 +11,6 @@ from fastlane._clock import now_ns
 from fastlane.compat.requests import changed_options
 from fastlane.engine.client_state import Caller
 from fastlane.engine.effects import Flow
-from fastlane.engine.pipeline import log
 from fastlane.engine.refused_fields import refusals
 from fastlane.engine.session import CallOutcome, SendCall, Session
 from fastlane.engine.upstream_attempt import UpstreamAttempt
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 # A second attempt goes to another model only where that is about as fast.
 _AS_FAST = 1.5
 _AS_FAST_S = 0.05
-
-_warned: set[tuple[str, str, str]] = set()
-_MOST_WARNED = 1_000
 
 
 class RoutingSession(Session):
@@ -179,19 +175,19 @@ class _ModelChoice:
 
     def candidate(self, one: Candidate) -> RoutingCandidate:
         """Return what the record says of a candidate."""
-        model, prediction = self._knowledge.catalog.named(one.name), one.prediction
+        model, seconds = self._knowledge.catalog.named(one.name), {}
+        if one.prediction is not None:
+            seconds = one.prediction._asdict()
+            del seconds["output_tokens"]
+            seconds["predicted_s"] = seconds.pop("total_s")
         return RoutingCandidate(
             model=one.name,
             provider=model.provider,
             origin=one.upstream.origin or self._own_origin,
             quality=model.quality,
-            predicted_s=prediction.total_s if prediction is not None else None,
-            connect_s=prediction.connect_s if prediction is not None else None,
-            upload_s=prediction.upload_s if prediction is not None else None,
-            first_token_s=prediction.first_token_s if prediction is not None else None,
-            decode_s=prediction.decode_s if prediction is not None else None,
             cached_tokens=round(self.query.cached_tokens.get(one.upstream, 0.0)),
             why_not=one.why_not,
+            **seconds,
         )
 
     # The attempts
@@ -291,7 +287,7 @@ class _ModelChoice:
     def _begins(self, upstream: UpstreamAttempt, model: CatalogModel) -> None:
         """An attempt has its slot: from now on it waits for its first token."""
         time_ns, uncached = now_ns(), self._uncached(model)
-        upstream.on_first_token = partial(self._router.ended, self._router.began(model, uncached, time_ns))
+        upstream.on_first_token = self._router.began(model, uncached, time_ns)
         timeout_s = self._play.first_token_timeout_s
         if timeout_s is None:
             timeout_s = self._router.first_token_timeout(model, uncached, time_ns)
@@ -407,22 +403,15 @@ class _ModelChoice:
         return model
 
     def _warn(self, upstream: UpstreamAttempt, why: Failure) -> None:
-        """Log once what would stay hidden behind the models that answer instead: a mistake in the catalog, perhaps."""
-        attempts, model = upstream.state.attempts, self._models[upstream]
+        """Log once what the models that answer instead would hide: a mistake in the catalog, perhaps."""
+        attempts = upstream.state.attempts
         last = attempts[-1] if attempts else None
         if last is None or (why != "denied" and last.error != "ConnectError"):
             return
         what = "could not be connected to" if last.status_code is None else f"answered {last.status_code}"
-        origin = upstream.state.origin
-        if (model.name, origin, what) in _warned or len(_warned) >= _MOST_WARNED:
-            return
-        _warned.add((model.name, origin, what))
-        log.warning(
-            "The model %r of the catalog %s at %s. Check its model, base_url and api_key_env, and the server's "
-            "certificate. Other models answer meanwhile. (This is logged once.)",
-            model.name,
-            what,
-            origin,
+        self._own.client._fastlane.pipeline.warn_once(
+            f"The model {self._models[upstream].name!r} of the catalog {what} at {upstream.state.origin}. Check its "
+            "model, base_url and api_key_env, and the server's certificate. Other models answer meanwhile."
         )
 
 

@@ -23,7 +23,7 @@ from fastlane.records.prompt import Drift, DriftKind
 from .volatile import kind_of_change, kind_of_number
 
 if TYPE_CHECKING:
-    from .expectation import CacheRules, PromptHistory, PromptLine, TokenScale
+    from .history import CacheRules, PromptHistory, PromptLine, TokenScale
 
 # If the size of the blocks is not known: OpenAI's (https://developers.openai.com/cookbook/examples/prompt_caching_201).
 _USUAL_BLOCK = 128
@@ -119,14 +119,14 @@ class DriftFinder:
         return _returned, (self(),)
 
     def _found(self, history: PromptHistory, line: PromptLine | None) -> Drift | None:
-        new = None if line is None else segments_of(line, line.state.text, self.count)
+        new = None if line is None else segments_of(line, line.text, self.count)
         found = None
         if line is not None and new is not None:
             earlier = [
                 Earlier(segments, other.head.parameters, other.key, used_ns)
                 for other, text, count, used_ns in history.earlier(line.head, self.answered_before)
                 # What has expired is not lost by a difference.
-                if not self.rules.outlived(used_ns, self.sent_ns)
+                if self.sent_ns - used_ns <= self.rules.lifetime_ns
                 and (segments := segments_of(other, text, count)) is not None
             ]
             found = find_departure(new, line.head.parameters, self.key, self.known_size, earlier)
@@ -242,9 +242,9 @@ def _leads(row: Segment) -> bool:
     return not is_message or (isinstance(row.value, dict) and row.value.get("role") in LEADING_ROLES)
 
 
-def segments_of(line: PromptLine, text: bytes | None, count: int) -> PromptSegments | None:
+def segments_of(line: PromptLine, text: bytes, count: int) -> PromptSegments | None:
     """Return a line's prompt with so many messages; None if its text is not kept."""
-    if text is None:
+    if not text:
         return None
     known = line.segments
     if known is None or known[0] is not text:
@@ -253,8 +253,10 @@ def segments_of(line: PromptLine, text: bytes | None, count: int) -> PromptSegme
             # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
             _add(rows, part, value, len(part) + 4)
         heads = len(rows)
-        closing = {b"[": b"]", b'"': b'"', b"{": b"}"}.get(text[:1], b"")
-        _add(rows, line.head.items_name, parsed(text + closing), 0)
+        items = text[len(line.head.text) :]
+        if items:
+            closing = {b"[": b"]", b'"': b'"', b"{": b"}"}.get(items[:1], b"")
+            _add(rows, line.head.items_name, parsed(items + closing), 0)
         known = line.segments = text, PromptSegments(rows, heads)
     whole: PromptSegments = known[1]
     rest = whole.rows[: whole.heads + count]

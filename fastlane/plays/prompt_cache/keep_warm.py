@@ -18,7 +18,7 @@ from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
 from fastlane.protocol.usage import usage_counts
 from fastlane.providers import facts_of
 
-from .expectation import value_of
+from .history import value_of
 from .placing import place_breakpoints, takes_marks
 from .prompts import Marked, Prompt, arrange, unmarked
 

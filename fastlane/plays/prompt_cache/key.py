@@ -15,13 +15,14 @@ from fastlane.protocol.endpoints import COMPLETIONS, PROMPT_FIELDS
 from fastlane.protocol.prompt_marks import LEADING_ROLES
 
 from .drift import json_of
-from .expectation import KEY_FIELD
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.protocol.prompt_marks import Placement
 
-    from .expectation import SentPrompt
+    from .history import SentPrompt
+
+KEY_FIELD: Final = "prompt_cache_key"
 
 # Providers begin to keep a prompt at 1,024 tokens (https://developers.openai.com/api/docs/guides/prompt-caching), about
 # 4,096 characters. Prompts that are alike so far are worth one key, whatever follows: retrieved documents at the end of
@@ -80,47 +81,31 @@ class CacheKeys:
         """Forget all rates."""
         self._spreader = KeySpreader(self._replicas)
         # By hashes of the prompts' beginnings, so that no text is kept.
-        self._stable: dict[int, str] = {}
         self._sessions: dict[int, int] = {}
 
-    def with_key(self, call: Call, prompt: SentPrompt) -> Call:
-        """Return the call with a cache key if its provider takes one, and say on the prompt which one it has."""
+    def with_key(self, call: Call, prompt: SentPrompt, name: str) -> Call:
+        """Return the call with a cache key in the field `name`, and note on the prompt which one it has."""
         body, rules = call.body, prompt.head.rules
-        name = rules.key_field
-        given = body.get(KEY_FIELD)
-        if given is None and name is not None:
-            given = body.get(name)
-        stable = self._stable.get(prompt.leading)
-        if stable is None:
-            stable = _remember(self._stable, prompt.leading, stable_key(call.endpoint, body, call.placements))
-        own = given if isinstance(given, str) else None
-        prompt.family = f"{hash((call.origin, stable, own)) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
-        prompt.key = prompt.base_key = own
-        if name is None or given is not None or self._key is False or name in call.refused:
+        if body.get(KEY_FIELD) is not None or body.get(name) is not None or self._key is False or name in call.refused:
             return call
         # Of a prompt that is too short nothing is kept: it is sent as it was written.
-        if call.endpoint == COMPLETIONS or (self._key is True and is_too_short(call, prompt, rules.minimum_tokens)):
+        is_small = rules.minimum_tokens is not None and prompt.size < rules.minimum_tokens
+        if call.endpoint == COMPLETIONS or (is_small and self._key is True and is_too_short(call, prompt)):
             return call
         prompt.key_field = name
-        prompt.key = prompt.base_key = stable if self._key is True else str(self._key)
+        prompt.key = prompt.base_key = prompt.stable_key if self._key is True else str(self._key)
         limit = self._limit or rules.requests_per_key_per_minute
         if limit is not None:
-            session = self._session(call, prompt)
+            session = self._sessions.get(prompt.opening)
+            if session is None or not _SESSION_FIELDS.isdisjoint(body):
+                session = session_of(call.endpoint, body, call.placements)
+                _remember(self._sessions, prompt.opening, session)
             prompt.key, prompt.shards = self._spreader.shard(call.origin, prompt.key, session, call.issued_ns, limit)
         return call.replaced(
             body={**body, name: prompt.key},
             changes=(*call.changes, f"PromptCache added {name}"),
             optional=(*call.optional, name),
         )
-
-    def _session(self, call: Call, prompt: SentPrompt) -> int:
-        """Return the number of the conversation; if nothing but the first message tells it, it is known from before."""
-        if not _SESSION_FIELDS.isdisjoint(call.body):
-            return session_of(call.endpoint, call.body, call.placements)
-        session = self._sessions.get(prompt.opening)
-        if session is None:
-            session = _remember(self._sessions, prompt.opening, session_of(call.endpoint, call.body))
-        return session
 
 
 def stable_key(endpoint: str, body: Mapping[str, Any], placements: _Placements = None) -> str:
@@ -173,13 +158,13 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     return _number(str(user) if isinstance(user, str | int) else "", text)
 
 
-def is_too_short(call: Call, prompt: SentPrompt, minimum_tokens: int | None) -> bool:
+def is_too_short(call: Call, prompt: SentPrompt) -> bool:
     """Return whether a prompt is as good as certain to have fewer tokens than its provider keeps prompts from.
 
     A token is seldom less than a byte. An image, a file or a tool of the provider's own has another size than its JSON:
     a prompt that may have such is not too short.
     """
-    if minimum_tokens is None or prompt.size >= minimum_tokens or prompt.head.is_stored:
+    if prompt.size >= (prompt.head.rules.minimum_tokens or 0) or prompt.head.is_stored:
         return False
     items = call.body.get(PROMPT_FIELDS[call.endpoint])
     messages = items if isinstance(items, list) else []
@@ -321,44 +306,45 @@ class KeyShard(NamedTuple):
 class _KeyRate:
     """How often one key was called in the last minute, and how many shards it had of late."""
 
-    __slots__ = ("_begun_ns", "_calls", "_epoch", "_peaks", "sessions")
+    __slots__ = ("_begun_ns", "_calls", "_epoch", "_peaks", "_total", "sessions")
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[int, int]] = deque()
-        """The slots of the last minute and their calls."""
+        self._calls: deque[list[int]] = deque()
+        """The slots of the last minute, and the calls in each."""
+        self._total = 0
         self._begun_ns = 0
         self._epoch = 0
-        self.sessions: Counter[int] = Counter()
-        """How many sessions have come to each shard since the beginning of this epoch."""
         self._peaks = [1, 1]
         """The shards that were needed at most in this epoch and in the one before."""
+        self.sessions: Counter[int] = Counter()
+        """How many sessions have come to each shard in this epoch."""
 
-    def per_minute(self, now_ns: int, limit: float) -> float:
-        """Count a call and return the rate: of the last minute, or of a burst above the limit that has just begun."""
-        slot = now_ns // _SLOT_NS
-        while self._calls and self._calls[0][0] <= slot - _SLOTS:
-            self._calls.popleft()
-        if not self._calls:
+    def shards(self, now_ns: int, limit: float, replicas: int) -> int:
+        """Count a call and return the number of shards.
+
+        As many as are needed for the rate of the last minute, or of a burst above the limit that has just begun, or
+        were needed since the beginning of the last epoch.
+        """
+        calls, slot = self._calls, now_ns // _SLOT_NS
+        while calls and calls[0][0] <= slot - _SLOTS:
+            self._total -= calls.popleft()[1]
+        if not calls:
             self._begun_ns = now_ns
         # Threads may come in another order than that in which they read the clock.
-        if self._calls and self._calls[-1][0] >= slot:
-            self._calls[-1] = (self._calls[-1][0], self._calls[-1][1] + 1)
-        else:
-            self._calls.append((slot, 1))
-        total = sum(calls for _, calls in self._calls)
-        since_ns = now_ns - self._begun_ns
-        if total <= limit or since_ns >= _MINUTE_NS:
-            return total
-        return (total - 1) * _MINUTE_NS / max(since_ns, _SHORTEST_NS)
-
-    def shards(self, needed: int, now_ns: int) -> int:
-        """Return the number of shards: as many as are needed now, or were since the beginning of the last epoch."""
+        if not calls or calls[-1][0] < slot:
+            calls.append([slot, 0])
+        calls[-1][1] += 1
+        self._total += 1
+        per_minute, since_ns = float(self._total * replicas), now_ns - self._begun_ns
+        if per_minute > limit and since_ns < _MINUTE_NS:
+            per_minute = (self._total - 1) * replicas * _MINUTE_NS / max(since_ns, _SHORTEST_NS)
         epoch = now_ns // _EPOCH_NS
         if epoch > self._epoch:
             self._peaks = [1, self._peaks[0] if epoch == self._epoch + 1 else 1]
             self._epoch = epoch
             self.sessions.clear()
-        self._peaks[0] = min(_MAX_SHARDS, max(self._peaks[0], needed))
+        if per_minute > limit:
+            self._peaks[0] = max(self._peaks[0], min(_MAX_SHARDS, math.ceil(per_minute / (limit * _FILL))))
         return max(self._peaks)
 
 
@@ -386,9 +372,7 @@ class KeySpreader:
         with self._lock:
             rate = self._rates.pop((origin, key), None) or _KeyRate()
             self._rates[origin, key] = rate
-            per_minute = rate.per_minute(now_ns, limit_per_minute / self._replicas) * self._replicas
-            needed = 1 if per_minute <= limit_per_minute else math.ceil(per_minute / (limit_per_minute * _FILL))
-            shards = rate.shards(needed, now_ns)
+            shards = rate.shards(now_ns, limit_per_minute, self._replicas)
             place = self._places.pop((origin, key, session), shards)
             if self._replicas > 1:
                 place = jump(session, shards)

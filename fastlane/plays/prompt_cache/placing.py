@@ -16,7 +16,7 @@ from fastlane.engine.call import Call
 from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
 from fastlane.protocol.prompt_marks import LEADING_ROLES, Placement
 
-from .expectation import value_of
+from .history import value_of
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts

@@ -20,7 +20,7 @@ from .section import PromptCacheSection
 if TYPE_CHECKING:
     from fastlane.records.prompt import PromptCacheRecord
 
-    from .expectation import PromptHistory, SentPrompt
+    from .history import PromptHistory, SentPrompt
     from .key import CacheKeys
 else:
     CacheKeys = PromptHistory = Any
@@ -45,7 +45,7 @@ class PromptCache(Play):
     order_tools: bool = False
     """Whether to write tools in the order of their names, and each with its keys in order."""
     kept_bytes: Annotated[int, Field(ge=0)] = 8 * 1024 * 1024
-    """Bytes of sent prompts to keep in memory, so that a drift can be explained; 0: keep no text."""
+    """Bytes of sent prompts to keep in memory, to compare later prompts with; 0: keep nothing, and expect nothing."""
     quote: bool = False
     """Whether the record of a drift quotes the text before and after it. The record then holds text of the prompt."""
     retention: Annotated[
@@ -64,7 +64,7 @@ class PromptCache(Play):
 
     def __post_init__(self) -> None:
         # With the client and not with `import fastlane`.
-        from .expectation import PromptHistory
+        from .history import PromptHistory
         from .key import CacheKeys
 
         object.__setattr__(self, "history", PromptHistory(kept_bytes=self.kept_bytes, quote=self.quote))
@@ -90,8 +90,6 @@ class _PromptCacheSession(Session):
         self._prompt: SentPrompt | None = None
 
     def plan(self, call: Call) -> Call:
-        from .expectation import SentPrompt
-
         play, volatile = self._play, 0
         if call.placements is not None or play.order_tools:
             from .placing import laid_out
@@ -99,8 +97,10 @@ class _PromptCacheSession(Session):
             call = laid_out(call, order_tools=play.order_tools)
             placements = reversed(call.placements or ())
             volatile = sum(1 for _ in takewhile(lambda placement: placement == "volatile", placements))
-        prompt = self._prompt = SentPrompt(call, play.history, volatile)
-        call = play.keys.with_key(call, prompt)
+        prompt = self._prompt = play.history.read(call, volatile)
+        key_field = prompt.head.rules.key_field
+        if key_field is not None:
+            call = play.keys.with_key(call, prompt, key_field)
         play.history.expect(prompt)
         if play.retention is not None or play.breakpoints:
             # Marks are no part of what the model reads.
@@ -113,7 +113,7 @@ class _PromptCacheSession(Session):
         prompt, self._prompt = self._prompt, None
         if prompt is None:
             return None
-        if prompt.key_field is not None and prompt.key_field in outcome.refused:
+        if prompt.key_field in outcome.refused:
             self._play.history.forget_key(prompt)
         status, usage = outcome.status_code, outcome.usage
         return self._play.history.settle(

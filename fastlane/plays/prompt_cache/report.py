@@ -61,17 +61,6 @@ class CacheTotals:
         """Tokens lost to drift of any kind."""
         return sum(drift.tokens_lost for drift in self.drifts)
 
-    def count(self, record: PromptCacheRecord) -> None:
-        """Count an answered call."""
-        self.calls += 1
-        self.prompt_tokens += record.prompt_tokens
-        self.expected_tokens += record.expected_tokens or 0
-        if record.cached_tokens is not None:
-            self.said_calls += 1
-            self.said_prompt_tokens += record.prompt_tokens
-            self.cached_tokens = (self.cached_tokens or 0) + record.cached_tokens
-            self.said_expected_tokens = (self.said_expected_tokens or 0) + (record.expected_tokens or 0)
-
     def add(self, other: CacheTotals) -> None:
         """Add what was counted of other calls, but for their drifts."""
         self.calls += other.calls
@@ -93,6 +82,18 @@ class FamilyReport(CacheTotals):
     model: str | None
     key: str | None = None
     """The cache key that was last sent."""
+
+    def count(self, record: PromptCacheRecord) -> None:
+        """Count an answered call."""
+        self.calls += 1
+        self.prompt_tokens += record.prompt_tokens
+        self.expected_tokens += record.expected_tokens or 0
+        self.key = record.key
+        if record.cached_tokens is not None:
+            self.said_calls += 1
+            self.said_prompt_tokens += record.prompt_tokens
+            self.cached_tokens = (self.cached_tokens or 0) + record.cached_tokens
+            self.said_expected_tokens = (self.said_expected_tokens or 0) + (record.expected_tokens or 0)
 
 
 @dataclass(slots=True, kw_only=True)

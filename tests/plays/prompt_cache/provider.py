@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from fastlane.engine.call import Call
-from fastlane.plays.prompt_cache.expectation import PromptHistory, SentPrompt
+from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers.facts import Cache
 from fastlane.records.prompt import PromptCacheRecord
@@ -45,8 +45,8 @@ SMALL = facts(minimum_tokens=256, block_tokens=64)
 class Provider:
     """Sends prompts to a history, and counts and reads what the test says."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.history = PromptHistory(**settings)
+    def __init__(self, *, kept_bytes: int = 1 << 23, **settings: Any) -> None:
+        self.history = PromptHistory(kept_bytes=kept_bytes, **settings)
         self.now_ns = 0
 
     def sent(
@@ -66,7 +66,7 @@ class Provider:
         # As from another process: no object is the one that was sent before.
         body = json.loads(json.dumps({"model": "large", name: messages, **body}))
         given = call(body, facts=known, origin=origin, endpoint=endpoint, issued_ns=self.now_ns)
-        prompt = SentPrompt(given, self.history)
+        prompt = self.history.read(given)
         prompt.key, prompt.shards, prompt.base_key, prompt.family = key, shards, base_key or key, "family"
         self.history.expect(prompt)
         return prompt
@@ -84,7 +84,7 @@ class Provider:
 
 def size_of(messages: list[Any], **body: Any) -> int:
     """Return the bytes, and so the tokens, of a prompt."""
-    return SentPrompt(call({"model": "large", "messages": messages, **body}), PromptHistory()).size
+    return PromptHistory(kept_bytes=0).read(call({"model": "large", "messages": messages, **body})).size
 
 
 SYSTEM = {

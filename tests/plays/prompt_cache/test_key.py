@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.prompt_cache.expectation import PromptHistory, SentPrompt
+from fastlane.plays.prompt_cache.history import PromptHistory
 from fastlane.plays.prompt_cache.key import KeyShard, KeySpreader, is_too_short, jump, session_of, stable_key
 from fastlane.protocol.prompt_marks import Placement
-from tests.plays.prompt_cache.provider import call
+from tests.plays.prompt_cache.provider import call, facts
 
 CHAT = "/chat/completions"
 POLICY = "You help customers of an airline.\nNever promise a refund.\n" * 40
@@ -240,8 +240,8 @@ IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/1.png"}}
 
 
 def too_short(endpoint: str, body: dict[str, Any], minimum_tokens: int | None = 1024) -> bool:
-    given = call(body, endpoint=endpoint)
-    return is_too_short(given, SentPrompt(given, PromptHistory()), minimum_tokens)
+    given = call(body, endpoint=endpoint, facts=facts(minimum_tokens=minimum_tokens))
+    return is_too_short(given, PromptHistory(kept_bytes=0).read(given))
 
 
 @pytest.mark.parametrize(

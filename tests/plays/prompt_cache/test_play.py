@@ -26,7 +26,7 @@ from fastlane.engine.call import Call
 from fastlane.engine.flow import begin_call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.expectation import SentPrompt
+from fastlane.plays.prompt_cache.history import SentPrompt
 from fastlane.prompts import Prompt
 from fastlane.providers import ProviderFacts, facts_of, registered
 from fastlane.providers.facts import Cache
@@ -239,7 +239,7 @@ def test_volatile_messages_are_expected_in_no_later_call() -> None:
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
         asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
         planned_by(play, asked)
-        prompt = SentPrompt(asked, play.history, volatile=1)
+        prompt = play.history.read(asked, volatile=1)
         play.history.expect(prompt)
         said.append(play.history.settle(prompt, Usage(), answered=True, now_ns=number))
 

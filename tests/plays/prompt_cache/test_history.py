@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.prompt_cache.expectation import CacheRules, PromptHistory, SentPrompt, TokenScale
+from fastlane.plays.prompt_cache.history import CacheRules, PromptHistory, TokenScale
 from fastlane.records.usage import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
@@ -38,9 +38,8 @@ def test_first_call_finds_nothing_and_lost_nothing() -> None:
     assert record.prompt_tokens == size_of(turns(1))
 
 
-@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
-def test_growing_conversation_finds_its_last_prompt(kept_bytes: int) -> None:
-    provider = Provider(kept_bytes=kept_bytes)
+def test_growing_conversation_finds_its_last_prompt() -> None:
+    provider = Provider()
     for turn in range(1, 6):
         record = provider.call(turns(turn))
         known = size_of(turns(turn - 1)) if turn > 1 else 0
@@ -59,18 +58,18 @@ def test_another_conversation_finds_the_common_beginning() -> None:
     assert record.drift.kind == "evicted"
 
 
-def test_without_texts_beginnings_are_known_to_512_bytes() -> None:
+def test_without_texts_nothing_is_expected() -> None:
     provider = Provider(kept_bytes=0)
     provider.call(turns(3))
 
-    record = provider.call(turns(1, "refunds"), cached=0)
+    record = provider.call(turns(4), cached=512)
 
-    assert size_of([SYSTEM]) - 512 <= record.reusable_tokens <= size_of([SYSTEM])
-    assert provider.call(edited(turns(4), 0, "10:04:33", "10:05:12")).drift is None
+    assert (record.reusable_tokens, record.expected_tokens, record.cached_tokens) == (0, None, 512)
+    assert record.drift is None
+    assert provider.history.report().calls == 2
 
 
 def test_conversations_with_short_turns_are_told_apart() -> None:
-    """Turns are shorter than the distance between the beginnings that are hashed."""
     provider, rules = Provider(), {"role": "system", "content": "Be kind to everybody who calls. " * 2_000}
     for turn in range(1, 4):
         for name in ("Ada", "Bob", "Cleo"):
@@ -149,6 +148,24 @@ def test_shards_share_a_cache_only_if_the_provider_reads_it(reads_all: bool) -> 
     assert provider.call(turns(2), key="a-1", base_key="a", shards=4, cached=0).reusable_tokens == size
 
 
+def test_branches_of_a_conversation_are_all_remembered() -> None:
+    provider, branches = Provider(), [[*turns(2), said("assistant", f"branch {number}")] for number in range(3)]
+    for branch in branches:
+        provider.call(branch)
+    for branch in branches:
+        record = provider.call([*branch, said("user", "go on")])
+        assert (record.reusable_tokens, record.drift) == (size_of(branch), None)
+
+
+def test_repeated_beginning_keeps_the_longer_prompt() -> None:
+    provider = Provider()
+    for turn in (3, 2, 4):
+        record = provider.call(turns(turn))
+
+    assert record.reusable_tokens == size_of(turns(3))
+    assert len(provider.history.lines) == 1
+
+
 def test_refused_key_keeps_nothing_apart() -> None:
     provider = Provider()
     refused = provider.sent(turns(2), key="a", known=NOT_KNOWN)
@@ -217,9 +234,9 @@ def test_stored_conversation_is_not_judged() -> None:
     ],
 )  # fmt: skip
 def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
-    history = PromptHistory()
+    history = PromptHistory(kept_bytes=1 << 20)
     for now_ns in (1, 2, 3):
-        prompt = SentPrompt(call({**body, "temperature": now_ns}, facts=SMALL), history)
+        prompt = history.read(call({**body, "temperature": now_ns}, facts=SMALL))
         history.expect(prompt)
         assert history.settle(prompt, Usage(), answered=True, now_ns=now_ns).drift is None
     assert history.report().calls == 3
@@ -230,9 +247,9 @@ def test_written_body_is_read_like_its_values() -> None:
     for names in (("model", "messages", "tools"), ("messages", "tools", "model"), ("tools", "messages")):
         values = {"model": "large", "messages": turns(2), "tools": [{"type": "function", "function": {"name": "f"}}]}
         body = {name: values[name] for name in names}
-        plain = SentPrompt(call(body), PromptHistory())
-        fast = SentPrompt(call(body, written=orjson.dumps(body)), PromptHistory())
-        changed = SentPrompt(call(body, written=orjson.dumps(values), changes=("changed",)), PromptHistory())
+        plain = PromptHistory(kept_bytes=0).read(call(body))
+        fast = PromptHistory(kept_bytes=0).read(call(body, written=orjson.dumps(body)))
+        changed = PromptHistory(kept_bytes=0).read(call(body, written=orjson.dumps(values), changes=("changed",)))
         assert plain.text == fast.text == changed.text
 
 
@@ -243,8 +260,8 @@ def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
     provider.call(secret)
     record = provider.call(edited(secret, 0, "10:04:33", "10:09:59"))
 
-    held = [line.state.text for line in provider.history.lines]
-    assert [text is not None and SECRET.encode() in text for text in held] == [kept_bytes > 0] * 2
+    held = [SECRET.encode() in line.text for line in provider.history.lines]
+    assert held == [True] * (2 if kept_bytes else 0)
     assert (record.drift is not None) == (kept_bytes > 0)
     assert SECRET not in repr(record)
     if record.drift is not None:
@@ -258,7 +275,7 @@ def test_record_keeps_no_text_that_is_forgotten() -> None:
     for number in range(20):
         provider.call(turns(2, f"topic {number}"))
 
-    assert sum(len(line.state.text or b"") for line in provider.history.lines) <= 10_000
+    assert sum(len(line.text) for line in provider.history.lines) <= 10_000
     assert record.drift is None
 
 
@@ -272,9 +289,8 @@ def test_memory_is_bounded() -> None:
         provider.answer(prompt)
 
     history = provider.history
-    assert len(history.lines) <= 1_000
-    assert len(history._beginnings) <= 1_000 * 4
-    assert sum(line.state.text is not None for line in history.lines) <= 50_000 // size_of([said("user", "question")])
+    assert sum(len(line.text) for line in history.lines) == history._text_bytes <= 50_000
+    assert len(history._openings) == sum(map(len, history._sorted.values())) == len(history.lines) <= 1_000
     report = history.report()
     assert report.calls == calls
     assert len(report.families) <= 257
@@ -336,9 +352,8 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
             count = 0
             while count < min(len(earlier), len(prompt.text)) and earlier[count] == prompt.text[count]:
                 count += 1
-            longest = max(longest, count + len(prompt.head.text))
-        # The opening of another conversation is found if it is alike for 512 bytes.
-        assert longest - 512 <= record.reusable_tokens <= longest
+            longest = max(longest, count)
+        assert record.reusable_tokens == longest
         sent.append(prompt.text)
 
 

@@ -17,7 +17,7 @@ from hypothesis import assume, example, given, settings, strategies as st
 from fastlane._clock import now_ns
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator.wire import Wire
-from fastlane.plays.request_encoding.decision import decide
+from fastlane.plays.request_encoding.session import decide
 from fastlane.transport.drivers.connection import Tls
 from fastlane.transport.protocols.upload import Path, rounds, upload_s, wire_bytes
 from tests.emulator.kernel_tcp import Connect, kernel, request

@@ -268,7 +268,6 @@ class ProviderFacts(Part):
     http2: Fact[bool] | None = None
     encodings: ByEndpoint[Fact[Forms]] = {}
     media_types: Table[Fact[Text]] = {}
-    binary_parts: Fact[Texts] | None = None
     cache: Cache = Cache()
     usage: ByEndpoint[Fact[Mapping[Tokens, Text]]] = {}
     parameters: Table[Fact[Accepted]] = {}

@@ -174,12 +174,12 @@ def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Pa
 
 
 def test_facts_hold_with_those_that_they_extend() -> None:
-    base = facts(*ALL, binary_parts=fact((PART,))).model_copy(update={"slug": "base"})
+    base = facts(*ALL, media_types={"msgpack": fact("application/msgpack")}).model_copy(update={"slug": "base"})
     with registered(base):
         play = RequestEncoding(facts=facts("json", "json+gzip", extends="base"))
 
         assert choose(play, call()).forms == ("json+gzip",)
-        assert choose(play, call()).writing.binary_parts == (PART,)
+        assert choose(play, call()).writing.msgpack_type == "application/msgpack"
         assert RequestEncoding(facts=play.facts) == play
     with pytest.raises(ConfigurationError, match="nobody"):
         RequestEncoding(facts=facts("json", extends="nobody"))
@@ -211,40 +211,6 @@ def test_a_prompt_of_token_ids_goes_as_messagepack_first(prompt: Any, first: str
     assert choose(RequestEncoding(), planned).forms[0] == first
 
 
-AUDIO = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
-PART = "messages[].content[].input_audio.data"
-
-
-@pytest.mark.parametrize(
-    ("content", "first"),
-    [
-        ([{"type": "text", "text": "What is said?"}, AUDIO], "msgpack+gzip"),
-        ([{"type": "text", "text": "What is said?"}], "json+gzip"),
-        ([{"type": "input_audio", "input_audio": None}], "json+gzip"),
-        (["a string", None], "json+gzip"),
-        ("text", "json+gzip"),
-        (None, "json+gzip"),
-    ],
-)
-def test_base64_text_goes_as_messagepack_first_where_the_facts_allow_bytes(content: Any, first: str) -> None:
-    body = {"messages": [{"role": "system", "content": "Listen."}, {"role": "user", "content": content}]}
-    known = facts(*ALL, binary_parts=fact((PART,)))
-
-    found = choose(RequestEncoding(), call(body, facts=known))
-
-    assert found.forms[0] == first
-    assert found.writing.binary_parts == (PART,)
-
-
-def test_base64_text_stays_text_where_no_fact_allows_bytes() -> None:
-    body = {"messages": [{"role": "user", "content": [AUDIO]}]}
-
-    found = choose(RequestEncoding(probe=True), call(body, facts=facts(*ALL)))
-
-    assert found.forms[0] == "json+gzip"
-    assert found.writing.binary_parts == ()
-
-
 @pytest.mark.parametrize(
     ("taken", "allowed", "expected"),
     [
@@ -274,7 +240,7 @@ NOT_FOUND: Fact[Any] = Fact(checked=date(2026, 11, 22), evidence="not found", no
         None,
         facts(),
         facts("json", "json+gzip", endpoint="/completions"),
-        ProviderFacts(slug="example", encodings={CHAT: NOT_FOUND}, binary_parts=NOT_FOUND),
+        ProviderFacts(slug="example", encodings={CHAT: NOT_FOUND}),
     ],
     ids=["no facts", "nothing about encodings", "another endpoint", "not found"],
 )

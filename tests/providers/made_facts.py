@@ -74,7 +74,6 @@ def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
         "http2": fact(st.booleans()),
         "encodings": st.dictionaries(ENDPOINT, fact(FORMS)),
         "media_types": st.dictionaries(TEXT, fact(TEXT), max_size=2),
-        "binary_parts": fact(st.lists(TEXT, max_size=2)),
         "cache": cache(),
         "usage": st.dictionaries(ENDPOINT, fact(PATHS)),
         "parameters": st.dictionaries(TEXT, fact(ACCEPTED), max_size=3),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 import zlib
@@ -45,8 +43,6 @@ class Writing(NamedTuple):
     gzip_level: int = 1
     msgpack_type: str = "application/vnd.msgpack"
     """The content type of MessagePack."""
-    binary_parts: tuple[str, ...] = ()
-    """Paths in the body whose base64 text MessagePack may carry as bytes: "messages[].content[].input_audio.data"."""
 
 
 @cache
@@ -72,7 +68,7 @@ def write(plain: bytes, form: Form, writing: Writing) -> tuple[bytes, float]:
     Raises where it cannot be said in MessagePack (integers beyond 64 bits).
     """
     started_ns = thread_cpu_ns()
-    body = _messagepack(plain, writing.binary_parts) if form.startswith("msgpack") else plain
+    body = _messagepack(plain) if form.startswith("msgpack") else plain
     if form.endswith("gzip"):
         body = gzip(body, writing.gzip_level)
     return body, (thread_cpu_ns() - started_ns) / 1e9
@@ -86,35 +82,14 @@ def gzip(data: bytes, level: int) -> bytes:
     return zlib.compress(data, level, wbits=_GZIP)
 
 
-def _messagepack(plain: bytes, binary_parts: tuple[str, ...]) -> bytes:
+def _messagepack(plain: bytes) -> bytes:
     import msgpack  # type: ignore[import-untyped]
 
     value = orjson.loads(plain)
     if has_float_beyond(value, _BEYOND_64_BITS):
         value = json.loads(plain)
-    for path in binary_parts:
-        _to_bytes(value, path.split("."))
     packed: bytes = msgpack.packb(value, use_bin_type=True)
     return packed
-
-
-def _to_bytes(value: Any, path: list[str]) -> None:
-    """Put bytes in the place of the base64 text at the end of a path, wherever there is any."""
-    name, *rest = path
-    each = name.endswith("[]")
-    name = name.removesuffix("[]")
-    if not isinstance(value, dict) or name not in value:
-        return
-    if each:
-        for member in value[name] if isinstance(value[name], list) and rest else ():
-            _to_bytes(member, rest)
-    elif rest:
-        _to_bytes(value[name], rest)
-    elif isinstance(value[name], str):
-        try:
-            value[name] = base64.b64decode(value[name], validate=True)
-        except (binascii.Error, ValueError):
-            pass  # something else than base64, such as the URL of an image
 
 
 def in_form(request: Any, plain: bytes, form: Form, writing: Writing) -> Any:

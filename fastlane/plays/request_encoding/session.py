@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane._clock import now_ns
 from fastlane.compat.clients import transport_for
 from fastlane.engine.effects import Close, Compute, Flow
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
-from fastlane.transport.protocols.upload import Path
+from fastlane.transport.protocols.upload import Path, rounds_and_upload_s
 
 from .bodies import Writing, expected_cpu_s, is_signed, json_of, with_body, write
-from .decision import FormDecision, decide
 from .learned import (
     FormKey,
     FormVerdict,
@@ -58,11 +57,63 @@ _LARGE_BYTES = 262_144
 
 _OF_THE_BODY = frozenset({"content-type", "content-encoding"})
 # MessagePack makes gzipped text less than two per cent smaller, and takes a library and the provider's more rarely used
-# parser: it comes first only where a body holds what JSON writes badly.
+# parser: it comes first only for token ids, which JSON writes badly.
 _FOR_TEXT: tuple[Form, ...] = ("json+gzip", "msgpack+gzip", "msgpack")
-_FOR_NUMBERS_AND_BYTES: tuple[Form, ...] = ("msgpack+gzip", "json+gzip", "msgpack")
+_FOR_NUMBERS: tuple[Form, ...] = ("msgpack+gzip", "json+gzip", "msgpack")
 
 log = logging.getLogger("fastlane")
+
+
+class FormDecision(NamedTuple):
+    """Whether to send the encoded body, and why."""
+
+    encode: bool
+    reason: str
+    """One sentence, without any text of the prompt."""
+    plain_rounds: int
+    """Predicted for the plain body."""
+    encoded_rounds: int
+    """Predicted for the encoded one."""
+    saving_s: float
+    """Predicted: how much sooner the encoded body would arrive, less the CPU time of encoding."""
+
+
+def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path, min_bytes: int) -> FormDecision:
+    """Decide between a body as it is and its encoded form.
+
+    pays = (rounds(plain) - rounds(encoded)) x RTT + (plain - encoded) / uplink > CPU
+
+    where both terms overlap, because a round waits while the link is busy: `upload_s()` of both takes that into
+    account, and is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
+    that does not get smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
+    """
+    plain_rounds, plain_s = rounds_and_upload_s(plain_bytes, path)
+    encoded_rounds, encoded_s = rounds_and_upload_s(encoded_bytes, path)
+    saving_s = plain_s - encoded_s - cpu_s
+    sizes = f"{encoded_bytes:,} bytes instead of {plain_bytes:,}"
+    encode = plain_bytes >= min_bytes and encoded_bytes < plain_bytes and saving_s > 0
+    if plain_bytes < min_bytes:
+        reason = f"A body of {plain_bytes:,} bytes is smaller than min_bytes ({min_bytes:,})."
+    elif encoded_bytes >= plain_bytes:
+        reason = f"Encoded, the body would be no smaller ({encoded_bytes:,} bytes, not {plain_bytes:,})."
+    elif not encode and plain_rounds == encoded_rounds and path.uplink_bytes_per_s is None:
+        reason = f"The body takes {_round_trips(plain_rounds)} either way."
+    elif not encode:
+        reason = f"Encoding takes {_ms(cpu_s)} of CPU time, and saves {_ms(saving_s + cpu_s)} on the way."
+    elif encoded_rounds < plain_rounds:
+        saved = f"{_round_trips(encoded_rounds)} of {_ms(path.round_trip_time_s)} instead of {plain_rounds}"
+        reason = f"{sizes} take {saved}."
+    else:
+        reason = f"{sizes} arrive {_ms(saving_s)} sooner on this uplink."
+    return FormDecision(encode, reason, plain_rounds, encoded_rounds, saving_s)
+
+
+def _round_trips(count: int) -> str:
+    return "1 round trip" if count == 1 else f"{count} round trips"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
 
 
 class RequestEncodingSession(Session):
@@ -97,14 +148,13 @@ class RequestEncodingSession(Session):
         given: Any = play.facts
         known: list[ProviderFacts] = [facts for facts in (given, call.facts) if facts is not None]
         taken = next((forms for facts in known if (forms := facts.forms(call.endpoint)) is not None), None)
-        parts = next((each.binary_parts.value or () for each in known if each.binary_parts is not None), ())
         types = [fact.value for each in known if (fact := each.media_types.get("msgpack")) is not None and fact.value]
-        best = _FOR_NUMBERS_AND_BYTES if _holds_numbers_or_bytes(call.body, parts) else _FOR_TEXT
+        best = _FOR_NUMBERS if _holds_numbers(call.body) else _FOR_TEXT
         self._forms = tuple(
             form for form in best if (taken is None or form in taken) and (play.forms is None or form in play.forms)
         )
         self._is_known = taken is not None
-        self._writing = Writing(play.gzip_level, types[0] if types else Writing().msgpack_type, parts)
+        self._writing = Writing(play.gzip_level, types[0] if types else Writing().msgpack_type)
         self._call = call
         # A call that is planned anew, such as one that is asked again, is as good as the first where nothing failed.
         self._is_tried = self._refused is not None
@@ -300,25 +350,9 @@ def path_of(http: Any, request: Any) -> Path:
     return Path(**{name: value for name, value in known.items() if value is not None})
 
 
-def _holds_numbers_or_bytes(body: Mapping[str, Any], parts: tuple[str, ...]) -> bool:
-    """Return whether a body holds a prompt as token ids, or base64 text that may go as bytes."""
-    prompt = body.get("prompt")
-    first = prompt[0] if isinstance(prompt, list | tuple) and prompt else None
-    if isinstance(first, list | tuple):  # several prompts
-        first = first[0] if first else None
-    if isinstance(first, int) and not isinstance(first, bool):
-        return True
-    return any(_has_text(body, part.split(".")) for part in parts)
-
-
-def _has_text(value: Any, path: list[str]) -> bool:
-    """Return whether there is a text at the end of a path such as "messages[].content[].input_audio.data"."""
-    if not path:
-        return isinstance(value, str)
-    name, rest = path[0], path[1:]
-    if not isinstance(value, Mapping):
-        return False
-    inner = value.get(name.removesuffix("[]"))
-    if name.endswith("[]"):
-        return isinstance(inner, list | tuple) and any(_has_text(member, rest) for member in inner)
-    return _has_text(inner, rest)
+def _holds_numbers(body: Mapping[str, Any]) -> bool:
+    """Return whether a body holds a prompt, or several, as token ids."""
+    first = body.get("prompt")
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    return isinstance(first, int) and not isinstance(first, bool)

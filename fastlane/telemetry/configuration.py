@@ -10,6 +10,8 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +29,10 @@ log = logging.getLogger("fastlane")
 
 TRACES, METRICS, LOGS = "traces", "metrics", "logs"
 
-# The setting for each signal's provider, and the method that any provider has.
+# For each signal: the setting for its provider, the method of any provider, and the module of OpenTelemetry's API.
 _PROVIDERS = {TRACES: "tracer_provider", METRICS: "meter_provider", LOGS: "logger_provider"}
 _METHODS = {TRACES: "get_tracer", METRICS: "get_meter", LOGS: "get_logger"}
+_MODULES = {TRACES: "opentelemetry.trace", METRICS: "opentelemetry.metrics", LOGS: "opentelemetry._logs"}
 
 _FILE_EXPORTER = "otlp_json_file"
 _BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "http/json": "otlp_json_http", "grpc": "otlp_proto_grpc"}
@@ -65,19 +68,10 @@ def configure(
     What is not sent yet is sent when the process ends, for three seconds at most. Raises ConfigurationError, which
     names the variable or the argument, and MissingExtraError where an exporter is not installed.
     """
-    given = {
-        "level": level,
-        "coexistence": coexistence,
-        "conventions": conventions,
-        "propagate": propagate,
-        "compat": compat,
-        "capture": capture,
-        "tracer_provider": tracer_provider,
-        "meter_provider": meter_provider,
-        "logger_provider": logger_provider,
-    }
+    given = {name: value for name, value in locals().items() if value is not None}
+    trace_file, resource = given.pop("trace_file", None), given.pop("resource", None)
     for signal, name in _PROVIDERS.items():
-        if given[name] is not None and not callable(getattr(given[name], _METHODS[signal], None)):
+        if name in given and not callable(getattr(given[name], _METHODS[signal], None)):
             raise ConfigurationError(
                 f"configure({name}=...) takes a provider of OpenTelemetry's, got {type(given[name]).__name__}"
             )
@@ -88,11 +82,7 @@ def configure(
             f"configure(resource=...) takes attributes such as {{'service.name': 'checkout'}}, got "
             f"{type(resource).__name__}"
         )
-    telemetry = _process.configure(
-        {name: value for name, value in given.items() if value is not None},
-        None if trace_file is None else Path(trace_file),
-        resource,
-    )
+    telemetry = _process.configure(given, None if trace_file is None else Path(trace_file), resource)
     if telemetry.tracer_provider is not None or telemetry.meter_provider is not None:
         # Now, and not in the first call or user action: 20 ms.
         from . import traces  # noqa: F401
@@ -179,12 +169,54 @@ class _Built:
         # Started early: at the end of a process no thread can be. The SDK's own shutdown has no limit of time.
         self._thread = threading.Thread(target=self._run, name="fastlane-telemetry-end", daemon=True)
 
-    def add(self, providers: dict[str, Any], resource: Any) -> None:
+    def build(self, signals: list[str], trace_file: Path | None, resource: Any) -> None:
+        """Build the providers of these signals that have exporters. Raises ConfigurationError, MissingExtraError."""
+        file_before, made = self.file, {}
+        try:
+            if trace_file is not None:
+                self.file = self.file or TraceFile(trace_file)
+            exporters = {signal: self._exporters(signal, trace_file) for signal in signals}
+            for signal, its in exporters.items():
+                if its:
+                    made[signal] = _provider(signal, its, self.resource if resource is None else resource)
+        except BaseException:
+            for provider in made.values():
+                provider.shutdown()
+            self.file = file_before
+            raise
+        if not made:
+            return
         if not self.providers:
             self._thread.start()
-        self.providers.update(providers)
-        if resource is not None:
-            self.resource = resource
+            atexit.register(self.shutdown, EXIT_TIMEOUT_S)
+        self.providers |= made
+        self.resource = self.resource if resource is None else resource
+        if self.file is not None and TRACES in made:
+            log.info("spans are written to %s", self.file.path)
+
+    def _exporters(self, signal: str, trace_file: Path | None) -> list[Any]:
+        """Make the exporters of one signal; of metrics, they may be readers."""
+        names = _exporter_names(signal)
+        if signal == TRACES and trace_file is not None:
+            names = [*(names or []), _FILE_EXPORTER]
+        if names is None and signal != METRICS and self._has_default_file():
+            # Metrics are exported only where that is asked for: once a minute, they would fill a file of calls.
+            names = [_FILE_EXPORTER]
+        kinds = {name: _load(signal, name) for name in dict.fromkeys(names or [])}
+        if _FILE_EXPORTER in kinds:
+            self.file = self.file or TraceFile()
+            kinds[_FILE_EXPORTER] = partial(kinds[_FILE_EXPORTER], stream=self.file)
+        return [kind() if hasattr(kind, "collect") else _Exporter(kind, self) for kind in kinds.values()]
+
+    def _has_default_file(self) -> bool:
+        try:
+            self.file = self.file or TraceFile()
+        except ConfigurationError as error:
+            if os.environ.get(DIRECTORY_VARIABLE):
+                raise
+            # An application has to start where there is no home directory.
+            log.warning("no spans are kept: %s", error)
+        return self.file is not None
 
     def _run(self) -> None:
         self._end.wait()
@@ -198,10 +230,11 @@ class _Built:
             self.file.close()
 
     def shutdown(self, timeout_s: float) -> None:
+        """Send what is not sent yet, and end the providers. Returns after `timeout_s` seconds at the latest."""
         if self._thread.is_alive():
             self._end.set()
             self._thread.join(timeout_s)
-        elif not self._end.is_set():  # a forked child, which has no threads
+        elif self.providers and not self._end.is_set():  # a forked child, which has no threads
             self._shutdown()
 
 
@@ -212,8 +245,8 @@ class _Process:
         self._lock = new_rlock()
         self._given: dict[str, Any] = {}
         self._built = _Built()
-        self._ended: list[Any] = []
-        self._is_registered = False
+        self._ours: list[Any] = []
+        """Every provider that was built, also those that have ended."""
 
     def configure(self, given: dict[str, Any], trace_file: Path | None, resource: Any) -> Telemetry:
         with self._lock:
@@ -221,150 +254,63 @@ class _Process:
             settings = from_environment(os.environ).with_changes(everything)
             providers = self._providers(settings, trace_file, resource)
             self._given = everything
-            settings = settings.with_changes({_PROVIDERS[signal]: one for signal, one in providers.items()})
+            settings = settings.with_changes(providers)
             telemetry_settings.use(settings)
-            return Telemetry(
-                settings=settings,
-                tracer_provider=providers.get(TRACES),
-                meter_provider=providers.get(METRICS),
-                logger_provider=providers.get(LOGS),
-                _built=self._built,
-            )
+            return Telemetry(settings=settings, **providers, _built=self._built)
 
     def _providers(self, settings: TelemetrySettings, trace_file: Path | None, resource: Any) -> dict[str, Any]:
-        """Return the provider of each signal that has one, after building those that are missing."""
-        has_events = settings.capture in ("event_only", "span_and_event")
-        is_off = _is_sdk_disabled() or settings.level == "off"
-        if not is_off:
-            self._read_configuration_file()
-        found: dict[str, Any] = {}
-        for signal in (TRACES, METRICS, *([LOGS] if has_events else [])):
-            own = getattr(settings, _PROVIDERS[signal]) or self._application_provider(signal)
-            found[signal] = own or self._built.providers.get(signal)
-        missing = [signal for signal, provider in found.items() if provider is None]
-        if not is_off:
-            self._check(trace_file, resource, missing)
-            found.update(self._build(missing, trace_file, resource))
-        return {signal: provider for signal, provider in found.items() if provider is not None}
-
-    def _check(self, trace_file: Path | None, resource: Any, missing: list[str]) -> None:
-        file = self._built.file
-        if trace_file is not None and TRACES not in missing and (file is None or file.path != trace_file.absolute()):
-            raise ConfigurationError(
-                "configure(trace_file=...) is for a provider that fastlane builds, and there is one of the "
-                "application's, or one that was built before: leave trace_file out, or call shutdown() of what "
-                "configure() returned before"
-            )
-        was_built = not missing or bool(self._built.providers)
-        if resource is not None and was_built and resource != self._built.resource:
-            raise ConfigurationError(
-                "configure(resource=...) is for providers that fastlane builds, and there are some already: give it "
-                "with the first call of configure(), or to the application's own provider"
-            )
-
-    def _build(self, missing: list[str], trace_file: Path | None, resource: Any) -> dict[str, Any]:
+        """Return the provider of each signal by the name of its setting, after building those that are missing."""
+        signals = [TRACES, METRICS, *([LOGS] if settings.capture in ("event_only", "span_and_event") else [])]
+        found = {
+            signal: getattr(settings, _PROVIDERS[signal]) or self._application_provider(signal) for signal in signals
+        }
         built = self._built
-        file_before, made = built.file, {}
-        try:
-            if trace_file is not None:
-                built.file = built.file or TraceFile(trace_file)
-            exporters = {signal: self._exporters(signal, trace_file) for signal in missing}
-            described = (
-                _resource_of(built.resource if resource is None else resource) if any(exporters.values()) else None
-            )
-            for signal, its in exporters.items():
-                if its:
-                    made[signal] = _provider(signal, its, described)
-        except BaseException:
-            for provider in made.values():
-                provider.shutdown()
-            built.file = file_before
-            raise
-        if made:
-            built.add(made, resource)
-            self._set_globally(made)
-        return made
-
-    def _exporters(self, signal: str, trace_file: Path | None) -> list[Any]:
-        """Make the exporters of one signal; of metrics, they may be readers."""
-        exporters = _exporter_names(signal)
-        if signal == TRACES and trace_file is not None:
-            exporters = (*(exporters or ()), _FILE_EXPORTER)
-        if exporters is None and signal != METRICS and self._has_default_file():
-            # Metrics are exported only where that is asked for: once a minute, they would fill a file of calls.
-            exporters = (_FILE_EXPORTER,)
-        _check_headers(signal)
-        _hide_queries(signal)
-        kinds = {name: _load(signal, name) for name in dict.fromkeys(exporters or ())}
-        if _FILE_EXPORTER in kinds:
-            self._built.file = self._built.file or TraceFile()
-        return [self._exporter(name, kind) for name, kind in kinds.items()]
-
-    def _exporter(self, name: str, kind: Any) -> Any:
-        if name == _FILE_EXPORTER:
-            return kind(stream=self._built.file)
-        return kind() if hasattr(kind, "collect") else _Exporter(kind, self._built)
-
-    def _has_default_file(self) -> bool:
-        try:
-            self._built.file = self._built.file or TraceFile()
-        except ConfigurationError as error:
-            if os.environ.get(DIRECTORY_VARIABLE):
-                raise
-            # Nobody asked for files, and an application has to start where there is no home directory.
-            log.warning("no spans are kept: %s", error)
-        return self._built.file is not None
-
-    def _set_globally(self, providers: dict[str, Any]) -> None:
-        if not self._is_registered:
-            self._is_registered = True
-            atexit.register(lambda: self._built.shutdown(EXIT_TIMEOUT_S))
-        for signal, provider in providers.items():
-            if not self._ended:  # OpenTelemetry keeps the first one that was set
-                _globals(signal)[1](provider)
-        if self._built.file is not None and TRACES in providers:
-            log.info("spans are written to %s", self._built.file.path)
+        if not _is_sdk_disabled() and settings.level != "off":
+            missing = [signal for signal in signals if found[signal] is None and signal not in built.providers]
+            is_open = built.file is not None and trace_file is not None and built.file.path == trace_file.absolute()
+            if trace_file is not None and TRACES not in missing and not is_open:
+                raise _not_ours("trace_file")
+            if resource is not None and (not missing or built.providers) and resource != built.resource:
+                raise _not_ours("resource")
+            built.build(missing, trace_file, resource)
+            for signal in missing:
+                if signal in built.providers:
+                    self._ours.append(built.providers[signal])
+                    if _global_provider(signal) is None:  # OpenTelemetry keeps the first one that is set
+                        getattr(import_module(_MODULES[signal]), f"set_{_PROVIDERS[signal]}")(built.providers[signal])
+        found = {signal: provider or built.providers.get(signal) for signal, provider in found.items()}
+        return {name: found.get(signal) for signal, name in _PROVIDERS.items()}
 
     def _application_provider(self, signal: str) -> Any:
         """Return the provider that the application has set globally, or None."""
-        provider = _globals(signal)[0]()
-        is_proxy = "Proxy" in type(provider).__name__ and type(provider).__module__.startswith("opentelemetry.")
-        is_ours = any(provider is one for one in (*self._built.providers.values(), *self._ended))
-        return None if is_proxy or is_ours else provider
-
-    def _read_configuration_file(self) -> None:
-        name = os.environ.get("OTEL_CONFIG_FILE", "").strip()
-        if not name or any(self._application_provider(signal) is not None for signal in _PROVIDERS):
-            return
-        try:
-            from opentelemetry.configuration import (  # type: ignore[import-not-found,unused-ignore]
-                configure_sdk,
-                load_config_file,
-            )
-        except ImportError as error:
-            raise ConfigurationError(
-                "OTEL_CONFIG_FILE is set, which the package opentelemetry-configuration reads: install it"
-            ) from error
-        try:
-            configure_sdk(load_config_file(name))
-        except Exception as error:
-            raise ConfigurationError(
-                f"OTEL_CONFIG_FILE names {name!r:.200}, which cannot be used: {type(error).__name__}"
-            ) from error
+        provider = _global_provider(signal)
+        return None if any(provider is one for one in self._ours) else provider
 
     def shutdown(self, built: _Built, timeout_s: float) -> None:
         with self._lock:
             if built is self._built and built.providers:
-                self._ended.extend(built.providers.values())
                 self._built = _Built()
                 current = telemetry_settings.current()
                 if any(getattr(current, name) is built.providers.get(signal) for signal, name in _PROVIDERS.items()):
                     telemetry_settings.use(from_environment(os.environ).with_changes(self._given))
-        if built.providers:
-            built.shutdown(timeout_s)
+        built.shutdown(timeout_s)
 
 
 _process = _Process()
+
+
+def _not_ours(argument: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"configure({argument}=...) is for providers that fastlane builds, and there is one of the application's, or "
+        "one that was built before: leave it out, or call shutdown() of what configure() returned before"
+    )
+
+
+def _global_provider(signal: str) -> Any:
+    """Return the global provider of a signal; None where none has been set."""
+    provider = getattr(import_module(_MODULES[signal]), f"get_{_PROVIDERS[signal]}")()
+    is_proxy = "Proxy" in type(provider).__name__ and type(provider).__module__.startswith("opentelemetry.")
+    return None if is_proxy else provider
 
 
 # What the SDK is given. It reads its other variables by itself.
@@ -374,36 +320,32 @@ def _is_sdk_disabled() -> bool:
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
-def _globals(signal: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Return the functions that get and set the global provider of a signal."""
-    if signal == TRACES:
-        from opentelemetry import trace
-
-        return trace.get_tracer_provider, trace.set_tracer_provider
-    if signal == METRICS:
-        from opentelemetry import metrics
-
-        return metrics.get_meter_provider, metrics.set_meter_provider
-    from opentelemetry import _logs
-
-    return _logs.get_logger_provider, _logs.set_logger_provider
-
-
 def _otlp_variables(signal: str, what: str) -> tuple[str, str]:
     """Return OTEL_EXPORTER_OTLP_TRACES_ENDPOINT and OTEL_EXPORTER_OTLP_ENDPOINT for "ENDPOINT"."""
     return f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}"
 
 
-def _exporter_names(signal: str) -> tuple[str, ...] | None:
-    """Return the names of the exporters that variables ask for, none where they want none; None without variables."""
+def _exporter_names(signal: str) -> list[str] | None:
+    """Return the names of the exporters that variables ask for, none where they want none; None without variables.
+
+    Raises ConfigurationError for headers that cannot be read: the SDK would log them, and they are keys.
+    """
+    endpoints = [os.environ.get(variable, "") for variable in _otlp_variables(signal, "ENDPOINT")]
+    if any("?" in endpoint for endpoint in endpoints):
+        # Exporters log an address that fails, and some collectors take their key in its query.
+        for module in ("trace_exporter", "metric_exporter", "_log_exporter"):
+            logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{module}").addFilter(_without_queries)
+    for variable in _otlp_variables(signal, "HEADERS"):
+        for header in os.environ.get(variable, "").split(","):
+            name, equals, _ = header.partition("=")
+            if header.strip() and not (equals and name.strip() and " " not in name.strip()):
+                raise ConfigurationError(f"{variable} is a list such as name=value,other=value; got something else")
     if named := os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip():
         exporters = [name.strip() for name in named.split(",") if name.strip()]
         if "none" in [name.lower() for name in exporters]:
-            return ()
-        return tuple(_otlp_exporter(signal) if name == "otlp" else name for name in exporters)
-    if any(os.environ.get(variable, "").strip() for variable in _otlp_variables(signal, "ENDPOINT")):
-        return (_otlp_exporter(signal),)
-    return None
+            return []
+        return [_otlp_exporter(signal) if name == "otlp" else name for name in exporters]
+    return [_otlp_exporter(signal)] if any(endpoint.strip() for endpoint in endpoints) else None
 
 
 def _otlp_exporter(signal: str) -> str:
@@ -414,22 +356,6 @@ def _otlp_exporter(signal: str) -> str:
                 raise ConfigurationError(f"{variable} is one of {', '.join(_BY_PROTOCOL)}; got {protocol!r:.60}")
             return _BY_PROTOCOL[protocol]
     return _BY_PROTOCOL["http/protobuf"]
-
-
-def _check_headers(signal: str) -> None:
-    # The SDK would log what it cannot read, and that is a key more often than not.
-    for variable in _otlp_variables(signal, "HEADERS"):
-        for header in os.environ.get(variable, "").split(","):
-            name, equals, _ = header.partition("=")
-            if header.strip() and not (equals and name.strip() and " " not in name.strip()):
-                raise ConfigurationError(f"{variable} is a list such as name=value,other=value; got something else")
-
-
-def _hide_queries(signal: str) -> None:
-    """Keep queries out of the exporters' logs, which show a failing address: some collectors take their key there."""
-    if any("?" in os.environ.get(variable, "") for variable in _otlp_variables(signal, "ENDPOINT")):
-        for module in ("trace_exporter", "metric_exporter", "_log_exporter"):
-            logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{module}").addFilter(_without_queries)
 
 
 def _without_queries(record: logging.LogRecord) -> bool:
@@ -479,29 +405,19 @@ class _Exporter:
             self._exporter.shutdown(**arguments)
 
 
-def _resource_of(attributes: Any) -> Any:
-    from opentelemetry.sdk.resources import Resource
-
-    return attributes if isinstance(attributes, Resource) else Resource.create(attributes or {})
-
-
-def _sampler() -> Any:
-    """Return the sampler of another package that OTEL_TRACES_SAMPLER names; None for those of the SDK."""
-    name = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
-    found = entry_points(group="opentelemetry_traces_sampler", name=name) if name else ()
-    others = [one for one in found if not one.value.startswith("opentelemetry.sdk.")]
-    return others[0].load()(os.environ.get("OTEL_TRACES_SAMPLER_ARG")) if others else None
-
-
 def _provider(signal: str, exporters: list[Any], resource: Any) -> Any:
     """Build a provider that sends to these exporters. Raises ConfigurationError where the SDK refuses its variables."""
+    from opentelemetry.sdk.resources import Resource
+
     provider: Any
+    if not isinstance(resource, Resource):
+        resource = Resource.create(resource or {})
     try:
         if signal == TRACES:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-            provider = TracerProvider(sampler=_sampler(), resource=resource, shutdown_on_exit=False)
+            provider = TracerProvider(resource=resource, shutdown_on_exit=False)
             for exporter in exporters:
                 provider.add_span_processor(BatchSpanProcessor(exporter))
         elif signal == METRICS:

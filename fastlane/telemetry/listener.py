@@ -24,7 +24,7 @@ class _Telemetry(listeners.CallListener):
         if is_active():
             try:
                 from . import traces  # noqa: F401
-                from .recorder import meters_of
+                from .metrics import meters_of
                 from .spans import span_maker
 
                 meters_of(providers())

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from itertools import pairwise
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.trace import NonRecordingSpan, set_span_in_context
+
+from .._fork import in_child, new_lock
+from .._version import __version__
 from ..engine.pipeline import Ended
+from ..knowledge.timer import call_later
 from ..plays import load_all
 from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
 from ..records.record import CallRecord
-from ..records.section import section_classes
+from ..records.section import registrations, section_classes
 from ..records.timeline import seconds
 from ..records.usage import Usage
+from ..transport.drivers.transports import open_connections
 from .attributes import (
     attempt_error,
     attempt_outcome,
@@ -23,11 +36,12 @@ from .attributes import (
     server_attributes,
 )
 from .experiments import ExperimentArm
+from .spans import log, warn_once
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-    from .settings import Conventions
+    from .settings import Conventions, Providers
 
 load_all()  # each section of a play has its metrics
 
@@ -44,6 +58,8 @@ _SIZES: Final = tuple(float(256 * 4**step) for step in range(10))
 _GENERIC_SECONDS: Final = tuple(0.01 * 2**step for step in range(14))
 _GENERIC_TOKENS: Final = tuple(float(4**step) for step in range(14))
 
+_DROPPED: Final = "fastlane.telemetry.dropped"
+
 
 def _counter(name: str, unit: str, description: str) -> Metric:
     return Metric(name, "counter", unit, description)
@@ -53,87 +69,58 @@ def _histogram(name: str, unit: str, buckets: tuple[float, ...], description: st
     return Metric(name, "histogram", unit, description, buckets)
 
 
-_DURATION: Final = "How long a call took, retries included"
-_FIRST_CHUNK: Final = "Time to the first event of a stream, which may carry no output yet"
-_PER_CHUNK: Final = "Time between each event of a stream that carries output and the one before it"
-
-# The conventions', of release 1.41
-
-_OPERATION: Final = "gen_ai.client.operation."
-OPERATION_DURATION: Final = _histogram(_OPERATION + "duration", "s", _GENERIC_SECONDS, _DURATION)
-OPERATION_FIRST_CHUNK: Final = _histogram(_OPERATION + "time_to_first_chunk", "s", _GENERIC_SECONDS, _FIRST_CHUNK)
-OPERATION_PER_CHUNK: Final = _histogram(_OPERATION + "time_per_output_chunk", "s", _GENERIC_SECONDS, _PER_CHUNK)
-TOKEN_USAGE: Final = _histogram(
-    "gen_ai.client.token.usage", "{token}", _GENERIC_TOKENS, "Tokens of the prompt and of the answer"
-)
-
-# The conventions', since (https://github.com/open-telemetry/semantic-conventions-genai)
-
-_INFERENCE: Final = "gen_ai.client.inference."
-INFERENCE_DURATION: Final = _histogram(_INFERENCE + "duration", "s", _GENERIC_SECONDS, _DURATION)
-INFERENCE_FIRST_CHUNK: Final = _histogram(_INFERENCE + "time_to_first_chunk", "s", _GENERIC_SECONDS, _FIRST_CHUNK)
-INFERENCE_PER_CHUNK: Final = _histogram(_INFERENCE + "time_per_output_chunk", "s", _GENERIC_SECONDS, _PER_CHUNK)
-INFERENCE_INPUT: Final = _histogram(
-    _INFERENCE + "operation.input_tokens", "{token}", _GENERIC_TOKENS, "Tokens of a prompt"
-)
-INFERENCE_OUTPUT: Final = _histogram(
-    _INFERENCE + "operation.output_tokens", "{token}", _GENERIC_TOKENS, "Tokens of an answer"
-)
-USED_INPUT: Final = _counter(_INFERENCE + "usage.input_tokens", "{token}", "Tokens of prompts, cached ones included")
-USED_OUTPUT: Final = _counter(_INFERENCE + "usage.output_tokens", "{token}", "Tokens of answers, reasoning included")
-USED_CACHE_READ: Final = _counter(
-    _INFERENCE + "usage.cache_read.input_tokens", "{token}", "Tokens of prompts read from the provider's cache"
-)
-USED_CACHE_WRITE: Final = _counter(
-    _INFERENCE + "usage.cache_write.input_tokens", "{token}", "Tokens of prompts written to the provider's cache"
-)
-USED_REASONING: Final = _counter(
-    _INFERENCE + "usage.reasoning.output_tokens", "{token}", "Tokens generated as reasoning"
-)
-
-# fastlane's own
-
-TIME_TO_FIRST_TOKEN: Final = _histogram(
-    "fastlane.client.time_to_first_token", "s", SECONDS, "From issue to the first output of a stream"
-)
-WIRE_DURATION: Final = _histogram(
-    "fastlane.client.wire.duration", "s", SHORT_SECONDS, "Each phase of the answering attempt on the wire"
-)
-DECODE_DURATION: Final = _histogram(
-    "fastlane.client.decode.duration", "s", SECONDS, "From the first to the last output of a stream"
-)
-DECODE_RATE: Final = _histogram(
-    "fastlane.client.decode.rate", "{token}/s", _RATES, "Output tokens per second after the first"
-)
-MAX_CHUNK_GAP: Final = _histogram(
-    "fastlane.client.stream.max_chunk_gap", "s", SHORT_SECONDS,
-    "The longest time between two neighbouring outputs of a stream",
+OF_EVERY_CALL: Final = (
+    # The conventions' of release 1.41, and those since (https://github.com/open-telemetry/semantic-conventions-genai)
+    *[
+        _histogram(f"gen_ai.client.{kind}.{name}", "s", _GENERIC_SECONDS, description)
+        for kind in ("operation", "inference")
+        for name, description in (
+            ("duration", "How long a call took, retries included"),
+            ("time_to_first_chunk", "Time to the first event of a stream, which may carry no output yet"),
+            ("time_per_output_chunk", "Time between each event of a stream that carries output and the one before it"),
+        )
+    ],
+    _histogram("gen_ai.client.token.usage", "{token}", _GENERIC_TOKENS, "Tokens of the prompt and of the answer"),
+    *[
+        _histogram(f"gen_ai.client.inference.operation.{name}", "{token}", _GENERIC_TOKENS, description)
+        for name, description in (("input_tokens", "Tokens of a prompt"), ("output_tokens", "Tokens of an answer"))
+    ],
+    *[
+        _counter(f"gen_ai.client.inference.usage.{name}", "{token}", description)
+        for name, description in (
+            ("input_tokens", "Tokens of prompts, cached ones included"),
+            ("output_tokens", "Tokens of answers, reasoning included"),
+            ("cache_read.input_tokens", "Tokens of prompts read from the provider's cache"),
+            ("cache_write.input_tokens", "Tokens of prompts written to the provider's cache"),
+            ("reasoning.output_tokens", "Tokens generated as reasoning"),
+        )
+    ],
+    # fastlane's own
+    _histogram("fastlane.client.time_to_first_token", "s", SECONDS, "From issue to the first output of a stream"),
+    _histogram(
+        "fastlane.client.wire.duration", "s", SHORT_SECONDS, "Each phase of the answering attempt on the wire"
+    ),
+    _histogram("fastlane.client.decode.duration", "s", SECONDS, "From the first to the last output of a stream"),
+    _histogram("fastlane.client.decode.rate", "{token}/s", _RATES, "Output tokens per second after the first"),
+    _histogram(
+        "fastlane.client.stream.max_chunk_gap", "s", SHORT_SECONDS,
+        "The longest time between two neighbouring outputs of a stream",
+    ),
+    _histogram(
+        "fastlane.client.retry.wait.duration", "s", SECONDS,
+        "Time that a call spent between attempts that had failed and the next",
+    ),
+    _histogram(
+        "fastlane.client.request.body.size", "By", _SIZES,
+        "Size of a request's body, as JSON (before) and as it was sent (after)",
+    ),
+    _counter("fastlane.client.attempts", "{attempt}", "Attempts of calls: why each was made, what became of it"),
+    _histogram(
+        "fastlane.interaction.duration", "s", LONG_SECONDS,
+        "Application end-to-end: from a user's action to its usable result",
+    ),
+    _counter(_DROPPED, "{call}", "Calls that no metric counts, because too many ended at once"),
 )  # fmt: skip
-INTERACTION_DURATION: Final = _histogram(
-    "fastlane.interaction.duration", "s", LONG_SECONDS,
-    "Application end-to-end: from a user's action to its usable result",
-)  # fmt: skip
-BODY_SIZE: Final = _histogram(
-    "fastlane.client.request.body.size", "By", _SIZES,
-    "Size of a request's body, as JSON (before) and as it was sent (after)",
-)  # fmt: skip
-ATTEMPTS: Final = _counter(
-    "fastlane.client.attempts", "{attempt}", "Attempts of calls: why each was made, what became of it"
-)
-RETRY_WAIT: Final = _histogram(
-    "fastlane.client.retry.wait.duration", "s", SECONDS,
-    "Time that a call spent between attempts that had failed and the next",
-)  # fmt: skip
-
-DROPPED: Final = _counter(
-    "fastlane.telemetry.dropped", "{call}", "Calls that no metric counts, because too many ended at once"
-)
-
-OPEN_CONNECTIONS: Final = "http.client.open_connections"
-OPEN_CONNECTIONS_UNIT: Final = "{connection}"
-OPEN_CONNECTIONS_DESCRIPTION: Final = "Connections that are open, with a call on them (active) or without (idle)"
-
-OF_EVERY_CALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """The metrics of the calls themselves; connections are observed when a reader collects."""
 
 
@@ -180,8 +167,8 @@ OTHER: Final = "_OTHER"
 """Replaces every further value, as in the semantic conventions of `error.type`."""
 
 Labels = dict[str, Any]
-Measured = tuple[Metric, float, Labels]
-"""A metric, its value, and its labels."""
+Measured = tuple[str, float, Labels]
+"""The name of a metric, its value, and its labels."""
 
 
 class LabelValues:
@@ -229,7 +216,7 @@ class Measures:
         arms = {} if arm is None else {"fastlane.experiment.name": arm.name, "fastlane.experiment.arm": arm.arm}
         if isinstance(ended, EndedAction):
             labels = {"fastlane.interaction.name": ended.name, "error.type": ended.error, **arms}
-            yield INTERACTION_DURATION, ended.duration_s, self._limited(labels)
+            yield "fastlane.interaction.duration", ended.duration_s, self._limited(labels)
             return
         record = ended.call.record()
         last = record.last_attempt
@@ -257,35 +244,36 @@ class Measures:
         yield from self._attempts(record, short)
         for section in record.sections:
             for metric, value, added in section.measures():
-                yield metric, value, short | self._limited(added)
+                yield metric.name, value, short | self._limited(added)
 
     def _generic(
         self, record: CallRecord, labels: Labels, conventions: Conventions, *, is_inference: bool
     ) -> Iterator[Measured]:
         """Yield the conventions' metrics. Embeddings are no inference by the newer ones, and keep the older name."""
-        with_error = labels | self._limited({"error.type": error_type(record)})
         usage = Usage() if record.usage.estimated else record.usage  # the provider's count, or nothing
-        if conventions != "latest" or not is_inference:
-            yield OPERATION_DURATION, record.duration_s, with_error
-        if conventions != "latest":
-            yield from _chunks(record, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK, labels)
+        is_newer, is_older = conventions != "1.41" and is_inference, conventions != "latest"
+        with_error = labels | self._limited({"error.type": error_type(record)})
+        if is_older or not is_inference:
+            yield "gen_ai.client.operation.duration", record.duration_s, with_error
+        if is_older:
+            yield from _chunks(record, "operation", labels)
             for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
                 if tokens is not None:
-                    yield TOKEN_USAGE, tokens, labels | {"gen_ai.token.type": kind}
-        if conventions != "1.41" and is_inference:
-            yield INFERENCE_DURATION, record.duration_s, with_error
-            yield from _chunks(record, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, labels)
-            for metric, tokens in (
-                (INFERENCE_INPUT, usage.input_tokens),
-                (USED_INPUT, usage.input_tokens),
-                (INFERENCE_OUTPUT, usage.output_tokens),
-                (USED_OUTPUT, usage.output_tokens),
-                (USED_CACHE_READ, usage.cached_tokens),
-                (USED_CACHE_WRITE, usage.cache_write_tokens),
-                (USED_REASONING, usage.reasoning_tokens),
+                    yield "gen_ai.client.token.usage", tokens, labels | {"gen_ai.token.type": kind}
+        if is_newer:
+            yield "gen_ai.client.inference.duration", record.duration_s, with_error
+            yield from _chunks(record, "inference", labels)
+            for name, tokens in (
+                ("operation.input_tokens", usage.input_tokens),
+                ("usage.input_tokens", usage.input_tokens),
+                ("operation.output_tokens", usage.output_tokens),
+                ("usage.output_tokens", usage.output_tokens),
+                ("usage.cache_read.input_tokens", usage.cached_tokens),
+                ("usage.cache_write.input_tokens", usage.cache_write_tokens),
+                ("usage.reasoning.output_tokens", usage.reasoning_tokens),
             ):
                 if tokens is not None:
-                    yield metric, tokens, labels
+                    yield f"gen_ai.client.inference.{name}", tokens, labels
 
     def _times(self, record: CallRecord, short: Labels, own: Labels) -> Iterator[Measured]:
         last, token_ns = record.last_attempt, record.timeline.token_ns
@@ -293,7 +281,7 @@ class Measures:
         if last is not None and last.connection_reused is not None:
             with_connection = own | {"fastlane.connection.reused": last.connection_reused}
         if record.time_to_first_token_s is not None:
-            yield TIME_TO_FIRST_TOKEN, record.time_to_first_token_s, with_connection
+            yield "fastlane.client.time_to_first_token", record.time_to_first_token_s, with_connection
         if last is not None:
             for phase, taken_s in (
                 ("queue", last.wire.connection_wait_s),
@@ -303,14 +291,14 @@ class Measures:
                 ("send", last.wire.send_s),
             ):
                 if taken_s is not None:
-                    yield WIRE_DURATION, taken_s, with_connection | {"fastlane.wire.phase": phase}
+                    yield "fastlane.client.wire.duration", taken_s, with_connection | {"fastlane.wire.phase": phase}
         if len(token_ns) > 1:
-            yield DECODE_DURATION, (token_ns[-1] - token_ns[0]) / 1e9, own
-            yield MAX_CHUNK_GAP, max_gap_s(token_ns), own
+            yield "fastlane.client.decode.duration", (token_ns[-1] - token_ns[0]) / 1e9, own
+            yield "fastlane.client.stream.max_chunk_gap", max_gap_s(token_ns), own
         if record.decode_rate is not None:
-            yield DECODE_RATE, record.decode_rate, own
+            yield "fastlane.client.decode.rate", record.decode_rate, own
         if waited_s := retry_wait_s(record):
-            yield RETRY_WAIT, waited_s, short
+            yield "fastlane.client.retry.wait.duration", waited_s, short
 
     def _attempts(self, record: CallRecord, short: Labels) -> Iterator[Measured]:
         for attempt in record.attempts:
@@ -322,23 +310,200 @@ class Measures:
             if (attempt.model, attempt.origin) != (record.model, record.origin):
                 labels["gen_ai.provider.name"] = provider_name(attempt.origin or record.origin)
                 labels["gen_ai.request.model"] = attempt.model
-            yield ATTEMPTS, 1, short | self._limited(labels)
+            yield "fastlane.client.attempts", 1, short | self._limited(labels)
         last = record.last_attempt
         if last is not None and last.request_body_bytes is not None:
             plain = None if last.form == "json" else record.plain_body_bytes
             labels = short | {"fastlane.http.request.encoding": last.form}
-            yield BODY_SIZE, plain or last.request_body_bytes, labels | {"fastlane.http.request.body.stage": "before"}
-            yield BODY_SIZE, last.request_body_bytes, labels | {"fastlane.http.request.body.stage": "after"}
+            yield (
+                "fastlane.client.request.body.size",
+                plain or last.request_body_bytes,
+                labels | {"fastlane.http.request.body.stage": "before"},
+            )
+            yield (
+                "fastlane.client.request.body.size",
+                last.request_body_bytes,
+                labels | {"fastlane.http.request.body.stage": "after"},
+            )
 
 
-def _chunks(record: CallRecord, first: Metric, further: Metric, labels: Labels) -> Iterator[Measured]:
+def _chunks(record: CallRecord, kind: str, labels: Labels) -> Iterator[Measured]:
     """Yield the time to the first event of a stream, and from each event with output to the one before it."""
     first_ns, token_ns = record.timeline.first_event_ns, record.timeline.token_ns
     first_s = seconds(record.timeline.started_ns, first_ns)
     if first_s is None or first_ns is None:
         return
-    yield first, first_s, labels
+    yield f"gen_ai.client.{kind}.time_to_first_chunk", first_s, labels
+    further = f"gen_ai.client.{kind}.time_per_output_chunk"
     if len(token_ns) and token_ns[0] > first_ns:
         yield further, (token_ns[0] - first_ns) / 1e9, labels
     for before_ns, at_ns in pairwise(token_ns):
         yield further, (at_ns - before_ns) / 1e9, labels
+
+
+# How it is recorded: a call only puts what has ended into a queue, which another thread records. The queue is recorded
+# before each reader collects, and half a second after a call at the latest.
+
+MOST_WAITING: Final = 2_048
+"""Calls that wait to be recorded. Further ones are dropped: each takes some kilobytes."""
+
+_DELAY_S: Final = 0.5
+_LOCK_TIMEOUT_S: Final = 1.0
+"""How long a reader waits for another thread that records."""
+
+_MOST_PROVIDERS: Final = 8
+
+# The SDK replaces an empty context by the current one, which is that of the thread that records.
+_NO_CONTEXT = Context({"fastlane": "outside of every span"})
+
+_values = LabelValues()
+_measures = Measures(_values)
+_recording, _making = new_lock(), new_lock()
+_pause = threading.Event()
+
+
+class _Waiting:
+    """What has ended and is not recorded yet. Finalizers may add to it: it waits for no lock."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[tuple[Meters, EndedCall | EndedAction, Conventions]] = SimpleQueue()
+        self.is_planned = False
+
+
+_waiting = _Waiting()
+
+
+@in_child
+def _begin_in_child() -> None:
+    _waiting.__init__()  # type: ignore[misc]
+
+
+class Meters:
+    """The instruments of one MeterProvider."""
+
+    def __init__(self, provider: Any) -> None:
+        self.provider = provider
+        self._meter: Meter = provider.get_meter("fastlane", __version__)
+        self._record: dict[str, Any] = {}
+        self._dropped = 0
+        self.complete()
+        self._record[_DROPPED](0, {}, _NO_CONTEXT)  # so that an alert sees it go up from 0
+        # Every reader calls this before it looks at the other instruments, so it sees all that has ended before.
+        self._meter.create_observable_up_down_counter(
+            "http.client.open_connections",
+            [self._observe],
+            "{connection}",
+            "Connections that are open, with a call on them (active) or without (idle)",
+        )
+
+    def complete(self) -> None:
+        """Make the instruments that are missing: plays may be defined at any time, and bring metrics."""
+        self.registrations = registrations()
+        for metric in all_metrics():
+            if metric.name not in self._record:
+                self._record[metric.name] = _instrument(self._meter, metric)
+
+    def add(self, ended: EndedCall | EndedAction, conventions: Conventions) -> None:
+        """Have it recorded, soon. Waits for nothing and raises nothing."""
+        if _waiting.queue.qsize() >= MOST_WAITING:
+            self._dropped += 1
+            _warn_of_dropped()
+            return
+        _waiting.queue.put((self, ended, conventions))
+        if not _waiting.is_planned:
+            _waiting.is_planned = True
+            with suppress(RuntimeError):  # no thread can be started any more: readers record it
+                call_later(_DELAY_S, _record_planned, in_thread=True)
+
+    def record(self, ended: EndedCall | EndedAction, conventions: Conventions) -> None:
+        """Record what has ended."""
+        context = _NO_CONTEXT if ended.span is None else set_span_in_context(NonRecordingSpan(ended.span), _NO_CONTEXT)
+        for name, value, labels in _measures.of(ended, conventions):
+            if value >= 0 and name in self._record:
+                self._record[name](value, labels, context)
+
+    def _observe(self, options: CallbackOptions) -> Iterator[Observation]:
+        record_waiting()
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            self._record[_DROPPED](dropped, {}, _NO_CONTEXT)
+        counts: Counter[tuple[str, int, str]] = Counter()
+        for found in open_connections():
+            host = _values.limited("server.address", found.host)
+            counts[host, found.port, "active"] += found.active
+            counts[host, found.port, "idle"] += found.idle
+        for (host, port, state), count in counts.items():
+            yield Observation(count, {"server.address": host, "server.port": port, "http.connection.state": state})
+
+
+def _instrument(meter: Meter, metric: Metric) -> Any:
+    if metric.kind == "counter":
+        return meter.create_counter(metric.name, metric.unit, metric.description).add
+    try:
+        return meter.create_histogram(
+            metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
+        ).record
+    except TypeError:  # what wraps the application's provider knows an older API
+        return meter.create_histogram(metric.name, metric.unit, metric.description).record
+
+
+def record_waiting() -> None:
+    """Record everything that has ended by now."""
+    if not _recording.acquire(timeout=_LOCK_TIMEOUT_S):
+        return
+    try:
+        for _ in range(_waiting.queue.qsize()):
+            try:
+                meters, ended, conventions = _waiting.queue.get_nowait()
+            except Empty:
+                return
+            try:
+                meters.record(ended, conventions)
+            except Exception as error:  # noqa: BLE001 - an application's own reader or view may raise anything
+                warn_once("recording metrics", type(error).__name__)
+            _pause.wait(1e-6)  # let the threads of calls go first
+    finally:
+        _recording.release()
+
+
+def _record_planned() -> None:
+    _waiting.is_planned = False
+    record_waiting()
+
+
+@cache
+def _warn_of_dropped() -> None:
+    log.warning(
+        "telemetry: more than %d calls wait to be measured; further ones are dropped (logged once)", MOST_WAITING
+    )
+
+
+_made: dict[int, Meters] = {}
+"""By the provider's id, which its meters keep in use."""
+
+
+def meters_of(providers: Providers) -> Meters | None:
+    """Return the instruments of the provider in force; None where nobody measures. Not for finalizers."""
+    found: Meters | None = providers.meters
+    if providers.measures and (found is None or found.registrations != registrations()):
+        found = providers.meters = _make(providers.meter_provider)
+        providers.measures = found is not None
+    return found
+
+
+def _make(provider: Any) -> Meters | None:
+    """Make the instruments of a provider, or those that are missing; None where the provider raises."""
+    with _making:
+        found = _made.get(id(provider))
+        try:
+            if found is None:
+                found = Meters(provider)
+            else:
+                found.complete()
+        except Exception as error:  # noqa: BLE001 - an application's own provider may raise anything
+            warn_once("making instruments", type(error).__name__)
+            return None
+        if len(_made) >= _MOST_PROVIDERS:
+            _made.pop(next(iter(_made)))
+        _made[id(provider)] = found
+        return found

@@ -34,8 +34,7 @@ from .coexistence import (
     without_suppression,
 )
 from .experiments import current_experiment, experiment_of
-from .metrics import EndedAction, EndedCall
-from .recorder import meters_of
+from .metrics import EndedAction, EndedCall, meters_of
 from .settings import Providers, providers
 from .spans import CallSpans, end_span, span_maker, with_span
 

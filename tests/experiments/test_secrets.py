@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import fastlane
 from fastlane.experiments import unit
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.recorder import record_waiting
+from fastlane.telemetry.metrics import record_waiting
 from scripts.redis_server import RedisServer
 from tests.experiments.conftest import BAD_REQUEST, CONTROL, MODEL, Make
 from tests.telemetry.planted import forms

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.recorder import record_waiting
+from fastlane.telemetry.metrics import record_waiting
 
 
 @dataclass

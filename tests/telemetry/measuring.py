@@ -19,8 +19,7 @@ from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.metrics import EndedAction, EndedCall
-from fastlane.telemetry.recorder import meters_of, record_waiting
+from fastlane.telemetry.metrics import EndedAction, EndedCall, meters_of, record_waiting
 from fastlane.telemetry.settings import providers
 from tests.with_sections import with_sections
 

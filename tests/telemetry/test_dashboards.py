@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from fastlane import OpenAI
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.recorder import meters_of
+from fastlane.telemetry.metrics import meters_of
 from fastlane.telemetry.settings import providers
 from scripts.distribution import MissingProgramError
 from scripts.prometheus_server import program

@@ -10,7 +10,7 @@ import pytest
 
 from fastlane import Call, OpenAI
 from fastlane.records import Figure, Ledger, Measure, Metric, Recorded, RecordSection
-from fastlane.telemetry.recorder import record_waiting
+from fastlane.telemetry.metrics import record_waiting
 from tests.session_play import SessionPlay
 from tests.telemetry.conftest import Told
 

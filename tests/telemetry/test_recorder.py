@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.recorder import MOST_WAITING, Meters as Instruments, meters_of, record_waiting
+from fastlane.telemetry.metrics import MOST_WAITING, Meters as Instruments, meters_of, record_waiting
 from fastlane.telemetry.settings import providers
 from tests.telemetry.measuring import Meters, ended, meters as meters
 
@@ -225,7 +225,7 @@ def run(program: str) -> str:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, InMemoryMetricReader
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-        from fastlane.telemetry.recorder import meters_of
+        from fastlane.telemetry.metrics import meters_of
         from fastlane.telemetry.settings import providers
         from tests.telemetry.measuring import ended
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from .._clock import now_ns
+from .._fork import new_lock
 from ..errors import ConfigurationError, MissingExtraError
 from .answers import Finished
 from .errors import (
@@ -30,7 +31,7 @@ from .settings import Lane, WorkerSettings
 
 if TYPE_CHECKING:
     from .storage import Storage
-    from .worker import BackgroundWorker, QueueWorker
+    from .worker import QueueWorker, WorkerThread
 
 _log = logging.getLogger("fastlane.batch")
 
@@ -74,7 +75,8 @@ class Queue:
             raise ConfigurationError(f"worker expects WorkerSettings(...), got {type(worker).__name__}")
         self._client = client
         self._settings = worker or (WorkerSettings() if lane is None else WorkerSettings(lane=lane))
-        self._background: BackgroundWorker | None = None
+        self._thread: WorkerThread | None = None
+        self._thread_lock = new_lock()
         self._closed = threading.Event()
         self._warned = False
         self._where, self._schema = where, schema
@@ -258,14 +260,22 @@ class Queue:
     def start(self) -> None:
         """Process the queue in a background thread until `stop()` or `close()`. Make it where there is none yet."""
         self._open(create=True)
-        from .worker import BackgroundWorker
+        from .worker import WorkerThread
 
-        self._background = self._background or BackgroundWorker(self._worker)
-        self._background.start()
+        with self._thread_lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = WorkerThread(self._worker())
+                self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End that thread. Return whether it has ended in time. Batches go on at the provider."""
-        return self._background is None or self._background.stop(timeout_s)
+        thread = self._thread
+        if thread is not None and not thread.stop(timeout_s):
+            return False
+        with self._thread_lock:
+            if self._thread is thread:
+                self._thread = None
+        return True
 
     def close(self) -> None:
         """End the worker of `start()` and close the storage. Idempotent."""
@@ -330,9 +340,9 @@ class Queue:
         self._raise_worker_error()
 
     def _raise_worker_error(self) -> None:
-        error = None if self._background is None else self._background.error
-        if error is not None:
-            raise error
+        thread = self._thread
+        if thread is not None and thread.error is not None:
+            raise thread.error
 
 
 def _check_seconds(name: str, value: object) -> None:

@@ -16,7 +16,6 @@ from uuid import uuid4
 import openai
 
 from .._clock import now_ns
-from .._fork import new_lock, starts_over
 from ..errors import ConfigurationError, FastlaneError
 from ..plays.urgency.level import urgency
 from ..providers import facts_of
@@ -260,71 +259,42 @@ class QueueWorker:
                 _log.info("the leases could not be extended: %s", type(error).__name__)
 
 
-class BackgroundWorker:
-    """Runs a worker in a daemon thread, which ends with `stop()` or the process. A forked child has none."""
+class WorkerThread(threading.Thread):
+    """Runs a worker until `stop()` or the end of the process. A forked child has none."""
 
-    def __init__(self, make: Callable[[], QueueWorker]) -> None:
-        self._make = make
-        self._lock = new_lock()
-        self._worker: QueueWorker | None = None
-        self._thread: threading.Thread | None = None
+    def __init__(self, worker: QueueWorker) -> None:
+        super().__init__(name="fastlane-batch", daemon=True)
+        self._worker = worker
         self.error: BaseException | None = None
-        """Why the worker ended by itself; None while it runs, and after `stop()`."""
-        _all.add(self)
-        starts_over(self)
+        """Why the worker has ended by itself; None while it runs."""
+        _threads.add(self)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the worker runs."""
-        thread = self._thread
-        return thread is not None and thread.is_alive()
-
-    def start(self) -> None:
-        """Begin, unless it runs already. Raises what making a worker raises."""
-        with self._lock:
-            if self.is_running:
-                return
-            self.error = None
-            worker = self._worker = self._make()
-            self._thread = threading.Thread(target=self._run, args=[worker], name="fastlane-batch", daemon=True)
-            self._thread.start()
-
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """End it, and wait for that; return whether it has ended. Batches go on at the provider."""
-        with self._lock:
-            worker, thread = self._worker, self._thread
-        if worker is None or thread is None:
-            return True
-        worker.stop()
-        if thread is not threading.current_thread():
-            thread.join(timeout_s)
-        if thread.is_alive():
-            return False
-        self.error = None
-        return True
-
-    def _run(self, worker: QueueWorker) -> None:
+    def run(self) -> None:
+        """Run the worker."""
         try:
-            worker.run()
+            self._worker.run()
         except BaseException as error:  # noqa: BLE001 - it would be lost with this thread
             self.error = error.with_traceback(None)
             # Other errors may quote what they were given.
             _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
 
-    def begin_in_child(self) -> None:
-        """See `StartsOver`: the thread stayed with the parent."""
-        self._worker = self._thread = None
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the worker, and wait for that; return whether it has ended. Batches go on at the provider."""
+        if self.is_alive():
+            self._worker.stop()
+            if self is not threading.current_thread():
+                self.join(timeout_s)
+        return not self.is_alive()
 
 
-_all: weakref.WeakSet[BackgroundWorker] = weakref.WeakSet()
+_threads: weakref.WeakSet[WorkerThread] = weakref.WeakSet()
 
 
 @atexit.register
-def _end_all() -> None:
-    running = [one for one in _all if one.is_running]
+def _stop_all() -> None:
     for timeout_s in (0.0, _AT_EXIT_S):
-        for one in running:
-            one.stop(timeout_s)
+        for thread in list(_threads):
+            thread.stop(timeout_s)
 
 
 def _with_urgency(client: openai.OpenAI) -> openai.OpenAI:

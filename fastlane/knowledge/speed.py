@@ -148,8 +148,11 @@ class Speed:
         first, pace = self.first, self.pace
         first_shift, pace_shift = first.shift, pace.shift
         if now_ns > first.at_ns:
-            first_shift *= exp((first.at_ns - now_ns) * _FORGOTTEN_PER_NS)
-        if now_ns > pace.at_ns:
+            left = exp((first.at_ns - now_ns) * _FORGOTTEN_PER_NS)
+            first_shift *= left
+            if pace.at_ns == first.at_ns:  # as after most answers
+                pace_shift *= left
+        if now_ns > pace.at_ns != first.at_ns:
             pace_shift *= exp((pace.at_ns - now_ns) * _FORGOTTEN_PER_NS)
         first_s = (self.base_s + self.read_token_s * uncached_tokens) * exp(first_shift)
         return first_s, self.output_token_s * exp(pace_shift)

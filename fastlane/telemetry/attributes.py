@@ -7,9 +7,8 @@ https://github.com/open-telemetry/semantic-conventions-genai, which has no relea
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from ..protocol.endpoints import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from ..protocol.fields import safe_id
 from ..providers import facts_of
 from ..records.timeline import seconds
+from .settings import warn_once
 
 if TYPE_CHECKING:
     from ..records.attempts import Attempt
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..records.section import RecordSection
     from ..records.timeline import WireStamps
     from .experiments import ExperimentArm
-
-log = logging.getLogger("fastlane")
 
 Attributes = dict[str, Any]
 
@@ -260,16 +258,11 @@ def _add_sections(found: Attributes, sections: Iterable[RecordSection]) -> list[
         try:
             attributes, own = section.attributes(), section.optimizations
         except Exception as error:  # noqa: BLE001 - a play must not break a call
-            _warn_of_section(type(section).__name__, type(error).__name__)
+            warn_once("%s raised %s; spans go without its attributes", type(section).__name__, type(error).__name__)
         else:
             found.update(attributes)
             optimizations += own
     return optimizations
-
-
-@cache
-def _warn_of_section(section: str, error: str) -> None:
-    log.warning("%s raised %s; spans go without its attributes (logged once)", section, error)
 
 
 def queued_ns(record: CallRecord, before_ns: int) -> int:

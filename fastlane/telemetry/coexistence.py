@@ -6,12 +6,12 @@ Nothing of theirs is imported. Imported only where telemetry is active: it impor
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from operator import is_
-from types import FunctionType, MethodType, TracebackType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import openai
@@ -20,12 +20,11 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, get_current_span
 
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
-from .settings import CAPTURE_VARIABLE, Providers, TelemetrySettings, providers
+from ..compat.context import restore
+from .settings import CAPTURE_VARIABLE, Providers, TelemetrySettings, providers, warn_once
 
 if TYPE_CHECKING:
     from ..compat.requests import Issued
-
-log = logging.getLogger("fastlane")
 
 OFFICIAL: Final = "genai-openai"
 OPENLLMETRY: Final = "openllmetry"
@@ -299,38 +298,24 @@ class Standing(NamedTuple):
     """Whether fastlane records the `gen_ai.*` metrics of the call: nobody else does."""
 
 
-class attached:  # noqa: N801 - used as a statement
-    """Make a context the current one: `with attached(context):`.
+@contextmanager
+def attached(context: Context | None) -> Iterator[None]:
+    """Make a context the current one; None: leave it.
 
     Left in another context than it was entered in, as where a task closes another task's coroutine, it restores
     nothing. OpenTelemetry's `detach` logs an error then.
     """
-
-    __slots__ = ("_context", "_token")
-
-    def __init__(self, context: Context | None) -> None:
-        self._context = context
-        self._token: Any = None
-
-    def __enter__(self) -> None:
-        if self._context is not None:
-            self._token = context_api.attach(self._context)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        token, self._token = self._token, None
-        if token is None:
-            return
-        try:
-            token.var.reset(token)
-        except ValueError:
-            pass
-        except AttributeError:  # a context of another kind than the API's own
-            context_api.detach(token)
+    if context is None:
+        yield
+        return
+    token = context_api.attach(context)
+    try:
+        yield
+    finally:
+        restore(token.var, token)
 
 
-def around_replaced(client: Any, issued: Issued) -> tuple[attached, bool]:
+def around_replaced(client: Any, issued: Issued) -> tuple[AbstractContextManager[None], bool]:
     """Return the context for a method that another tool has replaced, and whether the call's span is ours.
 
     If it is, the tool is suppressed inside. `issued` keeps the application's context where it is not the current one.
@@ -379,8 +364,13 @@ def _standing(found: Providers, client: Any, issued: Issued | None, *, is_reques
         defers = False
     if defers or (tools and not found.keeps_spans):  # nobody is suppressed for spans that nobody keeps
         return Standing("defer", context, None, suppressed, None, counts)
-    if settings.coexistence == "own":
-        _warn_once(frozenset(name for name in tools & _TOOLS.keys() if not _TOOLS[name].is_suppressible))
+    loud = sorted(name for name in tools & _TOOLS.keys() if not _TOOLS[name].is_suppressible)
+    if loud and settings.coexistence == "own":
+        warn_once(
+            "telemetry makes its own span of every call, and so does %s, which cannot be suppressed: with coexistence "
+            "'auto' or 'defer' there is one span a call",
+            " and ".join(loud),
+        )
     inner = _suppressing(context, tools & _INSIDE_REQUEST if is_request else tools)
     return Standing("own", context, None, inner is not None and _SUPPRESS[0] in inner, inner)
 
@@ -431,13 +421,3 @@ def _sink(module: Any) -> Any:
     if data is None:
         return None
     return type("Sink", (data,), {"merge": lambda *_, **__: None})()
-
-
-@functools.cache
-def _warn_once(names: frozenset[str]) -> None:
-    if names:
-        log.warning(
-            "telemetry makes its own span of every call, and so does %s, which cannot be suppressed: with coexistence "
-            "'auto' or 'defer' there is one span a call.",
-            " and ".join(sorted(names)),
-        )

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ..records import listeners
-from .settings import is_active, providers, warn_once
+from .settings import is_active, providers, warn_of_error
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
@@ -30,7 +30,7 @@ class _Telemetry(listeners.CallListener):
                 meters_of(providers())
                 span_maker(providers())
             except Exception as error:  # noqa: BLE001 - which every call will say
-                warn_once(type(error).__name__)
+                warn_of_error("finding a provider", error)
 
     def trace_call(self, observation: CallState) -> CallTrace | None:
         from .traces import trace_of

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -36,7 +35,7 @@ from .attributes import (
     server_attributes,
 )
 from .experiments import ExperimentArm
-from .spans import log, warn_once
+from .settings import warn_of_error, warn_once
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -407,7 +406,7 @@ class Meters:
         """Have it recorded, soon. Waits for nothing and raises nothing."""
         if _waiting.queue.qsize() >= MOST_WAITING:
             self._dropped += 1
-            _warn_of_dropped()
+            warn_once("telemetry: more than %d calls wait to be measured; further ones are dropped", MOST_WAITING)
             return
         _waiting.queue.put((self, ended, conventions))
         if not _waiting.is_planned:
@@ -439,12 +438,9 @@ class Meters:
 def _instrument(meter: Meter, metric: Metric) -> Any:
     if metric.kind == "counter":
         return meter.create_counter(metric.name, metric.unit, metric.description).add
-    try:
-        return meter.create_histogram(
-            metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
-        ).record
-    except TypeError:  # what wraps the application's provider knows an older API
-        return meter.create_histogram(metric.name, metric.unit, metric.description).record
+    return meter.create_histogram(
+        metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
+    ).record
 
 
 def record_waiting() -> None:
@@ -460,7 +456,7 @@ def record_waiting() -> None:
             try:
                 meters.record(ended, conventions)
             except Exception as error:  # noqa: BLE001 - an application's own reader or view may raise anything
-                warn_once("recording metrics", type(error).__name__)
+                warn_of_error("recording metrics", error)
             _pause.wait(1e-6)  # let the threads of calls go first
     finally:
         _recording.release()
@@ -469,13 +465,6 @@ def record_waiting() -> None:
 def _record_planned() -> None:
     _waiting.is_planned = False
     record_waiting()
-
-
-@cache
-def _warn_of_dropped() -> None:
-    log.warning(
-        "telemetry: more than %d calls wait to be measured; further ones are dropped (logged once)", MOST_WAITING
-    )
 
 
 _made: dict[int, Meters] = {}
@@ -501,7 +490,7 @@ def _make(provider: Any) -> Meters | None:
             else:
                 found.complete()
         except Exception as error:  # noqa: BLE001 - an application's own provider may raise anything
-            warn_once("making instruments", type(error).__name__)
+            warn_of_error("making instruments", error)
             return None
         if len(_made) >= _MOST_PROVIDERS:
             _made.pop(next(iter(_made)))

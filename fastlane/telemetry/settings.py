@@ -188,7 +188,7 @@ def is_active() -> bool:
     try:
         return providers().is_active
     except Exception as error:  # noqa: BLE001 - a variable may name a provider that is not installed
-        warn_once(type(error).__name__)
+        warn_of_error("finding a provider", error)
         return False
 
 
@@ -234,6 +234,11 @@ def _is_placeholder(provider: Any) -> bool:
 
 
 @cache
-def warn_once(error: str) -> None:
-    """Log the class of an error that OpenTelemetry has raised, once."""
-    log.warning("telemetry found no provider: OpenTelemetry raised %s; calls are not affected (logged once)", error)
+def warn_once(message: str, *arguments: object) -> None:
+    """Log a warning, once in this process."""
+    log.warning("%s (logged once)", message % arguments)
+
+
+def warn_of_error(doing: str, error: Exception) -> None:
+    """Log the class of an error that telemetry has caught, once."""
+    warn_once("telemetry: %s raised %s; calls are not affected", doing, type(error).__name__)

@@ -5,9 +5,8 @@ They are made with the SDK's tracer, or much cheaper where its processors only l
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.attributes import BoundedAttributes
@@ -41,13 +40,12 @@ from .attributes import (
     server_attributes,
     span_start,
 )
+from .settings import warn_of_error
 
 if TYPE_CHECKING:
     from ..records.attempts import Attempt
     from ..records.record import CallRecord
     from .settings import Providers, TelemetrySettings
-
-log = logging.getLogger("fastlane")
 
 Compute = Callable[[], Mapping[str, Any]]
 """Computes attributes in the thread that exports them. It must neither block nor depend on the calling thread."""
@@ -77,7 +75,7 @@ class LazyAttributes(Mapping[str, Any]):
             try:
                 attributes = {**attributes, **compute()}
             except Exception as error:  # noqa: BLE001 - one span must not lose the batch that it is in
-                warn_once("computing attributes", type(error).__name__)
+                warn_of_error("computing attributes", error)
             # As the SDK does: it drops values of invalid types and keeps to the limits of OTEL_SPAN_ATTRIBUTE_*.
             self._attributes = BoundedAttributes(
                 self._limits.max_span_attributes, attributes, max_value_len=self._limits.max_span_attribute_length
@@ -245,12 +243,6 @@ def end_span(span: Span, end_ns: int, attributes: Mapping[str, Any], error: str 
     if error is not None:
         span.set_status(Status(StatusCode.ERROR, error))
     span.end(end_ns)
-
-
-@cache
-def warn_once(doing: str, error: str) -> None:
-    """Log the class of an error that telemetry has caught, once."""
-    log.warning("telemetry: %s raised %s; calls are not affected (logged once)", doing, error)
 
 
 # The spans of a call

@@ -54,8 +54,8 @@ class Provider:
     def create_counter(self, name: str, unit: str = "", description: str = "") -> Instrument:
         return Instrument(name, self)
 
-    # An older API knows nothing of advice.
-    create_histogram = create_counter
+    def create_histogram(self, *described: str, **advice: Any) -> Instrument:
+        return Instrument(described[0], self)
 
     def create_observable_up_down_counter(
         self, name: str, callbacks: Any = None, unit: str = "", description: str = ""

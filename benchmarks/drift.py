@@ -37,7 +37,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from fastlane.emulator import Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers.facts import Cache
-from fastlane.records.prompt import Drift
+from fastlane.records.plays import Drift
 
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data"
 _LIFETIME_S = 0.4

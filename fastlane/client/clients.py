@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..experiments import Experiment
     from ..plays.prompt_cache.view import AsyncPromptCacheView, PromptCacheView
-    from ..records.urgency import Level
+    from ..records.plays import Level
     from ..reports import Report
     from .explanation import Explanation
     from .options import AsyncAzureOpenAIOptions, AsyncOpenAIOptions, AzureOpenAIOptions, CopyOptions, OpenAIOptions

@@ -13,7 +13,7 @@ from ..compat.requests import Requests
 from ..engine.client_state import ClientState
 from ..plays import Connection, Urgency
 from ..plays.urgency.level import checked_level
-from ..records.urgency import CallUrgency, Level
+from ..records.plays import CallUrgency, Level
 from .configuration import Obstacle, arms_of_client, make_pipeline, pooled_http_client, wanted_settings
 
 # What tells an application's account from others. Not every version of openai has all of them.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from ..records.output import BoundedOutputRecord
-from ..records.route import HedgingRecord, RoutingRecord
+from ..records.plays import BoundedOutputRecord, HedgingRecord, RoutingRecord
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState

@@ -3,27 +3,27 @@
 from typing import TYPE_CHECKING, Any
 
 from .attempts import Attempt as Attempt
-from .encoding import RequestEncodingRecord as RequestEncodingRecord
 from .ledger import Figure as Figure, Ledger as Ledger
 from .metrics import Measure as Measure, Metric as Metric
-from .output import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
-from .prompt import (
+from .plays import (
+    AdmissionRecord as AdmissionRecord,
+    BoundedOutputRecord as BoundedOutputRecord,
     ContextTrimmingRecord as ContextTrimmingRecord,
     Cut as Cut,
     Drift as Drift,
-    PromptCacheRecord as PromptCacheRecord,
-)
-from .rate_limits import RateLimitsRecord as RateLimitsRecord
-from .record import CallRecord as CallRecord
-from .route import (
     Fallback as Fallback,
     HedgingRecord as HedgingRecord,
+    PromptCacheRecord as PromptCacheRecord,
+    RateLimitsRecord as RateLimitsRecord,
+    RejectedAnswer as RejectedAnswer,
+    RequestEncodingRecord as RequestEncodingRecord,
     RoutingCandidate as RoutingCandidate,
     RoutingRecord as RoutingRecord,
+    UrgencyRecord as UrgencyRecord,
 )
+from .record import CallRecord as CallRecord
 from .section import Recorded as Recorded, RecordSection as RecordSection
 from .timeline import Timeline as Timeline, WireStamps as WireStamps
-from .urgency import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
 from .usage import ProviderTimes as ProviderTimes, Usage as Usage
 
 if TYPE_CHECKING:

@@ -6,15 +6,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .attempts import Attempt
-from .encoding import RequestEncodingRecord
 from .experiment import ExperimentRecord
-from .output import BoundedOutputRecord
-from .prompt import ContextTrimmingRecord, PromptCacheRecord
-from .rate_limits import RateLimitsRecord
-from .route import HedgingRecord, RoutingRecord
+from .plays import (
+    BoundedOutputRecord,
+    ContextTrimmingRecord,
+    HedgingRecord,
+    PromptCacheRecord,
+    RateLimitsRecord,
+    RequestEncodingRecord,
+    RoutingRecord,
+    UrgencyRecord,
+)
 from .section import RecordSection, queued_s_of
 from .timeline import Timeline
-from .urgency import UrgencyRecord
 from .usage import ProviderTimes, Usage
 
 if TYPE_CHECKING:

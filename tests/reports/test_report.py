@@ -19,8 +19,7 @@ from fastlane.records import (
     UrgencyRecord,
     Usage,
 )
-from fastlane.records.output import OutputVerdict
-from fastlane.records.urgency import Level
+from fastlane.records.plays import Level, OutputVerdict
 from fastlane.reports import Report
 from fastlane.reports.report import report_of
 from tests.reports.made import attempt, failed, record

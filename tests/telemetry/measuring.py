@@ -12,10 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from fastlane.records.attempts import Attempt
-from fastlane.records.encoding import RequestEncodingRecord
-from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.plays import HedgingRecord, PromptCacheRecord, RequestEncodingRecord, RoutingRecord
 from fastlane.records.record import CallRecord
-from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings

@@ -14,7 +14,7 @@ from fastlane.protocol.content import Channel, Delta, is_cut_off
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.request_fields import ANY_OBJECT
 from fastlane.protocol.usage import estimated_usage, prompt_tokens
-from fastlane.records.output import OutputVerdict, StopReason
+from fastlane.records.plays import OutputVerdict, StopReason
 
 from .plan import OutputPlan
 from .reask import Judged

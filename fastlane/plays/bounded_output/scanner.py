@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from fastlane.records.output import StopReason
+from fastlane.records.plays import StopReason
 
 # White space behind a value that says nothing yet: models end with a line feed or two.
 _WHITESPACE_BEHIND = 8

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger, sum_of_known
-from fastlane.records.output import BoundedOutputRecord
+from fastlane.records.plays import BoundedOutputRecord
 from fastlane.records.section import Recorded
 
 VALID: Final = "fastlane.output.valid"

@@ -15,7 +15,7 @@ from fastlane.engine.effects import Flow
 from fastlane.engine.session import CallOutcome, SendCall, Session, Stop
 from fastlane.errors import InvalidOutputError, OutputAttempt
 from fastlane.protocol.usage import usage_counts
-from fastlane.records.output import RejectedAnswer
+from fastlane.records.plays import RejectedAnswer
 
 from .answer import WatchedAnswer
 from .plan import OutputPlan

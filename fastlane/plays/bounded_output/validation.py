@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
-from fastlane.records.output import StopReason
+from fastlane.records.plays import StopReason
 from fastlane.schemas.given import Schema, check_schema, validator_of, written
 
 E = TypeVar("E", bound=BaseException)

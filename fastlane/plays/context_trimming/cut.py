@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastlane.records.prompt import CutKind
+from fastlane.records.plays import CutKind
 
 from .parts import MessageRole, Piece, ToolCall, pieces_of, text_of, turns_of
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastlane.knowledge.table import Table
-from fastlane.records.prompt import Cut
+from fastlane.records.plays import Cut
 
 from .cut import Change, Counting, CutPlan, Marks
 from .parts import MessageRole, read_role, text_of

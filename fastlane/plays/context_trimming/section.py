@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
-from fastlane.records.prompt import ContextTrimmingRecord
+from fastlane.records.plays import ContextTrimmingRecord
 from fastlane.records.section import Recorded
 
 SAVED_TOKENS: Final = "fastlane.context_trimming.saved_tokens"

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import Counter, counter
-from fastlane.records.prompt import ContextTrimmingRecord
+from fastlane.records.plays import ContextTrimmingRecord
 
 from .cut import Count, Counting, Marks
 from .replay import ReplaySettings, new_memory, trim

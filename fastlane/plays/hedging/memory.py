@@ -20,8 +20,8 @@ from .side_effects import why_only_once
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.records.attempts import Attempt
+    from fastlane.records.plays import HedgingRecord
     from fastlane.records.record import CallRecord
-    from fastlane.records.route import HedgingRecord
 
 _UNREAD = "the application reads the bytes of the answer itself"
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger, sum_of_known
 from fastlane.records.metrics import Measure, Metric
-from fastlane.records.route import HedgingRecord
+from fastlane.records.plays import HedgingRecord
 from fastlane.records.section import Recorded
 
 DELAY: Final = "fastlane.hedge.delay"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from fastlane.protocol.prompt_marks import LEADING_ROLES
-from fastlane.records.prompt import Drift, DriftKind
+from fastlane.records.plays import Drift, DriftKind
 
 from .volatile import kind_of_change, kind_of_number
 

@@ -27,7 +27,7 @@ from .section import PromptCacheSection
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
-    from fastlane.records.prompt import PromptCacheRecord
+    from fastlane.records.plays import PromptCacheRecord
     from fastlane.records.usage import Usage
 
 _MAX_LINES, _MAX_ENDS = 1_000, 64

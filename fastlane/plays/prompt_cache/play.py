@@ -18,7 +18,7 @@ from fastlane.records.usage import Usage
 from .section import PromptCacheSection
 
 if TYPE_CHECKING:
-    from fastlane.records.prompt import PromptCacheRecord
+    from fastlane.records.plays import PromptCacheRecord
 
     from .history import PromptHistory, SentPrompt
     from .key import CacheKeys

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fastlane.records.prompt import DriftKind, PromptCacheRecord
+from fastlane.records.plays import DriftKind, PromptCacheRecord
 
 _LEGEND = (
     "said: calls of which the provider said what it read; of these alone: expected, cached, hit ratio (cached / their",

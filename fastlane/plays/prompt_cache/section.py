@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.metrics import Measure, Metric
-from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.plays import PromptCacheRecord
 from fastlane.records.section import Recorded
 
 PREFIX_HASH: Final = "fastlane.cache.prefix.hash"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise, product
 from typing import Final, Literal, NamedTuple
 
-from fastlane.records.prompt import DriftKind
+from fastlane.records.plays import DriftKind
 
 VolatileKind = Literal["timestamp", "uuid", "counter", "random"]
 

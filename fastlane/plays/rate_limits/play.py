@@ -11,7 +11,7 @@ from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import settings
 from fastlane.knowledge.redis import shared
-from fastlane.records.urgency import CallUrgency
+from fastlane.records.plays import CallUrgency
 
 from .section import RateLimitsSection
 

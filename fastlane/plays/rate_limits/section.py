@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Ledger
 from fastlane.records.metrics import SHORT_SECONDS, Measure, Metric
-from fastlane.records.rate_limits import RateLimitsRecord
+from fastlane.records.plays import RateLimitsRecord
 from fastlane.records.section import Recorded
 
 WAIT: Final = "fastlane.rate_limits.wait.duration"

@@ -9,7 +9,7 @@ from fastlane.engine.effects import Flow
 from fastlane.engine.request_queue import QueueSession
 from fastlane.engine.session import CallOutcome, SendAttempt
 from fastlane.providers.output_facts import limit_in
-from fastlane.records.urgency import LEVELS, CallUrgency
+from fastlane.records.plays import LEVELS, CallUrgency
 
 from .bucket import RequestCost
 from .queue import RateLimitQueue, RateLimitTicket, queues

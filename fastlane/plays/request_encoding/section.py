@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastlane.records.encoding import RequestEncodingRecord
 from fastlane.records.ledger import Figure, Ledger, seconds_shown
+from fastlane.records.plays import RequestEncodingRecord
 from fastlane.records.section import Recorded
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.metrics import Measure, Metric
-from fastlane.records.route import RoutingRecord
+from fastlane.records.plays import RoutingRecord
 from fastlane.records.section import Recorded
 
 REQUESTED: Final = "fastlane.route.requested_model"

@@ -19,8 +19,7 @@ from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.sightings import Failure, Sighting
 from fastlane.providers import facts_of
 from fastlane.records.attempts import AttemptKind
-from fastlane.records.route import Fallback, RoutingCandidate
-from fastlane.records.urgency import CallUrgency
+from fastlane.records.plays import CallUrgency, Fallback, RoutingCandidate
 
 from .adapting import Adapted, adapted
 from .clients import missing_key, options_for, upstream_clients_of

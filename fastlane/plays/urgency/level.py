@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, cast
 
 from fastlane.engine.call import attached
 from fastlane.errors import ConfigurationError
-from fastlane.records.urgency import LEVELS, CallUrgency, Level
+from fastlane.records.plays import LEVELS, CallUrgency, Level
 
 _F = TypeVar("_F")
 

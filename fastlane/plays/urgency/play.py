@@ -10,7 +10,7 @@ from pydantic import Field
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import settings
-from fastlane.records.urgency import LEVELS, CallUrgency, Level
+from fastlane.records.plays import LEVELS, CallUrgency, Level
 
 from .section import UrgencySection
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.metrics import SHORT_SECONDS, Measure, Metric
+from fastlane.records.plays import LEVELS, UrgencyRecord
 from fastlane.records.section import Recorded
-from fastlane.records.urgency import LEVELS, UrgencyRecord
 
 URGENCY: Final = "fastlane.urgency"
 TIER_ASKED: Final = "fastlane.tier.asked"

@@ -9,7 +9,7 @@ from fastlane.engine.effects import Flow, ReadBody
 from fastlane.engine.refused_fields import Upstream, refusals
 from fastlane.engine.request_queue import QueueSession
 from fastlane.engine.session import CallOutcome, SendAttempt, SendCall
-from fastlane.records.urgency import LEVELS, AdmissionRecord, CallUrgency, Level
+from fastlane.records.plays import LEVELS, AdmissionRecord, CallUrgency, Level
 
 from .section import UrgencySection
 from .slots import Slot, SlotQueue, queues

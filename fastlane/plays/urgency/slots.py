@@ -10,7 +10,7 @@ from typing import Any
 
 from fastlane.engine.request_queue import GRANTED, QueueTicket, RequestQueue
 from fastlane.knowledge.table import Table
-from fastlane.records.urgency import LEVELS, Level
+from fastlane.records.plays import LEVELS, Level
 
 _S = 1_000_000_000
 _TOO_MANY = 429

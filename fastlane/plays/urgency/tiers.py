@@ -12,7 +12,7 @@ from fastlane.engine.call import Call
 from fastlane.errors import FastlaneError
 from fastlane.protocol.fields import safe_name
 from fastlane.providers.output_facts import for_model
-from fastlane.records.urgency import Level
+from fastlane.records.plays import Level
 
 if TYPE_CHECKING:
     from fastlane.providers.facts import Tiers

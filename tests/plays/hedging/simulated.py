@@ -13,8 +13,8 @@ from types import MappingProxyType
 from fastlane.engine.call import Call
 from fastlane.plays.hedging.play import Hedging
 from fastlane.records.attempts import Attempt
+from fastlane.records.plays import HedgingRecord
 from fastlane.records.record import CallRecord
-from fastlane.records.route import HedgingRecord
 from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.records.usage import Usage
 from tests.with_sections import with_sections

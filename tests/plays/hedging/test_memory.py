@@ -11,7 +11,7 @@ from fastlane.knowledge.sightings import Upstream
 from fastlane.plays.hedging.lateness import OVER_BUDGET, TOO_FEW
 from fastlane.plays.hedging.memory import HedgePlan, sightings_of
 from fastlane.plays.hedging.play import Hedging
-from fastlane.records.route import HedgingRecord
+from fastlane.records.plays import HedgingRecord
 from fastlane.records.usage import Usage
 from tests.plays.hedging.simulated import ORIGIN, attempt, call, ns, record
 

@@ -11,7 +11,7 @@ from fastlane.engine.call import Call
 from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers.facts import Cache
-from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.plays import PromptCacheRecord
 from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"

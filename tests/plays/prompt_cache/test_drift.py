@@ -19,7 +19,7 @@ from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
 import fastlane
 from benchmarks._mutations import MUTATORS
 from fastlane.plays.prompt_cache.drift import _REASONS, similarity
-from fastlane.records.prompt import Drift, DriftKind, PromptCacheRecord
+from fastlane.records.plays import Drift, DriftKind, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
 
 UNBOUNDED = facts(minimum_tokens=None, block_tokens=None)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from fastlane.plays.prompt_cache.report import FamilyReport, PromptCacheReport
-from fastlane.records.prompt import Drift, PromptCacheRecord
+from fastlane.records.plays import Drift, PromptCacheRecord
 
 
 def record(family: str, cached: int | None, drift: Drift | None = None, **changed: Any) -> PromptCacheRecord:

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter, Reservation
 from fastlane.providers.facts import Counts
-from fastlane.records.urgency import Level
+from fastlane.records.plays import Level
 
 NS = 1_000_000_000
 

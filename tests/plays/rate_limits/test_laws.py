@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastlane.plays.rate_limits.limiter import RateLimiter
-from fastlane.records.urgency import Level
+from fastlane.records.plays import Level
 from tests.plays.rate_limits.simulated import Bucket, Counter, Job, Provider, Quantized, Sliding, Window, run, steady
 
 END_S, FROM_S = 180.0, 60.0

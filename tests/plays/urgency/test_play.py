@@ -11,7 +11,7 @@ from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
 from fastlane.providers import facts_named
-from fastlane.records.urgency import LEVELS, CallUrgency, Level
+from fastlane.records.plays import LEVELS, CallUrgency, Level
 
 OPENAI = facts_named("openai")
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from fastlane.engine.call import Call
 from fastlane.plays.urgency.tiers import TierPlan, is_downgrade, tier_plan
 from fastlane.providers import facts_named, names
-from fastlane.records.urgency import LEVELS, Level
+from fastlane.records.plays import LEVELS, Level
 
 SLUGS = [slug for slug in names() if facts_named(slug).tiers.field is not None]
 WITH_ORDER = [slug for slug in SLUGS if facts_named(slug).tiers.order is not None]

@@ -7,7 +7,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from string import punctuation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from fastlane._fork import new_lock
@@ -36,32 +35,23 @@ _SESSION_CHARACTERS: Final = 2_048
 # More than so many are forgotten, all at once: to find them again costs microseconds.
 _MAX_KNOWN: Final = 8_192
 
-# A word with a digit in it: times, dates, counters, UUIDs, hexadecimal and base64 values. The look-behind keeps it
-# linear, since a word is tried from its beginning alone.
-_WITH_DIGIT = re.compile(r"(?<![A-Za-z_+/=-])[A-Za-z_+/=-]*+\d[A-Za-z_\d+/=-]*+")
-# What stands beside the digits of a date, with and without what follows it.
+# With a digit in it, it is a time, a date, a counter, a UUID, or a hexadecimal or base64 value.
+_TOKEN = re.compile(r"[\w+/=-]+")
+_DIGIT = re.compile(r"\d")
+# What stands beside the digits of a date, or beside those of a time ("a.m.").
 _NAMES: Final = (
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday Mon Tue Tues Wed Thu Thurs Fri Sat Sun January February "
     "March April May June July August September October November December Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov "
-    "Dec AM PM A.M. P.M. UTC GMT"
+    "Dec AM PM A P M UTC GMT"
 )
-_CALENDAR = frozenset(
-    written + behind
-    for name in _NAMES.split()
-    for written in (name, name.lower(), name.upper())
-    for behind in ("", ",", ".", ";")
-)
-_LONG_LINE: Final = 512
-_SENTENCES = re.compile(r"(?<=[.!?;]) ")
-_DIGIT = re.compile(r"\d")
+_CALENDAR = frozenset(form for name in _NAMES.split() for form in (name, name.lower(), name.upper()))
 _WORD = re.compile(r"[^\W\d_]+")
 # By these an application says itself who is talking; metadata may hold anything else, and may change with each call.
 _SESSION_NAMES: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _SESSION_FIELDS: Final = frozenset({"conversation", "metadata", "previous_response_id", "safety_identifier", "user"})
 
-# Digests by the process's own hashes, so that no text is kept. A lost update between threads does no harm.
-_lines: dict[int, tuple[bytes, int]] = {}
-_tools: dict[int, bytes] = {}
+# Words of tools by the process's own hashes, so that no text is kept. A lost update between threads does no harm.
+_tools: dict[int, str] = {}
 
 _T = TypeVar("_T")
 _Placements = Sequence["Placement | None"] | None
@@ -121,15 +111,14 @@ def stable_key(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     instructions = body.get("instructions")
     texts = [instructions] if isinstance(instructions, str) else []
     texts += [text for item, is_stable in _items(endpoint, body, placements) if is_stable for text in _texts(item)]
-    made = blake2b(digest_size=10)
-    for digest in (
-        str(body.get("model")).encode("utf-8", "surrogatepass"),
-        b"".join(sorted(map(_tool_digest, tools if isinstance(tools, list) else [tools]))),
-        _tool_digest(form) if form else b"",
-        *_head(texts, _HEAD_CHARACTERS if placements is None else None),
-    ):
-        made.update(len(digest).to_bytes(4, "big") + digest)
-    return "fl-" + made.hexdigest()
+    limit = _HEAD_CHARACTERS if placements is None else None
+    parts = [
+        str(body.get("model")),
+        *sorted(map(_tool_digest, tools if isinstance(tools, list) else [tools])),
+        _tool_digest(form) if form else "",
+        _stable_text("\n".join(texts)[: limit and _MAX_CHARACTERS])[:limit],
+    ]
+    return f"fl-{_digest(parts, 10).hex()}"
 
 
 def session_of(endpoint: str, body: Mapping[str, Any], placements: _Placements = None) -> int:
@@ -152,7 +141,7 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     # A chained answer's request holds the newest message alone, which is another at every turn.
     if not body.get("previous_response_id"):
         first = next((item for item, is_stable in _items(endpoint, body, placements) if not is_stable), None)
-    text = _beginning(first.get("content") if isinstance(first, Mapping) else first)
+    text = "".join(_texts(first))[:_SESSION_CHARACTERS]
     if len(text) >= _SESSION_CHARACTERS:
         return _number("shared", text)
     return _number(str(user) if isinstance(user, str | int) else "", text)
@@ -190,6 +179,7 @@ def _items(endpoint: str, body: Mapping[str, Any], placements: _Placements) -> I
 
 
 def _texts(item: Any) -> list[str]:
+    """Return what a message says. A mark beside a text, which is there at one turn and not at the next, is left out."""
     content = item.get("content") if isinstance(item, Mapping) else item
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
@@ -199,70 +189,38 @@ def _texts(item: Any) -> list[str]:
     return [content if isinstance(content, str) else json_of(item).decode()]
 
 
-def _beginning(content: Any) -> str:
-    """Return the first characters of what a message says: the same for a text as for its parts."""
-    if isinstance(content, list):
-        beginning = ""
-        for part in content:
-            beginning += _beginning(part)[: _SESSION_CHARACTERS - len(beginning)]
-            if len(beginning) >= _SESSION_CHARACTERS:
-                break
-        return beginning
-    if isinstance(content, Mapping):
-        # A mark beside the text, which is there at one turn and not at the next, makes no other conversation.
-        text = content.get("text")
-        return _beginning(text if isinstance(text, str) else list(content.values()))
-    return content[:_SESSION_CHARACTERS] if isinstance(content, str) else ""
+def _stable_text(text: str) -> str:
+    """Return a text without words that have a digit in them, and without names of days and months beside these."""
+    lines = [_stable_words(line) if _DIGIT.search(line) else line.strip() for line in text.splitlines()]
+    return "\n".join(filter(None, lines))
 
 
-def _head(texts: Sequence[str], limit: int | None) -> Iterator[bytes]:
-    """Yield digests of the lines of some texts, up to so many characters of those that are not volatile."""
-    left = math.inf if limit is None else limit
-    for text in texts:
-        for line in (text if limit is None else text[:_MAX_CHARACTERS]).splitlines():
-            # Of a long line, only the sentence with a clock is new in each call.
-            for sentence in _SENTENCES.split(line) if len(line) > _LONG_LINE else (line,):
-                seen = hash((sentence, limit))
-                known = _lines.get(seen)
-                if known is None:
-                    kept = _without_volatile(sentence)[:limit]
-                    known = _remember(_lines, seen, (_digest(kept), len(kept)))
-                if known[1]:
-                    yield known[0]
-                left -= known[1]
-                if left <= 0:
-                    return
+def _stable_words(line: str) -> str:
+    words: list[str] = []
+    for token in _TOKEN.findall(line):
+        if token.isalpha():
+            words.append(token)
+        elif not _DIGIT.search(token):
+            words += _WORD.findall(token)
+    return " ".join([word for word in words if word not in _CALENDAR])
 
 
-def _without_volatile(text: str) -> str:
-    words = text.split()
-    if _DIGIT.search(text):
-        # "10:04" and "1,000" leave other marks behind than "9:58:03" and "999": they go too.
-        words = [
-            _WITH_DIGIT.sub("", word).strip(punctuation) if not word.isalpha() and _DIGIT.search(word) else word
-            for word in words
-            if word not in _CALENDAR
-        ]
-    return " ".join(filter(None, words))
-
-
-def _tool_digest(tool: Any) -> bytes:
+def _tool_digest(tool: Any) -> str:
     """Return the digest of a tool's or a schema's words, in whatever order its keys were written."""
     written = json_of(tool)
     seen = hash(written)
     known = _tools.get(seen)
     if known is None:
-        words = sorted(_WORD.findall(_without_volatile(written.decode())))
-        known = _remember(_tools, seen, _digest(" ".join(words)))
+        known = _remember(_tools, seen, _digest(sorted(_WORD.findall(_stable_words(written.decode()))), 8).hex())
     return known
 
 
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _digest(texts: Sequence[str], size: int) -> bytes:
+    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 def _number(*texts: str) -> int:
-    return int.from_bytes(_digest("\0".join(texts)), "big")
+    return int.from_bytes(_digest(texts, 8), "big")
 
 
 def _remember(known: dict[int, _T], seen: int, value: _T) -> _T:

@@ -22,7 +22,7 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection, Hedging, Urgency
-from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
+from fastlane.plays.prompt_cache.view import AsyncKeepWarm, KeepWarm
 from fastlane.plays.routing.clients import upstream_clients_of
 from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
 

@@ -338,8 +338,8 @@ class PromptHistory:
             lines.sort(key=_text_of)
         at = bisect_left(lines, prompt.text, key=_text_of)
         for nearest in (lines[at:], lines[:at][::-1]):
-            alike = [line for line in nearest if any_key or line.key == prompt.key]
-            for line in alike[:_MAX_NEIGHBOURS]:
+            alike = (line for line in nearest if any_key or line.key == prompt.key)
+            for line in islice(alike, _MAX_NEIGHBOURS):
                 size = common_length(prompt.text, line.text)
                 is_fresh = line.used_ns >= used_ns
                 fresh_size = max(known.fresh_size, size) if is_fresh else known.fresh_size

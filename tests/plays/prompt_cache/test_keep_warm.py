@@ -14,7 +14,7 @@ import fastlane
 from fastlane import user_action
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
+from fastlane.plays.prompt_cache.view import AsyncKeepWarm, KeepWarm
 
 # Over 1,024 tokens, from where on the embedded provider remembers prompts.
 SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}

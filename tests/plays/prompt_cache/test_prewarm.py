@@ -15,8 +15,8 @@ from pydantic import BaseModel
 import fastlane
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.keep_warm import Prewarmed, async_prewarm, prewarm
 from fastlane.plays.prompt_cache.prompts import Prompt, stable, volatile
+from fastlane.plays.prompt_cache.view import Prewarmed, async_prewarm, prewarm
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.call_peer import CallPeer, Reply, ours
 

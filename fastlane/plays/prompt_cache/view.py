@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
@@ -64,43 +64,6 @@ class Prewarmed(NamedTuple):
     how: Literal["provider", "call", "disabled"]
     """"provider": by the provider's own means, and nothing was generated; "call": by a call of one short answer;
     "disabled": not at all, because FASTLANE_DISABLED is set, and nothing was sent."""
-
-
-_NOTHING_SENT: Final = Prewarmed(None, None, None, "disabled")
-
-
-def prewarm(client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
-    """Have the provider read what stays of a prompt, with one call of `client`, and so with its plays.
-
-    What stays is what was declared stable or of the session (`fastlane.prompts.Prompt`), and if nothing was declared,
-    the leading system and developer messages. `arguments` are those of the calls to come, such as `tools` and
-    `response_format`: they are part of what is kept. If facts say that the provider has means of its own for this
-    model, it generates nothing; otherwise, or if it refuses them, it generates one token (16 at /responses), which is
-    billed as any call is. With FASTLANE_DISABLED nothing is sent. Raises ConfigurationError if nothing of the prompt
-    stays, or for another endpoint, and what the call raises.
-    """
-    facts, requests = _prepared(client, prompt, model, endpoint, arguments)
-    for request in requests:
-        try:
-            return _prewarmed(facts, endpoint, request, _create_of(client, endpoint)(**request.arguments))
-        except _REFUSALS as error:
-            if _was_read(request, error):
-                return Prewarmed(None, None, None, request.how)
-    return _NOTHING_SENT
-
-
-async def async_prewarm(
-    client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any
-) -> Prewarmed:
-    """See `prewarm`; for an asynchronous client."""
-    facts, requests = _prepared(client, prompt, model, endpoint, arguments)
-    for request in requests:
-        try:
-            return _prewarmed(facts, endpoint, request, await _create_of(client, endpoint)(**request.arguments))
-        except _REFUSALS as error:
-            if _was_read(request, error):
-                return Prewarmed(None, None, None, request.how)
-    return _NOTHING_SENT
 
 
 def is_disabled(client: Any) -> bool:
@@ -340,7 +303,7 @@ class KeepWarm(_Keeper):
             failure: Exception | None = None
             with user_action(_NAME) as action:
                 try:
-                    prewarm(self._client, self._prompt, **self._arguments)
+                    PromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
                 except _FAILURES as error:
                     failure = error
             self._end(began_ns, action, failure)
@@ -382,7 +345,7 @@ class AsyncKeepWarm(_Keeper):
             failure: Exception | None = None
             async with user_action(_NAME) as action:
                 try:
-                    await async_prewarm(self._client, self._prompt, **self._arguments)
+                    await AsyncPromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
                 except _FAILURES as error:
                     failure = error
             self._end(began_ns, action, failure)
@@ -427,13 +390,25 @@ class PromptCacheView(_View):
     """`client.prompt_cache` of a synchronous client."""
 
     def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
-        """Have the provider read the stable part of a prompt into its cache before the first call needs it.
+        """Have the provider read what stays of a prompt before the first call needs it, with one call of the client.
 
-        By the provider's own means where it is known to have some, else by one call that generates one token, which is
-        billed. `arguments` are those of the calls that are to come (`tools`, `response_format`). With FASTLANE_DISABLED
-        nothing is sent, and `how` is "disabled".
+        What stays is what was declared stable or of the session (`fastlane.prompts.Prompt`), and if nothing was
+        declared, the leading system and developer messages. `arguments` are those of the calls to come, such as `tools`
+        and `response_format`: they are part of what is kept. If facts say that the provider has means of its own for
+        this model, it generates nothing; otherwise, or if it refuses them, it generates one token (16 at /responses),
+        which is billed as any call is. With FASTLANE_DISABLED nothing is sent. Raises ConfigurationError if nothing of
+        the prompt stays, or for another endpoint, and what the call raises.
         """
-        return prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
+        facts, requests = _prepared(self._client, prompt, model, endpoint, arguments)
+        for request in requests:
+            try:
+                answer = _create_of(self._client, endpoint)(**request.arguments)
+            except _REFUSALS as error:
+                if _was_read(request, error):
+                    return Prewarmed(None, None, None, request.how)
+            else:
+                return _prewarmed(facts, endpoint, request, answer)
+        return Prewarmed(None, None, None, "disabled")
 
     def keep_warm(
         self,
@@ -454,11 +429,18 @@ class PromptCacheView(_View):
 class AsyncPromptCacheView(_View):
     """`client.prompt_cache` of an asynchronous client."""
 
-    def prewarm(
-        self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any
-    ) -> Coroutine[Any, Any, Prewarmed]:
+    async def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
         """See `PromptCacheView.prewarm`."""
-        return async_prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
+        facts, requests = _prepared(self._client, prompt, model, endpoint, arguments)
+        for request in requests:
+            try:
+                answer = await _create_of(self._client, endpoint)(**request.arguments)
+            except _REFUSALS as error:
+                if _was_read(request, error):
+                    return Prewarmed(None, None, None, request.how)
+            else:
+                return _prewarmed(facts, endpoint, request, answer)
+        return Prewarmed(None, None, None, "disabled")
 
     def keep_warm(
         self,

@@ -16,7 +16,7 @@ import fastlane
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.prompts import Prompt, stable, volatile
-from fastlane.plays.prompt_cache.view import Prewarmed, async_prewarm, prewarm
+from fastlane.plays.prompt_cache.view import Prewarmed
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.call_peer import CallPeer, Reply, ours
 
@@ -60,7 +60,9 @@ def sent(peer: CallPeer) -> list[dict[str, Any]]:
 
 
 def test_the_first_call_finds_in_the_cache_what_was_prewarmed(client: fastlane.OpenAI) -> None:
-    done = prewarm(client, [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS)
+    done = client.prompt_cache.prewarm(
+        [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS
+    )
     answer = client.chat.completions.create(
         model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
     )
@@ -78,7 +80,7 @@ def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlan
     def prompt(question: str) -> Prompt:
         return Prompt(stable=RULES, session={"role": "user", "content": question}, tools=TOOLS)
 
-    done = prewarm(client, Prompt(stable=RULES, tools=TOOLS), model="gpt-4o")
+    done = client.prompt_cache.prewarm(Prompt(stable=RULES, tools=TOOLS), model="gpt-4o")
     answer = client.chat.completions.create(model="gpt-4o", **prompt("When do we leave?").arguments())
 
     assert done.tokens is not None
@@ -86,7 +88,7 @@ def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlan
 
 
 def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, provider: Emulator) -> None:
-    prewarm(client, [SYSTEM], model="gpt-4o")
+    client.prompt_cache.prewarm([SYSTEM], model="gpt-4o")
 
     assert client.last_call is not None
     assert client.last_call.usage.output_tokens == 1
@@ -94,7 +96,7 @@ def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, p
 
 def test_with_means_of_its_own_the_provider_generates_nothing(client: fastlane.OpenAI, provider: Emulator) -> None:
     with registered(facts(**WITH_MEANS), origins=[provider.base_url.removesuffix("/v1")]):
-        done = prewarm(client, Prompt(stable=RULES), model="gpt-5.6", endpoint=RESPONSES)
+        done = client.prompt_cache.prewarm(Prompt(stable=RULES), model="gpt-5.6", endpoint=RESPONSES)
     answer = client.responses.create(model="gpt-5.6", input=[SYSTEM, {"role": "user", "content": "When?"}])
 
     assert done.how == "provider"
@@ -108,7 +110,7 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
 
     async def twice() -> list[Prewarmed]:
         async with fastlane.AsyncOpenAI(**arguments) as made:
-            return [await async_prewarm(made, [SYSTEM], model="gpt-4o", tools=TOOLS) for _ in range(2)]
+            return [await made.prompt_cache.prewarm([SYSTEM], model="gpt-4o", tools=TOOLS) for _ in range(2)]
 
     first, second = asyncio.run(twice())
 
@@ -136,7 +138,7 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
 )
 def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) -> None:
     with ours(one_peer) as client:
-        prewarm(client, prompt, model="m")
+        client.prompt_cache.prewarm(prompt, model="m")
 
     (body,) = sent(one_peer)
     assert {json.dumps(message, sort_keys=True) for message in body["messages"][:-1]} == {
@@ -147,8 +149,7 @@ def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) ->
 
 def test_what_a_prompt_brings_along_is_sent_and_what_would_lengthen_the_answer_is_not(one_peer: CallPeer) -> None:
     with ours(one_peer) as client:
-        prewarm(
-            client,
+        client.prompt_cache.prewarm(
             Prompt(stable="a", tools=TOOLS),
             model="m",
             max_completion_tokens=500,
@@ -172,7 +173,7 @@ class Answer(BaseModel):
 @pytest.mark.parametrize("form", [Answer, {"type": "json_object"}])
 def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None:
     with ours(one_peer) as client:
-        prewarm(client, [SYSTEM], model="m", response_format=form)
+        client.prompt_cache.prewarm([SYSTEM], model="m", response_format=form)
 
     (body,) = sent(one_peer)
     expected = "json_object" if isinstance(form, dict) else "json_schema"
@@ -181,7 +182,7 @@ def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None
 
 def test_a_class_for_a_format_is_part_of_what_responses_read(one_peer: CallPeer) -> None:
     with ours(one_peer) as client:
-        prewarm(client, Prompt(stable="a", response_format=Answer), model="m", endpoint=RESPONSES)
+        client.prompt_cache.prewarm(Prompt(stable="a", response_format=Answer), model="m", endpoint=RESPONSES)
 
     (body,) = sent(one_peer)
     assert body["text"]["format"]["name"] == "Answer"
@@ -190,9 +191,9 @@ def test_a_class_for_a_format_is_part_of_what_responses_read(one_peer: CallPeer)
 
 def test_where_the_newer_limit_is_taken_it_is_used_and_an_answer_is_not_kept(one_peer: CallPeer) -> None:
     with registered(facts(), origins=[one_peer.url]), ours(one_peer) as client:
-        prewarm(client, [SYSTEM], model="m")
-        prewarm(client, [SYSTEM], model="m", endpoint=RESPONSES)
-        prewarm(client, [SYSTEM], model="m", endpoint=RESPONSES, store=True)
+        client.prompt_cache.prewarm([SYSTEM], model="m")
+        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint=RESPONSES)
+        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint=RESPONSES, store=True)
 
     chat, response, kept = sent(one_peer)
     assert chat["max_completion_tokens"] == 1
@@ -207,7 +208,9 @@ def refusal(message: str, status: int = 400) -> Reply:
 def test_means_that_are_refused_give_way_to_a_call(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("Unknown parameter: 'prompt_cache_options.prewarm'.")]
     with registered(facts(**WITH_MEANS), origins=[one_peer.url]), ours(one_peer) as client:
-        done = prewarm(client, [SYSTEM], model="gpt-5.6", endpoint=RESPONSES, prompt_cache_options={"ttl": "30m"})
+        done = client.prompt_cache.prewarm(
+            [SYSTEM], model="gpt-5.6", endpoint=RESPONSES, prompt_cache_options={"ttl": "30m"}
+        )
 
     first, second = sent(one_peer)
     assert first["prompt_cache_options"] == {"ttl": "30m", "prewarm": True}
@@ -219,7 +222,7 @@ def test_means_that_are_refused_give_way_to_a_call(one_peer: CallPeer) -> None:
 
 def test_a_model_that_is_not_named_by_facts_is_asked_by_a_call(one_peer: CallPeer) -> None:
     with registered(facts(**WITH_MEANS), origins=[one_peer.url]), ours(one_peer) as client:
-        assert prewarm(client, [SYSTEM], model="other", endpoint=RESPONSES).how == "call"
+        assert client.prompt_cache.prewarm([SYSTEM], model="other", endpoint=RESPONSES).how == "call"
 
 
 def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: CallPeer) -> None:
@@ -229,7 +232,7 @@ def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: Call
         "breakpoint_value": fact({"mode": "explicit"}),
     }
     with registered(facts(**marks), origins=[one_peer.url]), ours(one_peer) as client:
-        prewarm(client, [SYSTEM], model="gpt-5.6")
+        client.prompt_cache.prewarm([SYSTEM], model="gpt-5.6")
 
     (body,) = sent(one_peer)
     assert body["messages"][0]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit"}
@@ -239,7 +242,7 @@ def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: Call
 def test_a_provider_that_wants_a_longer_answer_gets_one(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("Invalid 'max_tokens': integer below minimum value. Expected a value >= 16.")]
     with ours(one_peer) as client:
-        prewarm(client, [SYSTEM], model="m")
+        client.prompt_cache.prewarm([SYSTEM], model="m")
 
     assert [body["max_tokens"] for body in sent(one_peer)] == [1, 16]
 
@@ -247,14 +250,14 @@ def test_a_provider_that_wants_a_longer_answer_gets_one(one_peer: CallPeer) -> N
 def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
     with ours(one_peer) as client:
-        assert prewarm(client, [SYSTEM], model="m") == Prewarmed(None, None, None, "call")
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Prewarmed(None, None, None, "call")
     assert len(one_peer.take()) == 1
 
 
 def test_any_other_refusal_is_raised(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("The model does not exist.")]
     with ours(one_peer) as client, pytest.raises(openai.BadRequestError, match="does not exist"):
-        prewarm(client, [SYSTEM], model="m")
+        client.prompt_cache.prewarm([SYSTEM], model="m")
     assert len(one_peer.take()) == 1
 
 
@@ -264,10 +267,10 @@ def test_an_asynchronous_client_goes_the_same_ways(one_peer: CallPeer) -> None:
 
     async def asked() -> None:
         async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1", max_retries=0) as client:
-            done = await async_prewarm(client, [SYSTEM], model="gpt-5.6", endpoint=RESPONSES)
+            done = await client.prompt_cache.prewarm([SYSTEM], model="gpt-5.6", endpoint=RESPONSES)
             assert done == Prewarmed(None, None, None, "call")
             with pytest.raises(openai.BadRequestError, match="does not exist"):
-                await async_prewarm(client, [SYSTEM], model="m")
+                await client.prompt_cache.prewarm([SYSTEM], model="m")
 
     with registered(facts(**WITH_MEANS), origins=[one_peer.url]):
         asyncio.run(asked())
@@ -276,18 +279,18 @@ def test_an_asynchronous_client_goes_the_same_ways(one_peer: CallPeer) -> None:
 @pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
 def test_what_is_no_list_of_messages_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"takes a fastlane\.prompts\.Prompt or a list of messages"):
-        prewarm(client, prompt, model="m")
+        client.prompt_cache.prewarm(prompt, model="m")
 
 
 @pytest.mark.parametrize("prompt", [[], [{"role": "user", "content": "a"}], Prompt(volatile="now")])
 def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
-        prewarm(client, prompt, model="m")
+        client.prompt_cache.prewarm(prompt, model="m")
 
 
 def test_an_endpoint_without_parts_cannot_be_read(client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
-        prewarm(client, [SYSTEM], model="m", endpoint="/completions")
+        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint="/completions")
 
 
 def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from fastlane.records.plays import LEVELS, AdmissionRecord, CallUrgency, Level
 
 from .section import UrgencySection
 from .slots import Slot, SlotQueue, queues
-from .tiers import RequestedTier, TierUnavailableError, tier_plan, with_tier
+from .tiers import RequestedTier, TierUnavailableError, requested_tier
 
 if TYPE_CHECKING:
     from fastlane.compat.responses import Attempt
@@ -51,9 +51,8 @@ class UrgencySession(QueueSession):
         tiers = self._play.tiers
         # Without tiers, the caller's own is recorded all the same.
         wanted = tiers if isinstance(tiers, Mapping) else None if tiers else _NO_TIERS
-        plan = tier_plan(call, self._level, wanted)
-        self._tier = None if plan is None else RequestedTier(plan)
-        return call if plan is None else with_tier(call, plan)
+        self._tier = tier = requested_tier(call, self._level, wanted)
+        return call if tier is None else tier.added_to(call)
 
     def around_call(self, send: SendCall) -> SendCall:
         """Ask for the next tier where the one that was asked for is full."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +24,28 @@ _ANY = frozenset({"auto"})
 _DENIED = frozenset({402, 403})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierPlan:
-    """The tier that a call asks for, and where it goes when that is full."""
+class TierUnavailableError(FastlaneError):
+    """The tier that was asked for has no capacity, or is refused to this key: the call asks for another one.
+
+    It never reaches the application. An error of openai's would wait in the retry loop and ask for the same again.
+    """
+
+    def __init__(self, retries_taken: int) -> None:
+        super().__init__()
+        self.retries_taken = retries_taken
+        """Retries before this attempt."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestedTier:
+    """The tier that a call asks for, and the next one where that is unavailable, once and at once."""
 
     field: str
     """The field of the body, "service_tier"."""
     asked: str | None
-    """What the body says as it is planned; None where it says nothing."""
+    """What the next attempt asks for; None where it asks for none."""
     added: str | None = None
-    """That, where the play has put it there and not the caller."""
+    """The tier that the play has put into the body, and not the caller."""
     falls: bool = False
     """Whether the call goes to `following` where the added tier has no capacity."""
     following: str | None = None
@@ -48,15 +60,88 @@ class TierPlan:
     """The header in which a response says which tier served, where no field does."""
     timeout_s: float | None = None
     """Seconds that an answer of the asked tier may take, where the application has not said how long it waits."""
+    full: tuple[str, ...] = ()
+    """Tiers that had no capacity."""
+    is_denied: bool = False
+    """Whether the tier is refused to this key."""
+    by_header: str | None = None
+    """The tier that served, by the header of the response."""
+
+    def added_to(self, call: Call) -> Call:
+        """Return the call with the tier that is added, and with the time that an answer may take there."""
+        if self.added is None:
+            return call if self.timeout_s is None else call.replaced(timeout_s=self.timeout_s)
+        return call.replaced(
+            body={**call.body, self.field: self.added},
+            changes=(*call.changes, f"Urgency asked for the tier {self.added!r}"),
+            optional=(*call.optional, self.refusal),
+            timeout_s=self.timeout_s,
+        )
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the call goes on at another tier than the planned one."""
+        return bool(self.full) or self.is_denied
 
     @property
     def refusal(self) -> str:
-        """The name of the added tier among the fields that were refused."""
+        """The name of the tier among the fields that were refused."""
         return f"{self.field}={self.added}"
 
+    def at_next(self, call: Call) -> Call:
+        """Return the call at the tier that follows."""
+        asks = f"asked for {self.asked!r}" if self.asked is not None else "asked for none"
+        why = "has no capacity" if self.full else "is refused to this key"
+        body = {name: value for name, value in call.body.items() if name != self.field}
+        if self.asked is not None:
+            body[self.field] = self.asked
+        changed = f"{asks}, because the tier {self.added!r} {why}"
+        return call.replaced(body=body, changes=(*call.changes, changed))
 
-def tier_plan(call: Call, level: Level, wanted: Mapping[str, str | None] | None) -> TierPlan | None:
-    """Return the plan of a call; None where the provider's tiers are not known, and the call names none.
+    def took_back(self, fields: tuple[str, ...]) -> None:
+        """Take note that the call went on without these fields, named as in `Call.optional`."""
+        if self.added is not None and self.refusal in fields:
+            self.asked = None
+
+    def may_be_unavailable(self, status: int, options: Any) -> bool:
+        """Whether a response with this status may say that the tier is unavailable, so that its body has to be read."""
+        body = options.json_data
+        if self.added is None or not isinstance(body, Mapping) or body.get(self.field) != self.added or self.is_left:
+            return False
+        return (self.falls and status == self.full_status) or status in _DENIED
+
+    def check(self, response: Any, retries_taken: int) -> None:
+        """Raise TierUnavailableError where a response whose body was read says so."""
+        error = _error_in(response.content)
+        if response.status_code in _DENIED:
+            message = str(error.get("message", ""))
+            is_named = self.field in message or f"{self.added} tier" in message.lower()
+            if error.get("param") != self.field and not is_named:
+                return
+            self.is_denied, self.asked = True, None
+        elif self.full_codes and not _has_code(error, self.full_codes):
+            return
+        else:
+            assert self.asked is not None
+            self.full, self.asked = (*self.full, self.asked), self.following
+        raise TierUnavailableError(retries_taken)
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take note of the head of a response."""
+        if self.answer_header is not None and status < 300:
+            self.by_header = safe_name(headers.get(self.answer_header))
+
+    def served(self, by_body: str | None) -> str | None:
+        """Return the tier that served the call; None where the provider does not say."""
+        return by_body if by_body is not None else self.by_header
+
+    def is_downgraded(self, by_body: str | None) -> bool:
+        """Whether that is slower than what the last attempt asked for."""
+        return is_downgrade(self.ranks, self.asked, self.served(by_body))
+
+
+def requested_tier(call: Call, level: Level, wanted: Mapping[str, str | None] | None) -> RequestedTier | None:
+    """Return the tier of a call; None where the provider's tiers are not known, and the call names none.
 
     `wanted`: the application's tiers by level; None: as the facts say.
     """
@@ -67,122 +152,20 @@ def tier_plan(call: Call, level: Level, wanted: Mapping[str, str | None] | None)
     if field in call.body:
         given = call.body[field]
         # The caller's own, None included, is neither changed nor left for another.
-        return _plan(tiers, field, given if isinstance(given, str) else None, None)
+        return _tier(tiers, field, given if isinstance(given, str) else None, None)
     asked = _chosen(call, level, tiers, wanted)
     standard = _value(tiers.standard) if tiers is not None else None
     if asked == standard or f"{field}={asked}" in call.refused:
         asked = None
-    return _plan(tiers, field, asked, asked)
+    return _tier(tiers, field, asked, asked)
 
 
-def with_tier(call: Call, plan: TierPlan) -> Call:
-    """Return the call with the tier that the plan adds, and with the time that an answer may take there."""
-    if plan.added is None:
-        return call if plan.timeout_s is None else call.replaced(timeout_s=plan.timeout_s)
-    return call.replaced(
-        body={**call.body, plan.field: plan.added},
-        changes=(*call.changes, f"Urgency asked for the tier {plan.added!r}"),
-        optional=(*call.optional, plan.refusal),
-        timeout_s=plan.timeout_s,
-    )
-
-
-def is_downgrade(plan: TierPlan, asked: str | None, served: str | None) -> bool:
-    """Whether `served` is known to be slower than `asked`."""
+def is_downgrade(ranks: Sequence[Sequence[str]], asked: str | None, served: str | None) -> bool:
+    """Whether `served` is known to be slower than `asked`, by the tiers from the slowest to the fastest."""
     if asked is None or served is None or asked in _ANY:
         return False
-    ranks = {name: rank for rank, names in enumerate(plan.ranks) for name in names}
-    return asked in ranks and served in ranks and ranks[served] < ranks[asked]
-
-
-class TierUnavailableError(FastlaneError):
-    """The tier that was asked for has no capacity, or is refused to this key: the call asks for another one.
-
-    It never reaches the application. An error of openai's would wait in the retry loop and ask for the same again.
-    """
-
-    def __init__(self, retries_taken: int) -> None:
-        super().__init__()
-        self.retries_taken = retries_taken
-        """Retries before this attempt."""
-
-
-class RequestedTier:
-    """The tier of one call: the planned one, and the next one where that is unavailable, once and at once."""
-
-    __slots__ = ("_by_header", "_plan", "asked", "full", "is_denied")
-
-    def __init__(self, plan: TierPlan) -> None:
-        self._plan = plan
-        self._by_header: str | None = None
-        self.asked = plan.asked
-        """What the next attempt asks for."""
-        self.full: tuple[str, ...] = ()
-        """Tiers that had no capacity."""
-        self.is_denied = False
-        """Whether the tier is refused to this key."""
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the call goes on at another tier than the planned one."""
-        return bool(self.full) or self.is_denied
-
-    @property
-    def refusal(self) -> str:
-        """The name of the tier among the fields that were refused."""
-        return self._plan.refusal
-
-    def at_next(self, call: Call) -> Call:
-        """Return the call at the tier that follows."""
-        plan = self._plan
-        asks = f"asked for {self.asked!r}" if self.asked is not None else "asked for none"
-        why = "has no capacity" if self.full else "is refused to this key"
-        body = {name: value for name, value in call.body.items() if name != plan.field}
-        if self.asked is not None:
-            body[plan.field] = self.asked
-        changed = f"{asks}, because the tier {plan.added!r} {why}"
-        return call.replaced(body=body, changes=(*call.changes, changed))
-
-    def took_back(self, fields: tuple[str, ...]) -> None:
-        """Take note that the call went on without these fields, named as in `Call.optional`."""
-        if self._plan.added is not None and self.refusal in fields:
-            self.asked = None
-
-    def may_be_unavailable(self, status: int, options: Any) -> bool:
-        """Whether a response with this status may say that the tier is unavailable, so that its body has to be read."""
-        plan, body = self._plan, options.json_data
-        if plan.added is None or not isinstance(body, Mapping) or body.get(plan.field) != plan.added or self.is_left:
-            return False
-        return (plan.falls and status == plan.full_status) or status in _DENIED
-
-    def check(self, response: Any, retries_taken: int) -> None:
-        """Raise TierUnavailableError where a response whose body was read says so."""
-        plan, error = self._plan, _error_in(response.content)
-        if response.status_code in _DENIED:
-            message = str(error.get("message", ""))
-            is_named = plan.field in message or f"{plan.added} tier" in message.lower()
-            if error.get("param") != plan.field and not is_named:
-                return
-            self.is_denied, self.asked = True, None
-        elif plan.full_codes and not _has_code(error, plan.full_codes):
-            return
-        else:
-            assert self.asked is not None
-            self.full, self.asked = (*self.full, self.asked), plan.following
-        raise TierUnavailableError(retries_taken)
-
-    def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take note of the head of a response."""
-        if self._plan.answer_header is not None and status < 300:
-            self._by_header = safe_name(headers.get(self._plan.answer_header))
-
-    def served(self, by_body: str | None) -> str | None:
-        """Return the tier that served the call; None where the provider does not say."""
-        return by_body if by_body is not None else self._by_header
-
-    def is_downgraded(self, by_body: str | None) -> bool:
-        """Whether that is slower than what the last attempt asked for."""
-        return is_downgrade(self._plan, self.asked, self.served(by_body))
+    rank_of = {name: rank for rank, names in enumerate(ranks) for name in names}
+    return asked in rank_of and served in rank_of and rank_of[served] < rank_of[asked]
 
 
 def _tier_field(tiers: Tiers | None, wanted: Mapping[str, str | None] | None, level: Level) -> str | None:
@@ -206,16 +189,16 @@ def _chosen(call: Call, level: Level, tiers: Tiers | None, wanted: Mapping[str, 
     return for_model(tiers.patient, call.model)
 
 
-def _plan(tiers: Tiers | None, field: str, asked: str | None, added: str | None) -> TierPlan:
+def _tier(tiers: Tiers | None, field: str, asked: str | None, added: str | None) -> RequestedTier:
     if tiers is None:
-        return TierPlan(field=field, asked=asked, added=added)
+        return RequestedTier(field=field, asked=asked, added=added)
     ranks = _value(tiers.order) or ()
     standard, values = _value(tiers.standard), _value(tiers.values) or ()
     names = [name for same in ranks for name in same]
     # Only from a slower tier to the usual one: where a faster one is full, the usual one is fuller.
     is_slower = added in names and standard in names and names.index(added) < names.index(standard)
     status = _value(tiers.full_status)
-    return TierPlan(
+    return RequestedTier(
         field=field,
         asked=asked,
         added=added,

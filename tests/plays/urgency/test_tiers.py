@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.engine.call import Call
-from fastlane.plays.urgency.tiers import TierPlan, is_downgrade, tier_plan
+from fastlane.plays.urgency.tiers import is_downgrade, requested_tier
 from fastlane.providers import facts_named, names
 from fastlane.records.plays import LEVELS, Level
 
@@ -60,52 +60,52 @@ def test_what_suits_calls_that_can_wait_is_taken_and_no_faster_than_usual(slug: 
 @pytest.mark.parametrize("slug", ["openai", "groq"])
 def test_a_slower_tier_that_is_full_leads_to_the_usual_one(slug: str) -> None:
     tiers = facts_named(slug).tiers
-    plan = tier_plan(call(slug, "gpt-5.4"), "background", None)
+    tier = requested_tier(call(slug, "gpt-5.4"), "background", None)
 
-    assert plan is not None
-    assert plan.added == "flex"
-    assert plan.falls
+    assert tier is not None
+    assert tier.added == "flex"
+    assert tier.falls
     assert tiers.standard is not None
-    assert plan.following == tiers.standard.value
+    assert tier.following == tiers.standard.value
 
 
 def test_a_faster_tier_that_is_full_leads_nowhere() -> None:
-    plan = tier_plan(call("openai", "gpt-5.4"), "interactive", {"interactive": "priority"})
+    tier = requested_tier(call("openai", "gpt-5.4"), "interactive", {"interactive": "priority"})
 
-    assert plan is not None
-    assert plan.added == "priority"
-    assert not plan.falls
+    assert tier is not None
+    assert tier.added == "priority"
+    assert not tier.falls
 
 
 @given(
     slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS, given=st.sampled_from(["flex", "auto", 3])
 )
 def test_the_callers_own_tier_is_never_added_to_or_left(slug: str, level: Level, model: str, given: Any) -> None:
-    plan = tier_plan(call(slug, model, given), level, {"interactive": "priority"})
+    tier = requested_tier(call(slug, model, given), level, {"interactive": "priority"})
 
-    assert plan is None or (plan.added is None and not plan.falls)
+    assert tier is None or (tier.added is None and not tier.falls)
 
 
 @given(slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS)
 def test_a_caller_who_says_none_gets_none(slug: str, level: Level, model: str) -> None:
     asked = call(slug, model)
-    plan = tier_plan(asked.replaced(body={**asked.body, "service_tier": None}), level, {"offline": "flex"})
+    tier = requested_tier(asked.replaced(body={**asked.body, "service_tier": None}), level, {"offline": "flex"})
 
-    assert plan is None or (plan.asked is None and plan.added is None and not plan.falls)
+    assert tier is None or (tier.asked is None and tier.added is None and not tier.falls)
 
 
 @given(slug=st.sampled_from(SLUGS), model=MODELS)
 def test_interactive_calls_ask_for_none_by_themselves(slug: str, model: str) -> None:
-    plan = tier_plan(call(slug, model), "interactive", None)
+    tier = requested_tier(call(slug, model), "interactive", None)
 
-    assert plan is None or plan.asked is None
+    assert tier is None or tier.asked is None
 
 
 @given(slug=st.sampled_from(SLUGS), model=MODELS, level=st.sampled_from(LEVELS))
 def test_what_was_refused_is_not_asked_for(slug: str, model: str, level: Level) -> None:
-    plan = tier_plan(call(slug, model).replaced(refused=frozenset({"service_tier=flex"})), level, None)
+    tier = requested_tier(call(slug, model).replaced(refused=frozenset({"service_tier=flex"})), level, None)
 
-    assert plan is None or plan.asked is None
+    assert tier is None or tier.asked is None
 
 
 TIERS = st.sampled_from(["flex", "default", "scale", "priority", "fast", "ultrafast", "auto", "new", None])
@@ -113,27 +113,24 @@ TIERS = st.sampled_from(["flex", "default", "scale", "priority", "fast", "ultraf
 
 @given(asked=TIERS, served=TIERS)
 def test_a_downgrade_is_known_and_goes_one_way(asked: str | None, served: str | None) -> None:
-    plan = TierPlan(field="service_tier", asked=asked, ranks=order_of("openai"))
+    ranks_of = order_of("openai")
+    down = is_downgrade(ranks_of, asked, served)
 
-    down = is_downgrade(plan, asked, served)
-
-    assert not (down and is_downgrade(plan, served, asked))
+    assert not (down and is_downgrade(ranks_of, served, asked))
     if asked == served or None in {asked, served} or asked in ("auto", "new") or served in ("auto", "new"):
         assert not down
     else:
-        ranks = {name: rank for rank, same in enumerate(order_of("openai")) for name in same}
+        ranks = {name: rank for rank, same in enumerate(ranks_of) for name in same}
         assert down == (ranks[str(served)] < ranks[str(asked)])
 
 
 def test_the_newer_name_of_a_tier_is_the_same_tier() -> None:
-    plan = TierPlan(field="service_tier", asked="fast", ranks=order_of("openai"))
+    ranks = order_of("openai")
 
-    assert not is_downgrade(plan, "fast", "priority")
-    assert is_downgrade(plan, "fast", "default")
-    assert not is_downgrade(plan, "flex", "default")
+    assert not is_downgrade(ranks, "fast", "priority")
+    assert is_downgrade(ranks, "fast", "default")
+    assert not is_downgrade(ranks, "flex", "default")
 
 
 def test_a_tier_that_the_provider_chose_is_none_that_was_asked_for() -> None:
-    plan = TierPlan(field="service_tier", asked="auto", ranks=(("flex",), ("default",), ("auto", "priority")))
-
-    assert not is_downgrade(plan, "auto", "flex")
+    assert not is_downgrade((("flex",), ("default",), ("auto", "priority")), "auto", "flex")

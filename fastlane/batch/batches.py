@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import takewhile
 from random import uniform
 from tempfile import SpooledTemporaryFile
 from threading import Event
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import openai
 
@@ -94,13 +95,22 @@ class BatchMode:
         return self.endpoints is None or endpoint in self.endpoints
 
 
-def mode_of(facts: ProviderFacts, *, forced: bool = False) -> BatchMode | None:
-    """Return the limits of a provider's batches; None where it has no batch mode of OpenAI's shape, unless `forced`."""
+def mode_of(facts: ProviderFacts, settings: WorkerSettings) -> BatchMode | None:
+    """Return the limits of batches by facts and settings; None where jobs are sent as live calls.
+
+    That is where the provider has no batch mode of OpenAI's shape, unless `lane` says otherwise.
+    """
     batch = facts.batch
-    if not forced and (batch.shape is None or batch.shape.value != "openai"):
+    has_mode = batch.shape is not None and batch.shape.value == "openai"
+    if settings.lane == "live" or (settings.lane == "auto" and not has_mode):
         return None
     known = {one.name: getattr(batch, one.name) for one in fields(BatchMode)}
-    return BatchMode(**{name: fact.value for name, fact in known.items() if fact and fact.value is not None})
+    mode = BatchMode(**{name: fact.value for name, fact in known.items() if fact and fact.value is not None})
+    return replace(
+        mode,
+        most_requests=min(mode.most_requests, settings.most_requests or mode.most_requests),
+        most_bytes=min(mode.most_bytes, settings.most_bytes or mode.most_bytes),
+    )
 
 
 class ProviderBatches:
@@ -122,17 +132,8 @@ class ProviderBatches:
 
     def files_named(self, name: str, *, since_s: float) -> list[FileObject]:
         """Return the files of that name that were uploaded after some time, in epoch seconds."""
-
-        def find() -> list[FileObject]:
-            found = []
-            for file in self._client.files.list(purpose="batch", order="desc"):
-                if file.created_at is not None and file.created_at < since_s - _CLOCKS_DIFFER_S:
-                    break
-                if file.filename == name:
-                    found.append(file)
-            return found
-
-        return _refusals(find)
+        files = _refusals(lambda: _since(self._client.files.list(purpose="batch", order="desc"), since_s))
+        return [file for file in files if file.filename == name]
 
     def create(self, name: str, endpoint: str, file_id: str) -> Batch | None:
         """Create a batch, once. Return None where it is not known whether it was created. Raises RefusedError."""
@@ -154,16 +155,10 @@ class ProviderBatches:
 
     def batch_named(self, name: str, file_id: str | None, *, since_s: float) -> Batch | None:
         """Return the batch that was created under a name, or of a file; None where the provider lists none."""
-
-        def find() -> Batch | None:
-            for batch in self._client.batches.list(limit=100):
-                if batch.created_at is not None and batch.created_at < since_s - _CLOCKS_DIFFER_S:
-                    return None
-                if (batch.metadata or {}).get(NAME_KEY) == name or (file_id and batch.input_file_id == file_id):
-                    return batch
-            return None
-
-        return _refusals(find)
+        for batch in _refusals(lambda: _since(self._client.batches.list(limit=100), since_s)):
+            if (batch.metadata or {}).get(NAME_KEY) == name or (file_id and batch.input_file_id == file_id):
+                return batch
+        return None
 
     def batch(self, batch_id: str) -> Batch:
         """Return a batch. Raises RefusedError: 404 where there is none."""
@@ -202,6 +197,12 @@ class ProviderBatches:
             yield rest
 
 
+def _since(listed: Iterable[T], since_s: float) -> list[T]:
+    """Return what was created after some time, of a list that begins with the newest."""
+    first_s = since_s - _CLOCKS_DIFFER_S
+    return list(takewhile(lambda one: one.created_at is None or one.created_at >= first_s, cast(Any, listed)))
+
+
 def _refusals(ask: Callable[[], T], *, transient: Sequence[int] = (408, 409, 429)) -> T:
     """Raise RefusedError for a 4xx that is not transient, and WorkerDeniedError where the key is refused."""
     try:
@@ -225,12 +226,8 @@ class LeasedBatch:
     """How often in a row its step has failed, or it was found unchanged."""
     not_created: bool = False
     """In `creating`: the provider has refused to create it."""
-    is_own: bool = False
-    """In `uploading`: this worker recorded that, and has not tried yet."""
     deleted_at: float | None = None
     """In `creating`: when its input file was deleted, by the worker's clock."""
-    cancelled: bool = False
-    """Whether the provider was asked to cancel it."""
     unreadable: int = 0
     """How often its answers were missing or unreadable although it has ended."""
     too_much: bool = False
@@ -266,7 +263,7 @@ class BatchSteps:
         StoppedError, WorkerDeniedError. After an error of openai's the step has to be taken again.
         """
         steps = {
-            "planned": self._plan,
+            "planned": self._upload,
             "uploading": self._upload,
             "uploaded": self._create,
             "creating": self._create if held.not_created else self._look_for,
@@ -279,14 +276,11 @@ class BatchSteps:
         except RefusedError as refused:
             return self._refused(held, refused)
 
-    def _plan(self, held: LeasedBatch, now: float) -> float | None:
-        held.row = self._storage.advance(held.row, "uploading")
-        held.is_own = True
-        return 0.0
-
     def _upload(self, held: LeasedBatch, now: float) -> float | None:
-        row, name, file_id = held.row, f"{held.row.name}.jsonl", None
-        most, count = self._provider.mode.most_bytes, 0
+        is_first = held.row.state == "planned"
+        if is_first:
+            held.row = self._storage.advance(held.row, "uploading")
+        row, name, file_id, count = held.row, f"{held.row.name}.jsonl", None, 0
         with SpooledTemporaryFile(_KEPT_IN_MEMORY_BYTES) as content:
             for job, body in self._storage.bodies(row):
                 content.write(line_of_body(job, body))
@@ -294,14 +288,13 @@ class BatchSteps:
             size = content.tell()
             if size == 0:
                 return self._abandon(held, None)
-            if count == 1 and size > min(most, self._settings.most_bytes or most):
+            if count == 1 and size > self._provider.mode.most_bytes:
                 _log.warning("job %d is larger than a batch's file may be, and has failed", job.number)
                 self._fail(row, [job], "too_large")
                 return self._abandon(held, "too_large")
-            if not held.is_own:
+            if not is_first:
                 files = self._provider.files_named(name, since_s=row.planned_at)
                 file_id = next((file.id for file in files if file.bytes == size), None)
-            held.is_own = False
             try:
                 file_id = file_id or self._provider.upload(name, content).id
             except RefusedError as refused:
@@ -355,9 +348,8 @@ class BatchSteps:
         row = held.row
         assert row.batch_id is not None
         try:
-            if not held.cancelled and not self._storage.is_wanted(row):
+            if not self._storage.is_wanted(row):
                 self._provider.cancel(row.batch_id)
-                held.cancelled = True
             batch = self._provider.batch(row.batch_id)
         except RefusedError as refused:
             if refused.status != 404 or self._storage.now() - row.changed_at < _LOST_AFTER_S:

@@ -261,10 +261,9 @@ class Storage:
         self,
         t: Transaction,
         owner: str,
+        group: JobGroup,
         *,
         origin: str,
-        endpoint: str,
-        model: str,
         most_requests: int,
         most_bytes: int,
         lease_s: float,
@@ -276,8 +275,8 @@ class Storage:
         each.
         """
         now = t.now()
-        group = jobs.c.endpoint == endpoint, jobs.c.model == model
-        waiting = sa.select(jobs.c.number, jobs.c.size).where(*_due(t), *group)
+        in_group = jobs.c.endpoint == group.endpoint, jobs.c.model == group.model
+        waiting = sa.select(jobs.c.number, jobs.c.size).where(*_due(t), *in_group)
         numbers: list[int] = []
         size = 0
         for row in t.all(waiting.order_by(jobs.c.number).limit(most_requests)):
@@ -294,8 +293,8 @@ class Storage:
             name=name,
             state=state,
             origin=origin,
-            endpoint=endpoint,
-            model=model,
+            endpoint=group.endpoint,
+            model=group.model,
             requests=len(numbers),
             bytes=size,
             owner=owner,
@@ -307,20 +306,17 @@ class Storage:
         t.do(sa.insert(batches).values(asdict(batch)))
         return batch
 
-    def advance(self, batch: BatchRow, state: BatchState, **changes: Any) -> BatchRow:
+    @_writes
+    def advance(self, t: Transaction, /, batch: BatchRow, state: BatchState, **changes: Any) -> BatchRow:
         """Record the next step of a batch, with other columns of it, and return it. Only `settle` ends a batch.
 
         Raises LeaseLostError unless its (state, owner, turn) are those of `batch`.
         """
         if state in SETTLED or BATCH_STATES.index(state) < BATCH_STATES.index(batch.state):
             raise ValueError(f"a batch that is {batch.state} cannot become {state} by this")
-        return self._advance(batch, state, changes)
-
-    @_writes
-    def _advance(self, t: Transaction, batch: BatchRow, state: BatchState, changes: dict[str, Any]) -> BatchRow:
         _check_lease(t, batch)
         if state != batch.state:
-            changes = {**changes, "changed_at": t.now()}
+            changes["changed_at"] = t.now()
         t.do(sa.update(batches).where(batches.c.name == batch.name).values({"state": state, **changes}))
         return _batches(t, batches.c.name == batch.name)[0]
 

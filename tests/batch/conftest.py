@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from fastlane.batch.jobs import BatchRow, BatchState, NewJob
+from fastlane.batch.jobs import BatchRow, BatchState, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import BatchSettings, Emulator, preset
@@ -84,6 +84,7 @@ def claim(
     storage: Storage,
     owner: str = "worker",
     *,
+    origin: str = ORIGIN,
     model: str = "small",
     most_requests: int = 1_000,
     most_bytes: int = 1_000_000,
@@ -92,9 +93,8 @@ def claim(
 ) -> BatchRow:
     batch = storage.claim(
         owner,
-        origin=ORIGIN,
-        endpoint=CHAT,
-        model=model,
+        JobGroup(CHAT, model, 1, 2, 0.0),
+        origin=origin,
         most_requests=most_requests,
         most_bytes=most_bytes,
         lease_s=lease_s,

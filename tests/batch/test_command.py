@@ -20,6 +20,7 @@ from fastlane.batch import Queue
 from fastlane.batch.queue import open_storage
 from fastlane.emulator import Emulator
 from scripts.postgres_server import PostgresServer
+from tests.batch.conftest import claim
 from tests.batch.offline_parts import body, states, submit, wait_until
 
 RUN = ["--until-empty", "--lane", "batch", "--linger-s", "0", "--poll-s", "0.02"]
@@ -206,10 +207,7 @@ def test_a_reader_that_has_enough_ends_a_command_without_a_word(where: Path, tmp
 def test_names_of_models_are_no_markup(provider: Emulator, where: Path, tmp_path: Path) -> None:
     with Queue(where) as queue:
         submit(queue, range(2), model="[/a] [bold]b")
-        queue.storage.claim(
-            "w", origin=provider.base_url, endpoint="/v1/chat/completions", model="[/a] [bold]b", most_requests=2,
-            most_bytes=10_000, lease_s=60.0,
-        )  # fmt: skip
+        claim(queue.storage, origin=provider.base_url, model="[/a] [bold]b")
 
     assert "[/a]" in batch("status", where).stdout
 
@@ -241,10 +239,7 @@ def test_a_queue_without_a_worker_says_so_and_gives_up_what_is_gone(where: Path,
     assert "no worker runs" in submitted.stderr
     assert "no worker runs" in batch("status", where).stdout
     with Queue(where) as queue:
-        queue.storage.claim(
-            "w", origin="https://gone.example/v1/", endpoint="/v1/chat/completions", model="model", most_requests=2,
-            most_bytes=10_000, lease_s=-1.0,
-        )  # fmt: skip
+        claim(queue.storage, origin="https://gone.example/v1/", model="model", lease_s=-1.0)
 
     assert batch("retry", where, "--abandon", "https://gone.example/v1").stdout == "1 jobs wait again\n"
     assert batch("retry", where, "--abandon", "https://gone.example/v1", "--all").exit_code == 2

@@ -9,8 +9,10 @@ from hypothesis import given, strategies as st
 from fastlane.batch.batches import BatchMode, line_of_body, mode_of
 from fastlane.batch.jobs import LINE_BYTES, Job
 from fastlane.batch.requests import ENDPOINTS
+from fastlane.batch.settings import WorkerSettings
 from fastlane.providers import facts_named, names
 
+AUTO = WorkerSettings()
 NUMBERS = st.integers(1, 10**18 - 1)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -48,10 +50,10 @@ def test_a_line_is_never_longer_than_the_queue_reckons(number: int, endpoint: st
 
 
 def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() -> None:
-    with_batches = {name for name in names() if mode_of(facts_named(name)) is not None}
+    with_batches = {name for name in names() if mode_of(facts_named(name), AUTO) is not None}
 
     assert with_batches == {"openai", "azure_openai", "cerebras", "groq"}
-    mode = mode_of(facts_named("openai"))
+    mode = mode_of(facts_named("openai"), AUTO)
     assert mode is not None
     assert (mode.most_requests, mode.most_bytes, mode.window_s) == (50_000, 200_000_000, 86_400.0)
     assert mode.takes("/v1/responses")
@@ -59,4 +61,4 @@ def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() 
 
 
 def test_who_asks_for_batches_gets_them_where_no_facts_are_known() -> None:
-    assert mode_of(facts_named("unknown"), forced=True) == BatchMode()
+    assert mode_of(facts_named("unknown"), WorkerSettings(lane="batch")) == BatchMode()

@@ -92,9 +92,8 @@ def work_off(queue: Queue, **answer: Any) -> None:
     storage = queue.storage
     for group in storage.groups():
         batch = storage.claim(
-            "worker", origin="live", endpoint=group.endpoint, model=group.model, most_requests=1_000,
-            most_bytes=1 << 30, lease_s=60.0, state="running",
-        )  # fmt: skip
+            "worker", group, origin="live", most_requests=1_000, most_bytes=1 << 30, lease_s=60.0, state="running"
+        )
         assert batch is not None
         storage.record(batch, [JobOutcome(number=job.number, **outcome) for job in storage.heads(batch)])
         storage.settle(batch, "collected")

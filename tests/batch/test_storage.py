@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fastlane.batch.errors import JobConflictError, LeaseLostError, StorageError
-from fastlane.batch.jobs import LINE_BYTES, JobOutcome, JobState, number_of
+from fastlane.batch.jobs import LINE_BYTES, JobGroup, JobOutcome, JobState, number_of
 from fastlane.batch.storage import Storage
 from tests.batch.conftest import CHAT, ORIGIN, Open, advanced, claim, new
 
@@ -84,7 +84,7 @@ def test_nothing_is_packed_where_nothing_waits(storage: Storage) -> None:
     storage.add([new("a", model="large")])
 
     found = storage.claim(
-        "worker", origin=ORIGIN, endpoint=CHAT, model="small", most_requests=1, most_bytes=1_000, lease_s=1.0
+        "worker", JobGroup(CHAT, "small", 1, 2, 0.0), origin=ORIGIN, most_requests=1, most_bytes=1_000, lease_s=1.0
     )
 
     assert found is None
@@ -407,9 +407,8 @@ def test_two_that_take_at_the_same_time_take_different_jobs(open_again: Open) ->
         start.wait()
         taken: list[str] = []
         for _ in range(14):
-            batch = storage.claim(
-                "w", origin=ORIGIN, endpoint=CHAT, model="small", most_requests=3, most_bytes=9_999, lease_s=600.0
-            )
+            group = JobGroup(CHAT, "small", 1, 2, 0.0)
+            batch = storage.claim("w", group, origin=ORIGIN, most_requests=3, most_bytes=9_999, lease_s=600.0)
             if batch is not None:
                 taken += [job.key for job in storage.heads(batch)]
         return taken

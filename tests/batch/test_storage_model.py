@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from fastlane.batch.errors import LeaseLostError
-from fastlane.batch.jobs import OVER, SETTLED, BatchRow, BatchState, JobOutcome
+from fastlane.batch.jobs import OVER, SETTLED, BatchRow, BatchState, JobGroup, JobOutcome
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from scripts.postgres_server import PostgresServer
@@ -102,8 +102,8 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def pack(self, owner: str, most: int, lease_s: float, state: Any) -> None:
         batch = self.storage.claim(
-            owner, origin=ORIGIN, endpoint=CHAT, model="small", most_requests=most, most_bytes=9_999, lease_s=lease_s,
-            state=state,
+            owner, JobGroup(CHAT, "small", 1, 2, 0.0), origin=ORIGIN, most_requests=most, most_bytes=9_999,
+            lease_s=lease_s, state=state,
         )  # fmt: skip
         waiting = [key for key, job in self.jobs.items() if job.state == "waiting"]
         assert (batch is None) == (not waiting)

@@ -18,6 +18,7 @@ import pytest
 from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
 from fastlane.batch.answers import line_of
 from fastlane.emulator import Emulator
+from tests.batch.conftest import claim
 from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit, wait_until
 
 Change = Callable[[str, bytes], "bytes | int | None"]
@@ -206,10 +207,7 @@ def test_a_worker_says_which_batches_are_at_another_provider(
     provider.change_batches(duration_s=600.0)
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, [0])
-        queue.storage.claim(
-            "gone", origin="https://user:password@other.test/v1/", endpoint="/v1/chat/completions", model="model",
-            most_requests=1, most_bytes=10_000, lease_s=0.1,
-        )  # fmt: skip
+        claim(queue.storage, origin="https://user:password@other.test/v1/", model="model", lease_s=0.1)
         with caplog.at_level(logging.WARNING, "fastlane.batch"):
             queue.start()
             assert queue.job("0").state == "packed"

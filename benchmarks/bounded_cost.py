@@ -30,6 +30,7 @@ from openai.types.chat import ChatCompletionChunk
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns
+from fastlane.plays import BoundedOutput
 from fastlane.plays.bounded_output.answer import WatchedAnswer
 from fastlane.plays.bounded_output.plan import OutputPlan
 from fastlane.plays.bounded_output.scanner import JsonScanner
@@ -158,6 +159,7 @@ def _plan(schema: Any) -> OutputPlan:
         origin="https://example.com:443",
         model="model",
         body={"model": "model", "messages": []},
+        play=BoundedOutput(),
         record=BoundedOutputSection(),
         is_json=True,
         schema=schema,

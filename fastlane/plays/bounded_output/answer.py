@@ -49,7 +49,7 @@ class WatchedAnswer:
         self._reasons: dict[tuple[str, Channel], StopReason] = {}
         self._has_refusal = False
         self._is_watched = True
-        self._unframes = plan.is_json and plan.early_stop and plan.validate
+        self._unframes = plan.is_json and plan.early_stop and plan.play.validate
         """Whether the application is given the JSON alone."""
         self.stop_reason: StopReason | None = None
         """Why the stream can be closed; None while it cannot."""
@@ -157,7 +157,9 @@ class WatchedAnswer:
         plan = self._plan
         scanner = self.contents.get(channel)
         if scanner is None:
-            scanner = self.contents[channel] = JsonScanner() if plan.is_json else TextScanner(plan.stop, plan.stop_when)
+            play = plan.play
+            scanner = JsonScanner() if plan.is_json else TextScanner(tuple(play.stop), play.stop_when)
+            self.contents[channel] = scanner
         reason = scanner.feed(text)
         if reason is not None:
             self._note("content", channel, scanner, reason)
@@ -173,18 +175,18 @@ class WatchedAnswer:
         if reason is None or not plan.early_stop:
             return
         if isinstance(scanner, JsonScanner):
-            if scanner.end is None and not plan.validate:
+            if scanner.end is None and not plan.play.validate:
                 return  # the application is to have all of an answer that may be anything
             if kind == "content" and not plan.content_is_all and reason in ("prose", "fence"):
                 return  # a tool may be called yet, and what is said before that is no answer
             is_fence = reason == "fence" and scanner.text[scanner.end :].strip(" \t\r\n") in ("`", "``", "```")
-            if is_fence and not plan.at_once:
+            if is_fence and plan.play.early_stop != "at_once":
                 reason = "complete"  # which may be the end of it
         self._reasons[kind, channel] = reason
         if self._has_refusal:
             return
         if kind == "tool_call":
-            if reason in _ENDED or (plan.one_tool_call and plan.at_once):
+            if reason in _ENDED or (plan.one_tool_call and plan.play.early_stop == "at_once"):
                 self.stop_reason = reason
             return
         reasons = [self._reasons.get(("content", one)) for one in self.contents]
@@ -193,7 +195,7 @@ class WatchedAnswer:
         ended = next((one for one in reasons if one in _ENDED), None)
         if ended is not None:
             self.stop_reason = ended
-        elif plan.at_once and plan.content_is_all:
+        elif plan.play.early_stop == "at_once" and plan.content_is_all:
             self.stop_reason = "complete"
 
     @property
@@ -282,7 +284,7 @@ class WatchedAnswer:
         self.body = body
         self.verdict = verdict_of(body, plan.endpoint)
         texts = self._of_answer(texts)
-        is_judged = plan.validate and (plan.is_json or any(one.kind == "tool_call" for one in texts))
+        is_judged = plan.play.validate and (plan.is_json or any(one.kind == "tool_call" for one in texts))
         if self.verdict is None and is_judged and body.get("status") not in _NO_ANSWER:
             if self.stop_reason in ("whitespace", "prose") and not self._is_complete:
                 self._is_wrong([(one, None) for one in texts], stopped(self.stop_reason))
@@ -315,7 +317,7 @@ class WatchedAnswer:
         is_complete = bool(contents) and _are_complete(contents)
         if is_cut_off(finish_reason) and not (is_complete and self._is_complete):
             self.verdict = "truncated"
-        elif plan.is_json and plan.validate and contents:
+        elif plan.is_json and plan.play.validate and contents:
             if is_complete:
                 problems = (problem_in(one.value, self._schema) for one in contents if isinstance(one, JsonScanner))
                 problem = next(filter(None, problems), None)

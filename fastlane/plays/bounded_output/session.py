@@ -146,7 +146,7 @@ class BoundedOutputSession(Session):
         if answer.problem is None and answer.body:
             answer.read_by_class(error, is_parsed=is_parsed)
         problem = answer.problem
-        if problem is None or not plan.validate:
+        if problem is None or not plan.play.validate:
             return None
         if plan.reasks == 0 and error is not None and not answer.is_cut:
             return None  # openai's own error says it to the application as it always did

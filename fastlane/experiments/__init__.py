@@ -1,6 +1,6 @@
 """Experiments on live calls: a share of them goes to another arm, and the arms are compared at any time."""
 
-from ..records.experiment import ExperimentRecord as ExperimentRecord
+from ..records.record import ExperimentRecord as ExperimentRecord
 from .assignment import unit as unit
 from .comparison import Comparison as Comparison
 from .experiment import ArmReport as ArmReport, Experiment as Experiment, ExperimentReport as ExperimentReport

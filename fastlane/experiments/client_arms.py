@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._fork import new_lock
 from ..compat.clients import given_headers, given_query, http_client_of
 from ..protocol.endpoints import GENERATING
-from ..records.experiment import ExperimentRecord, Why
+from ..records.record import ExperimentRecord, Why
 from .assignment import arm_at, draw, unit_id
 from .experiment import Experiment
 from .ledger import ArmAssignment

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .._clock import wall_ns
 from .._fork import new_lock, starts_over
 from ..knowledge.timer import call_later
-from ..records.experiment import ExperimentRecord
+from ..records.record import ExperimentRecord
 from .comparison import ALPHA, ArmSums
 from .guards import Guard
 from .metrics import metric_values

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from .attempts import Attempt as Attempt
 from .ledger import Figure as Figure, Ledger as Ledger
-from .metrics import Measure as Measure, Metric as Metric
 from .plays import (
     AdmissionRecord as AdmissionRecord,
     BoundedOutputRecord as BoundedOutputRecord,
@@ -22,7 +21,7 @@ from .plays import (
     UrgencyRecord as UrgencyRecord,
 )
 from .record import CallRecord as CallRecord
-from .section import Recorded as Recorded, RecordSection as RecordSection
+from .section import Measure as Measure, Metric as Metric, Recorded as Recorded, RecordSection as RecordSection
 from .timeline import Timeline as Timeline, WireStamps as WireStamps
 from .usage import ProviderTimes as ProviderTimes, Usage as Usage
 

@@ -19,9 +19,8 @@ from .._version import __version__
 from ..engine.pipeline import Ended
 from ..knowledge.timer import call_later
 from ..plays import load_all
-from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
 from ..records.record import CallRecord
-from ..records.section import registrations, section_classes
+from ..records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric, registrations, section_classes
 from ..records.timeline import seconds
 from ..records.usage import Usage
 from ..transport.drivers.transports import open_connections

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fastlane import CallRecord
-from fastlane.records.metrics import SECONDS
+from fastlane.records.section import SECONDS
 from scripts.backends import _pictures as pictures
 from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL
 from scripts.backends._conversations import SECRET

@@ -10,8 +10,7 @@ from typing import get_args
 
 import pytest
 
-from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
-from fastlane.records.section import section_classes
+from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric, section_classes
 from fastlane.telemetry import TelemetrySettings, metrics, settings as telemetry_settings
 from fastlane.telemetry.configuration import configure
 

@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
-from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.plays import HedgingRecord, PromptCacheRecord, RequestEncodingRecord
+from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, experiment, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, Measures, all_metrics

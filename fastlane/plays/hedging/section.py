@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger, sum_of_known
-from fastlane.records.metrics import Measure, Metric
 from fastlane.records.plays import HedgingRecord
-from fastlane.records.section import Recorded
+from fastlane.records.section import Measure, Metric, Recorded
 
 DELAY: Final = "fastlane.hedge.delay"
 SENT: Final = "fastlane.hedge.sent"

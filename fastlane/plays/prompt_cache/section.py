@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
-from fastlane.records.metrics import Measure, Metric
 from fastlane.records.plays import PromptCacheRecord
-from fastlane.records.section import Recorded
+from fastlane.records.section import Measure, Metric, Recorded
 
 PREFIX_HASH: Final = "fastlane.cache.prefix.hash"
 PREFIX_TOKENS: Final = "fastlane.cache.prefix.tokens"

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Ledger
-from fastlane.records.metrics import SHORT_SECONDS, Measure, Metric
 from fastlane.records.plays import RateLimitsRecord
-from fastlane.records.section import Recorded
+from fastlane.records.section import SHORT_SECONDS, Measure, Metric, Recorded
 
 WAIT: Final = "fastlane.rate_limits.wait.duration"
 REASON: Final = "fastlane.rate_limits.wait.reason"

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
-from fastlane.records.metrics import Measure, Metric
 from fastlane.records.plays import RoutingRecord
-from fastlane.records.section import Recorded
+from fastlane.records.section import Measure, Metric, Recorded
 
 REQUESTED: Final = "fastlane.route.requested_model"
 MODEL: Final = "fastlane.route.model"

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
-from fastlane.records.metrics import SHORT_SECONDS, Measure, Metric
 from fastlane.records.plays import LEVELS, UrgencyRecord
-from fastlane.records.section import Recorded
+from fastlane.records.section import SHORT_SECONDS, Measure, Metric, Recorded
 
 URGENCY: Final = "fastlane.urgency"
 TIER_ASKED: Final = "fastlane.tier.asked"

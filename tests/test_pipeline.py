@@ -215,7 +215,7 @@ def test_only_hooks_that_sessions_define_are_called() -> None:
     told = pipeline(Connection(), Closes(), Stops())
     sessions = told.open_upstream(call(), NO_SESSIONS)
 
-    assert [type(play).__name__ for play, _ in sessions.having["on_event"]] == ["Stops"]
+    assert [type(play).__name__ for play, _ in sessions.by_hook["on_event"]] == ["Stops"]
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,10 @@ class Calls:
 
     def post(self, path: str, **arguments: Any) -> Any:
         """Post a body, as `post()` of openai's client."""
-        shell = self._fastlane
-        if shell is None or not (shell.requests.passes_nobody_by and _POST.are_own and _is_of_json(arguments)):
+        client_state = self._fastlane
+        if client_state is None or not (
+            client_state.requests.bypasses_no_override and _POST.are_own and _is_of_json(arguments)
+        ):
             return super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
@@ -64,8 +66,10 @@ class AsyncCalls:
 
     async def post(self, path: str, **arguments: Any) -> Any:
         """Post a body, as `post()` of openai's client."""
-        shell = self._fastlane
-        if shell is None or not (shell.requests.passes_nobody_by and _ASYNC_POST.are_own and _is_of_json(arguments)):
+        client_state = self._fastlane
+        if client_state is None or not (
+            client_state.requests.bypasses_no_override and _ASYNC_POST.are_own and _is_of_json(arguments)
+        ):
             return await super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")

@@ -19,16 +19,16 @@ from ..engine.pipeline import OnCallEnd, Pipeline
 from ..errors import ConfigurationError
 from ..plays import Connection, Play
 from ..records.record import CallRecord
-from . import preconnect as _warmth
+from . import preconnect as _preconnect
 from .calls import AsyncCalls, Calls
 from .configuration import (
     OWN_HTTP_CLIENT,
     Obstacle,
+    arm_clients_of,
     arms_of_client,
     checked_experiment,
     http_client_for_copy,
     make_pipeline,
-    others_of,
     pipeline_for_copy,
     pooled_http_client,
     wanted_settings,
@@ -108,7 +108,7 @@ class _Client:
         if configure():
             log.info("%s", self.explain())
         if transport == "fastlane" and _preconnects(pipeline):
-            _warmth.preconnect(self, asynchronous=self._asynchronous)
+            _preconnect.preconnect(self, asynchronous=self._asynchronous)
 
     @property
     def plays(self) -> tuple[Play, ...]:
@@ -210,27 +210,27 @@ class _Client:
             copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
         finally:
             _pipeline_of_copy.reset(token)
-        shell: ClientState | None = copied._fastlane
+        client_state: ClientState | None = copied._fastlane
         copied._experiment, copied._obstacle = experiment, obstacle
-        if original is None or shell is None:
+        if original is None or client_state is None:
             return copied  # type: ignore[no-any-return]
         if given:
-            shell.transport = "caller"
+            client_state.transport = "caller"
         elif http_client_of(copied) is http_client_of(self):
-            shell.transport = original.transport
+            client_state.transport = original.transport
         else:
-            shell.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
-        shell.pipeline, shell.data = changed or original.pipeline, original.data
+            client_state.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
+        client_state.pipeline, client_state.data = changed or original.pipeline, original.data
         if experiment is not None:
             shared = original.arms if changed is None else None
-            shell.arms = arms_of_client(experiment, shell.pipeline, _Client.copy, shared)
+            client_state.arms = arms_of_client(experiment, client_state.pipeline, _Client.copy, shared)
         if given or changed is not None:
-            warn_of_plays_without_transport(shell.pipeline, obstacle)
-        if shell.transport == "fastlane" and _preconnects(shell.pipeline):
+            warn_of_plays_without_transport(client_state.pipeline, obstacle)
+        if client_state.transport == "fastlane" and _preconnects(client_state.pipeline):
             same_pool = http_client_of(copied) is http_client_of(self)
             # A copy for one call is cheap: it connects only where its original has not.
             if not (same_pool and _preconnects(original.pipeline) and copied.base_url == self.base_url):  # type: ignore[attr-defined]
-                _warmth.preconnect(copied, asynchronous=self._asynchronous)
+                _preconnect.preconnect(copied, asynchronous=self._asynchronous)
         return copied  # type: ignore[no-any-return]
 
     # The stock class binds its own function under this name.
@@ -292,9 +292,9 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             call_off_waits(http_client_of(self))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned(wait=True)
-        for other in others_of(self):
+        for other in arm_clients_of(self):
             other.close()
-        _warmth.close(http_client_of(self))
+        _preconnect.close(http_client_of(self))
 
     def warm(self) -> bool:
         """Connect now, SETTINGS included, and keep a connection open, so that the first call finds it.
@@ -303,7 +303,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         our transport, proxies, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the
         client's connect time-out.
         """
-        return _warmth.warm(self)
+        return _preconnect.warm(self)
 
 
 class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
@@ -343,13 +343,13 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned(wait=True)
             await self._fastlane.pipeline.finish_tasks()
-        for other in others_of(self):
+        for other in arm_clients_of(self):
             await other.close()
-        await _warmth.aclose(http_client_of(self))
+        await _preconnect.aclose(http_client_of(self))
 
     async def warm(self) -> bool:
         """Connect now on this event loop, SETTINGS included, and keep a connection open; see `OpenAI.warm`."""
-        return await _warmth.awarm(self)
+        return await _preconnect.awarm(self)
 
 
 class AzureOpenAI(OpenAI, openai.AzureOpenAI):

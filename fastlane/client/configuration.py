@@ -130,10 +130,10 @@ def arms_of_client(experiment: Any, pipeline: Pipeline, copy: Callable[..., Any]
     return ClientArms(experiment, pipeline, copy, shared)
 
 
-def others_of(client: Any) -> tuple[Any, ...]:
+def arm_clients_of(client: Any) -> tuple[Any, ...]:
     """The clients for the arms of an experiment that were made beside this one."""
-    shell = client._fastlane
-    return () if shell is None or shell.arms is None else tuple(shell.arms.others(client))
+    client_state = client._fastlane
+    return () if client_state is None or client_state.arms is None else tuple(client_state.arms.others(client))
 
 
 def pipeline_for_copy(
@@ -235,8 +235,8 @@ def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool)
 
     The HTTP client is None if the copy can go on with that of its original.
     """
-    shell = client._fastlane
-    if shell is None or shell.transport == "caller" or http_client_of(client).is_closed:
+    client_state = client._fastlane
+    if client_state is None or client_state.transport == "caller" or http_client_of(client).is_closed:
         return None, client._obstacle
     wanted = wanted_settings(
         pipeline,

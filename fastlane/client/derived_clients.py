@@ -23,10 +23,10 @@ _IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
 def client_for(client: Any, level: Level) -> Any:
     """Return a client for calls of one urgency, at a fraction of what a copy costs. See `with_urgency`."""
     checked_level(level, "with_urgency()")
-    shell = client._fastlane
-    if shell is None:
+    client_state = client._fastlane
+    if client_state is None:
         return client  # the stock behaviour knows no urgency
-    if not any(isinstance(play, Urgency) for play in shell.pipeline.plays):
+    if not any(isinstance(play, Urgency) for play in client_state.pipeline.plays):
         made = client.with_plays(Urgency())
         made._fastlane.data = {CallUrgency: CallUrgency(level)}
         return made
@@ -35,10 +35,12 @@ def client_for(client: Any, level: Level) -> Any:
     # Resources remember the client that they were made for.
     bound = _remembered(kind)
     made.__dict__.update({name: value for name, value in client.__dict__.items() if name not in bound})
-    made._fastlane = own = ClientState(shell.pipeline, shell.transport, shell.requests)
-    own.data = {**shell.data, CallUrgency: CallUrgency(level)}
-    if shell.arms is not None:
-        own.arms = arms_of_client(shell.arms.experiment, shell.pipeline, shell.arms.copy, shell.arms)
+    made._fastlane = own = ClientState(client_state.pipeline, client_state.transport, client_state.requests)
+    own.data = {**client_state.data, CallUrgency: CallUrgency(level)}
+    if client_state.arms is not None:
+        own.arms = arms_of_client(
+            client_state.arms.experiment, client_state.pipeline, client_state.arms.copy, client_state.arms
+        )
     return made
 
 
@@ -80,11 +82,11 @@ def upstream_client(client: Any, kind: type[Any], base_url: str, key: str) -> An
 
 def _http_client(client: Any, *, asynchronous: bool) -> Any:
     """A client on the shared connections; None where openai's own HTTP client is to be made."""
-    shell = client._fastlane
-    settings = pool_settings_of(http_client_of(client)) if shell.transport == "fastlane" else None
+    client_state = client._fastlane
+    settings = pool_settings_of(http_client_of(client)) if client_state.transport == "fastlane" else None
     if settings is None:
-        pipeline = shell.pipeline
-        if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
+        pipeline = client_state.pipeline
+        if client_state.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
             # Whoever brings a client of their own does not say by that how others are to be connected.
             pipeline = make_pipeline(None, [Connection()], None, False, asynchronous=asynchronous)
         wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)

@@ -66,8 +66,8 @@ class Explanation:
 
 def explain(client: Any) -> Explanation:
     """Return what a client does; nothing in it is a key, a header or an address."""
-    shell = client._fastlane
-    if shell is None:
+    client_state = client._fastlane
+    if client_state is None:
         own = type(http_client_of(client)) is stock_http_client_class(asynchronous=client._asynchronous)
         disabled = Limitation(
             "all of fastlane",
@@ -86,12 +86,12 @@ def explain(client: Any) -> Explanation:
     experiment = client._experiment
     return Explanation(
         is_enabled=True,
-        plays=shell.pipeline.fingerprint,
+        plays=client_state.pipeline.fingerprint,
         # An application may have replaced the client's HTTP client.
-        transport="caller" if settings is None and shell.transport == "fastlane" else shell.transport,
+        transport="caller" if settings is None and client_state.transport == "fastlane" else client_state.transport,
         http2=None if settings is None else settings.http2,
         experiment=None if experiment is None else experiment.name,
-        limitations=(*_of_transport(client), *_of_short_path(client), *_of_extras(shell.pipeline.plays)),
+        limitations=(*_of_transport(client), *_of_short_path(client), *_of_extras(client_state.pipeline.plays)),
     )
 
 

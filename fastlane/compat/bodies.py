@@ -38,13 +38,13 @@ class Observer(Protocol):
     def finishes(self) -> bool:
         """Whether the answer is one that ends with a finish reason."""
 
-    def shown(self, event: Any, /) -> bool:
+    def show(self, event: Any, /) -> bool:
         """Show an event to the watchers. Returns whether the stream ends with it."""
 
     def closing_events(self, typed: Callable[[Any], Any], /) -> list[Any]:
         """Return the events that end a stopped stream, each made by `typed` of its JSON."""
 
-    def raw_answer(self, body: bytes, /) -> None:
+    def note_raw_answer(self, body: bytes, /) -> None:
         """Look at a whole body that the caller takes undecoded."""
 
     def done(self) -> None:
@@ -116,7 +116,7 @@ def unwrapped(inner: Any, own: str) -> Any:
     )
 
 
-class BegunPieces:
+class PeekedPieces:
     """The pieces of a body of which some were read already: they come first, each with the time of its arrival."""
 
     def __init__(self, rest: Any, phases: Phases) -> None:
@@ -188,7 +188,7 @@ class _Body:
         self.observer: Any = None
         """The `Observer`; None while nobody observes the reading."""
         self.reader: _UndecodedReader | None = None
-        self.begun: BegunPieces | None = None
+        self.peeked: PeekedPieces | None = None
         """What was read already; None where nothing was."""
 
     @property
@@ -196,10 +196,10 @@ class _Body:
         """What the HTTP client took of the time; asked by the response, which says it to the application."""
         return getattr(self._inner, "elapsed", None)
 
-    def begin(self) -> BegunPieces:
+    def peek(self) -> PeekedPieces:
         """Read pieces before whoever reads the body does."""
-        self.begun = BegunPieces(self.bare(), self.phases)
-        return self.begun
+        self.peeked = PeekedPieces(self.bare(), self.phases)
+        return self.peeked
 
     def bare(self) -> Any:
         """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
@@ -217,8 +217,8 @@ class _Body:
             reader.finish()
 
     def _closing(self) -> None:
-        if self.begun is not None:
-            self.begun.forget()
+        if self.peeked is not None:
+            self.peeked.forget()
 
     def _closed(self) -> None:
         if self.observer is not None:
@@ -237,7 +237,7 @@ class SyncResponseBody(_Body):
 
     def bare(self) -> Iterator[bytes]:
         """See `_Body`."""
-        return self.begun or iter(unwrapped(self._inner, "SyncBody"))
+        return self.peeked or iter(unwrapped(self._inner, "SyncBody"))
 
     def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
@@ -274,7 +274,7 @@ class AsyncResponseBody(_Body):
 
     def bare(self) -> AsyncIterator[bytes]:
         """See `_Body`."""
-        return self.begun or aiter(unwrapped(self._inner, "AsyncBody"))
+        return self.peeked or aiter(unwrapped(self._inner, "AsyncBody"))
 
     async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
@@ -328,7 +328,7 @@ class _UndecodedReader:
 
     def finish(self) -> None:
         if self._kept:
-            self.observer.raw_answer(b"".join(self._kept))
+            self.observer.note_raw_answer(b"".join(self._kept))
             self._kept.clear()
 
     def _read(self, data: bytes) -> None:

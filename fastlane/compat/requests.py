@@ -77,7 +77,7 @@ def is_own(owner: type[Any], name: str) -> bool:
     return type(found) is FunctionType and str(found.__globals__.get("__name__")).partition(".")[0] in _PACKAGES
 
 
-def nobody_is_between(client: type[Any], names: frozenset[str]) -> bool:
+def no_override_is_between(client: type[Any], names: frozenset[str]) -> bool:
     """Whether no class of an application's with one of these methods stands between a client's of ours and openai's.
 
     One does in `class Mine(fastlane.OpenAI, Theirs)`, where openai's own way would lead to it.
@@ -322,7 +322,7 @@ _LOOPING = (
 _ENTRY = "request"
 
 _METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY, "_process_response_data"})
-_PASSED_BY = _METHODS | {"post", "_send_with_auth_retry"}
+_BYPASSED = _METHODS | {"post", "_send_with_auth_retry"}
 
 _log = logging.getLogger("openai._base_client")
 
@@ -443,12 +443,12 @@ class Requests:
         self._methods = OwnMethods((client, _METHODS | _AROUND), (stock, _AROUND), (base, _METHODS | _AROUND))
         # Azure's writes the model into the path, and its key is its HTTP client's concern too.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
-        self.passes_nobody_by = nobody_is_between(client, _PASSED_BY)
+        self.bypasses_no_override = no_override_is_between(client, _BYPASSED)
         """No class of an application's has a method that openai's own way would call and ours would not."""
 
     def are_stock(self, client: Any) -> bool:
         """Whether nobody has put their own in the place of openai's methods, which then need not be called."""
-        return self.passes_nobody_by and self._methods.are_own and _METHODS.isdisjoint(client.__dict__)
+        return self.bypasses_no_override and self._methods.are_own and _METHODS.isdisjoint(client.__dict__)
 
     @property
     def can_build(self) -> bool:
@@ -618,7 +618,7 @@ def _replaced_methods(client: Any) -> list[str]:
     found = {f"client.{name}" for name in _METHODS & client.__dict__.keys()}
     for at, base in enumerate(bases):
         # A class before ours calls it with `super()`, a class behind ours would be passed by.
-        names = _METHODS if at < last else _PASSED_BY
+        names = _METHODS if at < last else _BYPASSED
         found |= {f"{base.__name__}.{name}" for name in names & vars(base).keys() if not is_own(base, name)}
     return sorted(found)
 

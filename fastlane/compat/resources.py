@@ -84,7 +84,7 @@ def quick(resource: type[Any], name: str) -> Quick | None:
 
     def as_expected() -> bool:
         copied = _copy(method)
-        if copied is not None and _seems_right(method, copied):
+        if copied is not None and _is_equivalent(method, copied):
             made.append(copied)
         return bool(made)
 
@@ -301,7 +301,7 @@ def _odd_members(members: list[Any]) -> dict[int, Any]:
     }
 
 
-class _Asked:
+class _FakeResource:
     """Takes the place of a resource, and keeps what a method asks the client for."""
 
     def __init__(self, *, asynchronous: bool) -> None:
@@ -325,7 +325,7 @@ class _Asked:
         return self.path, list(rest.pop("body").items()), options, rest
 
 
-def _seems_right(method: Any, copied: Quick) -> bool:
+def _is_equivalent(method: Any, copied: Quick) -> bool:
     """Whether the copy asks for the same as the method, having passed openai's walk by, and no type needs that walk."""
     if any(_renames(name, module) for name, module in list(sys.modules.items()) if name.startswith(_TYPES)):
         return False
@@ -335,7 +335,7 @@ def _seems_right(method: Any, copied: Quick) -> bool:
     parts = [{"type": "text", "text": "?"}]
     arguments = {"model": "m", conversation: [{"role": "user", "content": parts}]}
     asynchronous = bool(code.co_flags & CO_COROUTINE)
-    stock, ours = _Asked(asynchronous=asynchronous), _Asked(asynchronous=asynchronous)
+    stock, ours = _FakeResource(asynchronous=asynchronous), _FakeResource(asynchronous=asynchronous)
     if stock.of(method, arguments) != ours.of(copied.whole, arguments) or ours.of(copied.inner, arguments) != ours.of(
         copied.whole, arguments
     ):
@@ -482,13 +482,13 @@ def _among_others(
         around, is_ours = listeners.listener.around_replaced(resource._client, call)
         beneath = method.beneath(args, kwargs) if is_ours else None
     except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-        _went_wrong(error)
+        _report_error(error)
         return run, nullcontext()
     # Silenced, the official one would still look at every chunk of a stream.
     return (run, around) if beneath is None else (beneath, nullcontext())
 
 
-def _went_wrong(error: Exception) -> None:
+def _report_error(error: Exception) -> None:
     _log.warning("telemetry did not find out who else instruments openai: %s", type(error).__name__)
 
 

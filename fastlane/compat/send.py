@@ -57,7 +57,7 @@ def _layers(client: type[Any]) -> _Layers | None:
         return None  # another version of the library
 
 
-def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]) -> _Layers | None:
+def layers_to_bypass(client: Any, http: Any, request: Any, options: dict[str, Any]) -> _Layers | None:
     """The layers of an HTTP client that have nothing to do for a request: no hooks, mounts or credentials of its own.
 
     None where one of them may have, and `http.send` is the way.

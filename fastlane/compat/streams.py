@@ -190,7 +190,7 @@ def read_events(reading: Reading) -> Generator[Any, None, None]:
             observer.pulling = False
             for event in events_of(item):
                 see(event)
-                if watched and observer.shown(event):
+                if watched and observer.show(event):
                     yield event
                     yield from reading.closing_events()
                     return
@@ -226,7 +226,7 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
             observer.pulling = False
             for event in events_of(item):
                 see(event)
-                if watched and observer.shown(event):
+                if watched and observer.show(event):
                     yield event
                     for closing in reading.closing_events():
                         yield closing

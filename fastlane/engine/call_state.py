@@ -39,10 +39,10 @@ from .session import STOP, CallOutcome, Stop
 from .user_action import current_action, current_user_action
 
 if TYPE_CHECKING:
-    from ..protocol.provider_times import TimesSaid
+    from ..protocol.provider_times import TimesReader
     from ..records.listeners import AssignedArm, CallTrace
 
-_SAY_USAGE = frozenset({*GENERATING, EMBEDDINGS})
+_REPORT_USAGE = frozenset({*GENERATING, EMBEDDINGS})
 _RESPONSE = f"{RESPONSES}/"
 _numbers = itertools.count(1)
 
@@ -120,7 +120,7 @@ class CallState:
     """A whole answer that the caller has not got yet."""
     cached_path: tuple[str, ...] = ()
     """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
-    times_said: TimesSaid | None = None
+    times_reader: TimesReader | None = None
     """Where the provider says its own times; None where nothing is known of that."""
     provider_times: ProviderTimes | None = None
 
@@ -155,9 +155,9 @@ class CallState:
         origin: str,
         stream: bool,
         transport: str,
-        beside: CallState | None = None,
+        part_of: CallState | None = None,
     ) -> None:
-        """Begin a call, or with `beside` the part at another upstream of that call."""
+        """Begin a call, or with `part_of` the part of that call at another upstream."""
         self.pipeline = pipeline
         self.method = method
         self.endpoint = endpoint
@@ -168,7 +168,7 @@ class CallState:
         self.answer = AnswerState(is_response=endpoint == RESPONSES or endpoint.startswith(_RESPONSE))
         self._open = [True]
         """Empty once the call is over: to take something out of a list is one step, also for finalizers and Ctrl-C."""
-        if beside is None:
+        if part_of is None:
             entered_ns = self.started_ns = now_ns()
             self.started_wall_ns = wall_ns()
             call = issued.get()
@@ -181,10 +181,10 @@ class CallState:
             action = current_action.get()
             self._action: Any = None if action is None else current_user_action()
         else:
-            self.issued, self._number, self._action = beside.issued, beside._number, beside._action
-            self.started_ns, self.started_wall_ns = beside.started_ns, beside.started_wall_ns
-            self.client, self.cast_to, self.stream_cls = beside.client, beside.cast_to, beside.stream_cls
-            self.sessions, self.experiment, self.trace = beside.sessions, beside.experiment, beside.trace
+            self.issued, self._number, self._action = part_of.issued, part_of._number, part_of._action
+            self.started_ns, self.started_wall_ns = part_of.started_ns, part_of.started_wall_ns
+            self.client, self.cast_to, self.stream_cls = part_of.client, part_of.cast_to, part_of.stream_cls
+            self.sessions, self.experiment, self.trace = part_of.sessions, part_of.experiment, part_of.trace
 
     @property
     def call_id(self) -> str:
@@ -256,14 +256,14 @@ class CallState:
 
     # The answer
 
-    def read_by(self, facts: Any) -> None:
+    def apply_facts(self, facts: Any) -> None:
         """Read what the answer says in the places that a provider's facts name."""
         known = _readings.get((id(facts), self.endpoint))
         if known is None or known[0] is not facts:
             known = _reading_of(facts, self.endpoint)
-        _, self.cached_path, self.answer.tier_path, self.times_said, self.answer.times_in = known
+        _, self.cached_path, self.answer.tier_path, self.times_reader, self.answer.times_in = known
 
-    def shown(self, event: Any) -> bool:
+    def show(self, event: Any) -> bool:
         """Show one decoded event to the watchers; True if the stream should stop after this one."""
         if self.is_over:
             return False
@@ -271,7 +271,7 @@ class CallState:
             try:
                 found = see(event)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.pipeline.went_wrong(play, "on_event", error)
+                self.pipeline.report_error(play, "on_event", error)
             else:
                 if found:
                     self._stop = found if isinstance(found, Stop) else STOP
@@ -293,7 +293,7 @@ class CallState:
         except openai.OpenAIError:
             raise
         except Exception as error:  # noqa: BLE001 - a play must not break a call
-            self.pipeline.went_wrong("Stop", "closing", error)
+            self.pipeline.report_error("Stop", "closing", error)
             return []
         finally:
             if answer.usage is None and stop.usage:
@@ -305,20 +305,20 @@ class CallState:
         answer.token_ns, answer.events = stamped, counted
         return events
 
-    def look_at(self, result: Any) -> None:
+    def note_answer(self, result: Any) -> None:
         """Look at what the caller gets for a whole answer."""
         self.unreturned = None
         if not isinstance(result, RAW_RESPONSES):
-            if self.answer.is_response or self.endpoint in _SAY_USAGE:
+            if self.answer.is_response or self.endpoint in _REPORT_USAGE:
                 self.answer.whole(result)
             if self.trace is not None:
                 self.trace.answered(self, result)
         elif result.http_response.is_closed:
-            self.raw_answer(result.http_response.content)
+            self.note_raw_answer(result.http_response.content)
 
-    def raw_answer(self, body: bytes) -> None:
+    def note_raw_answer(self, body: bytes) -> None:
         """Look at a whole answer that the application takes undecoded."""
-        if not (self.answer.is_response or self.endpoint in _SAY_USAGE):
+        if not (self.answer.is_response or self.endpoint in _REPORT_USAGE):
             return
         try:
             answer = from_json(body)
@@ -352,7 +352,7 @@ class CallState:
             try:
                 function(self.outcome or "completed")
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.pipeline.went_wrong(function, "on_end", error, quietly=True)
+                self.pipeline.report_error(function, "on_end", error, quietly=True)
 
     def failed(self, error: BaseException) -> None:
         """An error is on its way to the application, which ends the call."""
@@ -408,17 +408,17 @@ class CallState:
                 response.request.extensions[OBSERVER] = self
                 watch_body(response, self, asynchronous=isinstance(result, openai.AsyncStream))
         if not self.streaming:
-            self.look_at(result)
+            self.note_answer(result)
             self.finish()
 
-    def broken_off(self, error: BaseException) -> None:
+    def end_with_error(self, error: BaseException) -> None:
         """The call ends with an error, wherever it came: even amid its end, as Ctrl-C may."""
         if self.unreturned is not None:
-            self.look_at(self.unreturned)
+            self.note_answer(self.unreturned)
         self.failed(error)
         self.finish()
 
-    def set_aside(self) -> None:
+    def end_part(self) -> None:
         """The call goes on at another upstream, whose part makes the record."""
         if not self._end():
             return
@@ -469,7 +469,7 @@ class CallState:
         if self._headers is not None:
             if self.answer.request_id is None:
                 self.answer.request_id = self._headers.get("x-request-id")
-            if self.times_said is not None:
+            if self.times_reader is not None:
                 self._read_times()
         self._headers = self._body_error = self._encoded = self.issued = None
         self.watchers = ()
@@ -478,7 +478,7 @@ class CallState:
 
     def _read_times(self) -> None:
         """Take down what the provider says of its own time, of an answer and not of an error."""
-        said, headers = self.times_said, self._headers
+        said, headers = self.times_reader, self._headers
         if said is not None and headers is not None and (self.attempts[-1].status_code or 500) < 300:
             # A play may have asked for a stream where the application has not.
             is_stream = self.stream or self.answer.first_event_ns is not None
@@ -510,7 +510,7 @@ class CallState:
                 self.pipeline.report(self, quietly=quietly)
             finally:
                 if self.trace is not None:
-                    self._tell_telemetry(quietly=quietly)
+                    self._end_trace(quietly=quietly)
 
     def _outcome(self) -> CallOutcome:
         answer, attempts = self.answer, self.attempts
@@ -530,13 +530,13 @@ class CallState:
             make_record=partial(_record_of, self),
         )
 
-    def _tell_telemetry(self, *, quietly: bool) -> None:
+    def _end_trace(self, *, quietly: bool) -> None:
         trace, self.trace = self.trace, None
         assert trace is not None
         try:
             trace.ended(self)
         except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-            self.pipeline.went_wrong("telemetry", "ended", error, quietly=quietly)
+            self.pipeline.report_error("telemetry", "ended", error, quietly=quietly)
 
     # Its record
 
@@ -650,9 +650,9 @@ def _reading_of(facts: Any, endpoint: str) -> tuple[Any, ...]:
     tier_path = () if path is None or path == "service_tier" else tuple(path.split("."))
     said = None
     if facts.timing.phases is not None:
-        from ..protocol.provider_times import times_said
+        from ..protocol.provider_times import times_reader
 
-        said = times_said(facts.timing)
+        said = times_reader(facts.timing)
     found = (facts, cached_path, tier_path, said, None if said is None else said.in_answer)
     if len(_readings) >= _MOST_READINGS:
         _readings.clear()

@@ -147,9 +147,9 @@ class Caller:
         """Return openai's error of a response that is no success."""
         return status_error_of(response, self._client)
 
-    def went_wrong(self, play: str, step: str, error: Exception) -> None:
+    def report_error(self, play: str, step: str, error: Exception) -> None:
         """Log an error of a play once, or raise PlayError where the client is strict."""
-        self._pipeline.went_wrong(play, step, error)
+        self._pipeline.report_error(play, step, error)
 
     def later(self, function: Callable[[], object]) -> None:
         """Call a function soon, outside of the finalizer that may be running. Waits for no lock."""

@@ -200,7 +200,7 @@ def _drain(response: Any, pieces: Any, *, asynchronous: bool) -> Flow:
     until_ns, deadline = now_ns() + int(_DRAIN_S * 1e9), None
     if not asynchronous:
         # A thread that reads is woken by the end of its connection alone.
-        deadline = _shut_later(response)
+        deadline = _shut_down_later(response)
         if deadline is None:
             return
     try:
@@ -213,7 +213,7 @@ def _drain(response: Any, pieces: Any, *, asynchronous: bool) -> Flow:
             deadline.cancel()
 
 
-def _shut_later(response: Any) -> Any:
+def _shut_down_later(response: Any) -> Any:
     """Shut the connection of a response in a moment; None where that cannot be done."""
     network = response.extensions.get("network_stream")
     sock = None if network is None else network.get_extra_info("socket")
@@ -318,7 +318,7 @@ class _Reading:
         if not isinstance(body, dict):
             return response
         checked = self._collector.checked(body)
-        return response if checked is body else self._handed_on(to_json(checked))
+        return response if checked is body else self._with_body(to_json(checked))
 
     def whole(self) -> Any:
         """The answer that the events make up."""
@@ -332,18 +332,18 @@ class _Reading:
                 # Said in the middle of an answer, which an answer without streaming says by its status. But the work
                 # had begun: it is no refusal of the request.
                 state.optional = ()
-                return self._handed_on(to_json({"error": error}), status_code=error_status(error))
+                return self._with_body(to_json({"error": error}), status_code=error_status(error))
             if self._garbage is not None:
                 # As an answer that is no JSON: what openai's code makes of that, it makes of this.
-                return self._handed_on(self._garbage)
+                return self._with_body(self._garbage)
             if not state.received_bytes:
                 # As an empty answer: nothing broke, and the stock client does not have it made again.
-                return self._handed_on(b"")
+                return self._with_body(b"")
             if not state.is_done:
-                raise self._broken_off()
-        return self._handed_on(to_json(collector.checked(collector.assembled())))
+                raise self._ended_early()
+        return self._with_body(to_json(collector.checked(collector.assembled())))
 
-    def _broken_off(self) -> Exception:
+    def _ended_early(self) -> Exception:
         """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""
         error: Exception = self._library.RemoteProtocolError(
             "the server ended the event stream before the answer had a finish reason", request=self._response.request
@@ -351,7 +351,7 @@ class _Reading:
         self._state.attempt_failed(error)
         return error
 
-    def _handed_on(self, content: bytes, *, status_code: int | None = None) -> Any:
+    def _with_body(self, content: bytes, *, status_code: int | None = None) -> Any:
         response = self._response
         headers = [pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_BYTES]
         whole = type(response)(

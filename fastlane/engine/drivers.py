@@ -253,7 +253,7 @@ class Pause:
 
     def _begin(self, http: Any, racer: Racer | None) -> None:
         if racer is not None:
-            racer.waits(self.call_off)
+            racer.set_wait(self.call_off)
         self._ref = ref(self, _forget)
         _waits[self._ref] = id(http)
         # A client is closed first, and those who wait are called off afterwards.

@@ -167,7 +167,7 @@ class Racer:
         if end_wait is not None:
             end_wait()
 
-    def waits(self, end_wait: Callable[[], object]) -> None:
+    def set_wait(self, end_wait: Callable[[], object]) -> None:
         """Have `cancel` call a function that ends the wait which begins now. Raises Cancelled after `cancel`."""
         # In this order, and in the other one in `cancel`: one of the two sees what the other has done.
         self._end_wait = end_wait

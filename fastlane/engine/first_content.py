@@ -74,7 +74,7 @@ def peek(
     """
     if not _can_be_read(response):
         return "unknown"
-    pieces = body_around(response, asynchronous=asynchronous).begin()
+    pieces = body_around(response, asynchronous=asynchronous).peek()
     first = first if first is not None else FirstContent(endpoint)
     verdict: Verdict | None = None
     try:

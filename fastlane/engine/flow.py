@@ -35,7 +35,7 @@ from ..compat.responses import (
     openai_error_class,
     process_with_openai,
 )
-from ..compat.send import layers_to_pass
+from ..compat.send import layers_to_bypass
 from ..compat.streams import observing
 from ..protocol.endpoints import GENERATING
 from ..records import listeners
@@ -78,29 +78,29 @@ ConfigurationError where no play of the client takes such calls. The client regi
 
 def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_cls: Any) -> CallState:
     """Begin to observe a call of a client."""
-    shell, assigned = client._fastlane, None
-    if shell.arms is not None:
+    client_state, assigned = client._fastlane, None
+    if client_state.arms is not None:
         # The call goes to an arm of the client's experiment, and through the plays of that arm's client.
-        client, assigned = shell.arms.choose(client, options)
-        shell = client._fastlane
-    pipeline, url = shell.pipeline, options.url
+        client, assigned = client_state.arms.choose(client, options)
+        client_state = client._fastlane
+    pipeline, url = client_state.pipeline, options.url
     if pipeline.unreported:
         pipeline.report_abandoned()
     state = CallState(
         pipeline,
         method=options.method.upper(),
         endpoint=endpoint_of(url),
-        origin=origin_of(url) if "://" in url else shell.origin(client.base_url),
+        origin=origin_of(url) if "://" in url else client_state.origin(client.base_url),
         stream=stream,
-        transport=shell.transport,
+        transport=client_state.transport,
     )
     state.client, state.cast_to, state.experiment = client, cast_to, assigned
     if stream and stream_cls is not None:
         stream_cls = observing(stream_cls)
     state.stream_cls = stream_cls
     data = attached.get()
-    if shell.data:
-        data = {**data, **shell.data}
+    if client_state.data:
+        data = {**data, **client_state.data}
     if data:
         state.data = data
         pipeline.warn_of_unread(data.values())
@@ -108,7 +108,7 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
         try:
             state.trace = listeners.listener.trace_call(state)
         except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-            pipeline.went_wrong("telemetry", "begin", error)
+            pipeline.report_error("telemetry", "begin", error)
     return state
 
 
@@ -125,7 +125,7 @@ def run_call(state: CallState, options: Any) -> Flow:
             reply = yield from send_to_upstream(state, options, call)
         reply.state.returned(reply.result)
     except BaseException as error:
-        (state if reply is None else reply.state).broken_off(error)
+        (state if reply is None else reply.state).end_with_error(error)
         raise
     return reply.result
 
@@ -193,7 +193,7 @@ def send_across_upstreams(state: CallState, options: Any, call: Call) -> Flow:
     try:
         reply: Reply = yield from sessions.wrap_call(send_to_named_upstream)(call.replaced(upstream=upstream))
     except BaseException as error:
-        upstream.attempts.end(None).broken_off(error)
+        upstream.attempts.end(None).end_with_error(error)
         raise
     upstream.attempts.end(reply.state)
     return reply
@@ -226,9 +226,9 @@ def send_to_named_upstream(call: Call) -> Flow:
 def send_to_upstream(state: CallState, options: Any, call: Call) -> Flow:
     """Send a call to one upstream, through the sessions that it has there. The flow returns a Reply."""
     if call.facts is not None:
-        state.read_by(call.facts)
+        state.apply_facts(call.facts)
     sessions = state.sessions = state.pipeline.open_upstream(call, state.sessions)
-    if "around_call" not in sessions.having:
+    if "around_call" not in sessions.by_hook:
         return send_planned(state, options, call, call)
     flow: Flow = sessions.wrap_upstream(partial(send_planned, state, options, call))(call)
     return flow
@@ -292,7 +292,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
         planned = state.upstream.planned(planned)
     state.collector = planned.collector
     state.collects = planned.body.get("stream") is True and not call.body.get("stream") and not state.stream
-    watching = state.sessions.having.get("on_event")
+    watching = state.sessions.by_hook.get("on_event")
     state.watchers = tuple([(play, session.on_event) for play, session in watching]) if watching else ()
     if planned.data:
         state.sections = tuple([item for item in planned.data.values() if isinstance(item, RecordSection)])
@@ -323,22 +323,22 @@ def _process(state: CallState, reply: Reply) -> Flow:
     try:
         result = yield from process_with_openai(state.client, reply, state.stream, state.stream_cls)
     except Exception:
-        _look_at_unusable_answer(state, reply)
+        _note_unusable_answer(state, reply)
         raise
-    _tell_answer(state, result)
+    _note_answer_early(state, result)
     return result
 
 
-def _look_at_unusable_answer(state: CallState, reply: Reply | None) -> None:
+def _note_unusable_answer(state: CallState, reply: Reply | None) -> None:
     """Take down a whole answer that openai's code makes an error of: it was paid for."""
     if reply is not None and not state.stream and reply.response.is_closed and reply.response.is_success:
-        state.raw_answer(reply.response.content)
+        state.note_raw_answer(reply.response.content)
 
 
-def _tell_answer(state: CallState, result: Any) -> None:
+def _note_answer_early(state: CallState, result: Any) -> None:
     """Look at a whole answer at once if the span of another tool's may end before the call does."""
     if state.trace is not None and state.trace.is_deferred and not state.stream:
-        state.look_at(result)
+        state.note_answer(result)
 
 
 # Its attempts
@@ -346,7 +346,7 @@ def _tell_answer(state: CallState, result: Any) -> None:
 
 def _send_attempt_of(state: CallState) -> SendAttempt:
     send: SendAttempt = partial(send_attempt, state)
-    return state.sessions.wrap_attempt(send) if "around_attempt" in state.sessions.having else send
+    return state.sessions.wrap_attempt(send) if "around_attempt" in state.sessions.by_hook else send
 
 
 def send_attempt(state: CallState, attempt: Attempt) -> Flow:
@@ -360,14 +360,14 @@ def send_attempt(state: CallState, attempt: Attempt) -> Flow:
     collector = None if attempt.stream else state.collector
     is_unread = attempt.stream or (collector is not None and state.collects)
     try:
-        for play, session in state.sessions.having.get("on_request", ()):
+        for play, session in state.sessions.by_hook.get("on_request", ()):
             rewrite = partial(state.sessions.on_request, play, session, request)
             request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
         if upstream is not None:
             upstream.begin()
         _attach(state, attempt, request)
         try:
-            layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
+            layers = layers_to_bypass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
             until_ns = None if upstream is None else upstream.until_ns
             around = _NOTHING if state.trace is None else state.trace.around_attempt(state, attempt.http, request)
             with around:
@@ -486,11 +486,11 @@ def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
     except _EndsOpenAILoop as ended:
         raise ended.error from None
     except Exception:
-        _look_at_unusable_answer(state, wrapped.reply)
+        _note_unusable_answer(state, wrapped.reply)
         raise
     finally:
         restore(wrapped_request, token)
-    _tell_answer(state, result)
+    _note_answer_early(state, result)
     reply = wrapped.reply or Reply(None, None, state)
     reply.result = result
     return reply

@@ -52,7 +52,7 @@ def _hooks_of(session: Any) -> frozenset[str]:
 class Sessions:
     """The sessions of one call at one upstream, outermost first."""
 
-    __slots__ = ("_of_call", "_of_upstream", "_pipeline", "having")
+    __slots__ = ("_of_call", "_of_upstream", "_pipeline", "by_hook")
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class Sessions:
         self._pipeline = pipeline
         self._of_call = of_call
         self._of_upstream = of_upstream
-        self.having: dict[str, list[tuple[Play, Session]]] = {}
+        self.by_hook: dict[str, list[tuple[Play, Session]]] = {}
         """The sessions that define a hook, with their plays, by the hook's name and in the order of their stages."""
         for pair in sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream:
             for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
-                self.having.setdefault(hook, []).append(pair)
+                self.by_hook.setdefault(hook, []).append(pair)
 
     def __bool__(self) -> bool:
-        return bool(self.having)
+        return bool(self.by_hook)
 
     def at_upstream(self, opened: tuple[tuple[Play, Session], ...]) -> Sessions:
         """Return the sessions at an upstream: those of the whole call, and these."""
@@ -90,13 +90,13 @@ class Sessions:
         return self._wrap("around_attempt", send)
 
     def _wrap(self, hook: str, send: Any, among: tuple[tuple[Play, Session], ...] | None = None) -> Any:
-        for play, session in reversed(self.having.get(hook, [])):
+        for play, session in reversed(self.by_hook.get(hook, [])):
             if among is not None and (play, session) not in among:
                 continue
             try:
                 send = getattr(session, hook)(send)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, hook, error)
+                self._report_error(play, hook, error)
         return send
 
     def on_request(self, play: Play, session: Session, request: Any) -> Any:
@@ -104,26 +104,26 @@ class Sessions:
         try:
             return session.on_request(request)
         except Exception as error:  # noqa: BLE001 - a play must not break a call
-            self._went_wrong(play, "on_request", error)
+            self._report_error(play, "on_request", error)
             return request
 
     def on_refused(self, error: Any) -> bool:
         """Whether a session has taken back what the provider refused."""
         taken_back = False
-        for play, session in self.having.get("on_refused", ()):
+        for play, session in self.by_hook.get("on_refused", ()):
             try:
                 taken_back = session.on_refused(error) or taken_back
             except Exception as raised:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, "on_refused", raised)
+                self._report_error(play, "on_refused", raised)
         return taken_back
 
     def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection, ...]:
         """Close all sessions. Returns their sections of the record."""
-        return self._close(self.having.get("close", ()), outcome, quietly=quietly)
+        return self._close(self.by_hook.get("close", ()), outcome, quietly=quietly)
 
     def close_upstream(self, outcome: CallOutcome) -> None:
         """Close the sessions of this upstream: another one has brought the answer."""
-        closing = [pair for pair in self.having.get("close", ()) if pair in self._of_upstream]
+        closing = [pair for pair in self.by_hook.get("close", ()) if pair in self._of_upstream]
         self._close(closing, outcome, quietly=True)
 
     def _close(
@@ -137,16 +137,16 @@ class Sessions:
                     sections.append(section)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 try:
-                    self._went_wrong(play, "close", error, quietly=quietly)
+                    self._report_error(play, "close", error, quietly=quietly)
                 except PlayError as raised:  # once the others are closed as well
                     to_raise = raised
         if to_raise is not None:
             raise to_raise
         return tuple(sections)
 
-    def _went_wrong(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
+    def _report_error(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
         assert self._pipeline is not None
-        self._pipeline.went_wrong(play, hook, error, quietly=quietly)
+        self._pipeline.report_error(play, hook, error, quietly=quietly)
 
 
 def _stage(opened: tuple[Play, Session]) -> int:
@@ -238,7 +238,7 @@ class Pipeline:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         """Of the last call whose end was told to a coroutine function."""
-        self._beside: tuple[Pipeline, ...] = ()
+        self._sharing_log: tuple[Pipeline, ...] = ()
         self.listeners: tuple[Listener, ...] = ()
         self.shapes_calls = bool(self._openers)
         """Whether plays or listeners look at calls: if not, no Call needs to be made."""
@@ -246,10 +246,10 @@ class Pipeline:
         """Whether a play may send a call to other upstreams."""
         starts_over(self)
 
-    def log_beside(self, other: Pipeline) -> None:
+    def share_log_of(self, other: Pipeline) -> None:
         """Keep one log of calls with another pipeline, which is asked for the calls of both."""
         self._calls, self.unreported, self._reporting = other._calls, other.unreported, other._reporting
-        other._beside = (*other._beside, self)
+        other._sharing_log = (*other._sharing_log, self)
         for listener in other.listeners:
             self.add_listener(listener)
 
@@ -257,14 +257,14 @@ class Pipeline:
         """Have a listener told of every call, in pipelines beside this one too. It is no play."""
         self.listeners = (*self.listeners, listener)
         self.shapes_calls = True
-        for other in self._beside:
+        for other in self._sharing_log:
             other.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         """Tell a listener of no further call."""
         self.listeners = tuple(each for each in self.listeners if each is not listener)
         self.shapes_calls = bool(self._openers or self.listeners)
-        for other in self._beside:
+        for other in self._sharing_log:
             other.remove_listener(listener)
 
     @property
@@ -297,7 +297,7 @@ class Pipeline:
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.went_wrong(play, "open", error)
+                self.report_error(play, "open", error)
             else:
                 if session is not None:
                     opened.append((play, session))
@@ -305,7 +305,7 @@ class Pipeline:
 
     def plan(self, call: Call, sessions: Sessions = NO_SESSIONS) -> Call:
         """Let every session rewrite the call, in the order of their stages."""
-        for play, session in sessions.having.get("plan", ()):
+        for play, session in sessions.by_hook.get("plan", ()):
             try:
                 planned = session.plan(call)
                 if planned is not call:
@@ -313,7 +313,7 @@ class Pipeline:
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self.went_wrong(play, "plan", error)
+                self.report_error(play, "plan", error)
         return call
 
     @property
@@ -329,7 +329,7 @@ class Pipeline:
         """Remember a call that is over, and tell of it."""
         self._calls.append(call)
         if self.on_call_end or self.listeners:
-            self._tell(call.record(), quietly=quietly)
+            self._notify(call.record(), quietly=quietly)
 
     def report_later(self, report: Callable[[], None]) -> None:
         """Have `report` called soon, outside of the finalizer that has ended a call. Waits for no lock.
@@ -363,7 +363,7 @@ class Pipeline:
         """In a forked child: the parent reports its calls."""
         self.unreported.clear()
 
-    def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
+    def _notify(self, record: CallRecord, *, quietly: bool = False) -> None:
         for listener in self.listeners:
             listener.ended(record)
         for function in self.on_call_end:
@@ -372,7 +372,7 @@ class Pipeline:
                 if iscoroutine(result):
                     self._run_later(function, result)
             except Exception as error:  # noqa: BLE001 - it must not break a call
-                self.went_wrong(function, "on_call_end", error, quietly=quietly)
+                self.report_error(function, "on_call_end", error, quietly=quietly)
 
     def _run_later(self, function: OnCallEnd, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine of `on_call_end` as a task of the running event loop, or of the one before."""
@@ -396,7 +396,7 @@ class Pipeline:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            self.went_wrong(function, "on_call_end", error, quietly=True)
+            self.report_error(function, "on_call_end", error, quietly=True)
 
     async def finish_tasks(self) -> None:
         """Wait for the coroutines of `on_call_end` that run on this event loop."""
@@ -418,7 +418,7 @@ class Pipeline:
             self._logged.add((message, ""))
             log.warning("%s (logged once)", message)
 
-    def went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
+    def report_error(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
         """A play (or what bears its name) or a callback raised: log it once, or raise PlayError if the client does."""
         if isinstance(what, str):
             name = what

@@ -35,7 +35,7 @@ def racing(flow: Flow, racer: Racer) -> Flow:
                 if isinstance(effect, Sleep | Acquire):
                     effect.racer = racer
                 elif isinstance(effect, Send):
-                    racer.waits(effect.request.extensions.setdefault(PATIENCE, Patience()).give_up)
+                    racer.set_wait(effect.request.extensions.setdefault(PATIENCE, Patience()).give_up)
                 value, resume = (yield effect), flow.send
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 # The error may be that of the connection which the cancellation has closed.
@@ -93,7 +93,7 @@ class _Second:
             del first_error, error
 
 
-def _decided(
+def _race_flow(
     race: Race,
     second: _Second,
     run: Callable[..., Any],
@@ -151,7 +151,7 @@ def run_race(race: Race, run: Callable[..., Any]) -> Any:
             return bool
 
     race.set_alarm = set_alarm
-    return run(_decided(race, second, run, ended.wait, bool))
+    return run(_race_flow(race, second, run, ended.wait, bool))
 
 
 async def async_run_race(race: Race, run: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
@@ -169,4 +169,4 @@ async def async_run_race(race: Race, run: Callable[..., Coroutine[Any, Any, Any]
         tasks[0].cancel()
 
     race.set_alarm = lambda delay_s: loop.call_later(delay_s, begin_second).cancel
-    return await run(_decided(race, second, run, lambda: asyncio.wait(tasks), cancel_second))
+    return await run(_race_flow(race, second, run, lambda: asyncio.wait(tasks), cancel_second))

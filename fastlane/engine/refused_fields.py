@@ -83,7 +83,7 @@ def without_refused(
     if "stream" in named:
         named = tuple([name for name in fields if name in {*named, "stream_options"}])
         if state.upstream is not None:
-            state.upstream.comes_at_once()
+            state.upstream.wait_for_whole_answer()
     state.optional = tuple([name for field, name in fields.items() if field not in named])
     state.changes = (*state.changes, f"sent again without {', '.join(named)}, which the provider's error names")
     account = state.client._fastlane.accounts.of(state.client, options).here

@@ -44,7 +44,7 @@ class UpstreamAttempts:
         attempts = [attempt for other in others.values() for attempt in other.attempts]
         state.other_attempts = tuple(sorted(attempts, key=lambda attempt: attempt.started_ns))
         for other in others.values():
-            other.set_aside()
+            other.end_part()
         for one in self.made:
             one.forget()
         return state
@@ -123,7 +123,7 @@ class UpstreamAttempt:
         if kind != "first":
             state.next_kind = kind
 
-    def beside(
+    def another(
         self,
         *,
         kind: AttemptKind,
@@ -135,8 +135,8 @@ class UpstreamAttempt:
         """Make another attempt of the call, at the upstream of `client`; None: at the same upstream."""
         before, state = self.state, self.state
         client = self.client if client is None else client
-        shell = client._fastlane
-        origin = shell.origin(client.base_url)
+        client_state = client._fastlane
+        origin = client_state.origin(client.base_url)
         if any(one.started_ns for one in self.attempts.made):
             state = CallState(
                 before.pipeline,
@@ -144,11 +144,11 @@ class UpstreamAttempt:
                 endpoint=before.endpoint,
                 origin=origin,
                 stream=before.stream,
-                transport=shell.transport,
-                beside=before,
+                transport=client_state.transport,
+                part_of=before,
             )
         else:
-            state.origin, state.transport = origin, shell.transport
+            state.origin, state.transport = origin, client_state.transport
         state.client = client
         return UpstreamAttempt(
             state,
@@ -196,7 +196,7 @@ class UpstreamAttempt:
             until_ns = now_ns() + int(seconds * 1e9)
             self.patience.until_ns = until_ns if self.deadline_ns is None else min(until_ns, self.deadline_ns)
 
-    def races(self, racer: Racer) -> None:
+    def join_race(self, racer: Racer) -> None:
         """Take part in a race with another attempt."""
         self.racer = racer
         racer.on_cancel = self._lose
@@ -238,7 +238,7 @@ class UpstreamAttempt:
             return self._failed("timeout", error)
         return self._failed("connection", error) if self._gives_way() else None
 
-    def comes_at_once(self) -> None:
+    def wait_for_whole_answer(self) -> None:
         """The provider refuses to stream: wait for the whole answer."""
         if self.patience.until_ns is not None:
             self.patience.until_ns = self.deadline_ns

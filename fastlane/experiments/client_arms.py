@@ -110,5 +110,5 @@ def _pipeline(own: Pipeline, plays: tuple[Any, ...]) -> Pipeline:
     if len(plays) == len(own.plays) and all(one is other for one, other in zip(plays, own.plays, strict=True)):
         return own
     made = Pipeline(plays, own.on_call_end, raise_play_errors=own.raise_play_errors)
-    made.log_beside(own)
+    made.share_log_of(own)
     return made

@@ -24,7 +24,7 @@ class _Place(NamedTuple):
     unit_s: float
 
 
-class TimesSaid:
+class TimesReader:
     """Where one provider says its times."""
 
     __slots__ = ("_fields", "_headers")
@@ -72,7 +72,7 @@ def _note(found: dict[str, float], field: str, unit_s: float, value: Any) -> Non
 
 
 @lru_cache(maxsize=64)
-def times_said(timing: Any) -> TimesSaid | None:
+def times_reader(timing: Any) -> TimesReader | None:
     """Where a provider says its times, by that part of its facts; None where the facts name no place."""
     phases = timing.phases.value if timing.phases is not None else None
     places: dict[str, list[_Place]] = {"headers": [], "fields": []}
@@ -86,4 +86,4 @@ def times_said(timing: Any) -> TimesSaid | None:
                 found.append(_Place(path, f"{phase}_s", _SECONDS[unit]))
     if not any(places.values()):
         return None
-    return TimesSaid(tuple(places["headers"]), tuple(places["fields"]))
+    return TimesReader(tuple(places["headers"]), tuple(places["fields"]))

@@ -145,7 +145,7 @@ class TracedCall:
             if self._settings.propagate and self._span is not None:
                 _trace_context.inject(request.headers, set_span_in_context(self._span, self._standing.context))
         except Exception as error:  # noqa: BLE001 - an application's own sampler or processor may raise anything
-            _went_wrong(observation, "an attempt", error)
+            _report_error(observation, "an attempt", error)
 
     def around_attempt(self, observation: CallState, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """Return the context that an attempt is sent in, for an instrumentation of the HTTP client."""
@@ -166,7 +166,7 @@ class TracedCall:
             request.extensions[TRACED] = True
             return attached(without_http(parent))
         except Exception as error:  # noqa: BLE001
-            _went_wrong(observation, "an attempt", error)
+            _report_error(observation, "an attempt", error)
             return _NOTHING
 
     def _start(self, observation: CallState) -> None:
@@ -213,7 +213,7 @@ class TracedCall:
                 known.pop("fastlane.stream.end", None)
                 self._span.set_attributes(known)
         except Exception as error:  # noqa: BLE001
-            _went_wrong(observation, "an answer", error)
+            _report_error(observation, "an answer", error)
 
     def ended(self, observation: CallState) -> None:
         """The call is over: end its span, make those below it, and have it measured, once."""
@@ -296,9 +296,9 @@ def _with_requests(settings: TelemetrySettings) -> TelemetrySettings:
     return settings.with_changes({"level": "attempts"})
 
 
-def _went_wrong(observation: CallState, doing: str, error: Exception) -> None:
+def _report_error(observation: CallState, doing: str, error: Exception) -> None:
     # Raised here even by a strict client, it would be taken for an error of the request, and sent again.
-    observation.pipeline.went_wrong("telemetry", doing, error, quietly=True)
+    observation.pipeline.report_error("telemetry", doing, error, quietly=True)
 
 
 def _own(attributes: Mapping[str, Any]) -> dict[str, Any]:

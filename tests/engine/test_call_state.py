@@ -392,7 +392,7 @@ def test_no_shape_of_an_event_is_an_error_of_ours(events: list[Any], ordinary: b
 @given(answer=WRONG_EVENT, endpoint=st.sampled_from(["/chat/completions", "/responses", "/embeddings"]))
 def test_no_shape_of_a_whole_answer_is_an_error_of_ours(answer: Any, endpoint: str) -> None:
     state = Told().begin(endpoint, streaming=False)
-    state.raw_answer(json.dumps(answer).encode())
+    state.note_raw_answer(json.dumps(answer).encode())
     state.finish()
 
     assert state.record().outcome == "completed"
@@ -402,7 +402,7 @@ def test_no_shape_of_a_whole_answer_is_an_error_of_ours(answer: Any, endpoint: s
 @pytest.mark.parametrize("body", [b"", b"not json", b"\xff", b"[" * 100_000])
 def test_an_answer_that_is_no_json_is_not_ours_to_complain_about(body: bytes) -> None:
     state = Told().begin(streaming=False)
-    state.raw_answer(body)
+    state.note_raw_answer(body)
     state.finish()
 
     assert state.record().usage == Usage()
@@ -514,7 +514,7 @@ def test_a_watcher_stops_a_stream() -> None:
     watcher = StopAtThird()
     state = Told().begin()
     state.watchers = ((Connection(), watcher.see),)
-    asked = [state.shown(from_json(json.dumps(chunk(text)))) for text in "abc"]
+    asked = [state.show(from_json(json.dumps(chunk(text)))) for text in "abc"]
     state.finish()
 
     assert asked == [False, False, True]

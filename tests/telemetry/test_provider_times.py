@@ -12,7 +12,7 @@ import pytest
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, ProviderModel
-from fastlane.protocol.provider_times import times_said
+from fastlane.protocol.provider_times import times_reader
 from fastlane.providers import Fact, ProviderFacts, facts_named, names as slugs, registered
 from fastlane.records.usage import ProviderTimes
 from tests.telemetry.conftest import Listening
@@ -150,14 +150,14 @@ def test_the_span_says_the_same(stream: bool, level: str, listening: Listening, 
 
 @pytest.mark.parametrize("value", ["soon", None, True, -1.0, float("nan"), float("inf"), 10**400, 1.8e9, [1], {"s": 1}])
 def test_what_can_be_no_time_is_none(value: Any) -> None:
-    said = times_said(IN_TIME_INFO.timing)
+    said = times_reader(IN_TIME_INFO.timing)
     assert said is not None
     assert said.in_answer({"time_info": {"queue_time": value, "prompt_time": 0.25}}) == {"prefill_s": 0.25}
 
 
 @pytest.mark.parametrize("answer", [None, 1, "time_info", [], {"time_info": None}, {"time_info": [1]}, object()])
 def test_an_answer_of_another_shape_says_none(answer: Any) -> None:
-    said = times_said(IN_TIME_INFO.timing)
+    said = times_reader(IN_TIME_INFO.timing)
     assert said is not None
     assert said.in_answer(answer) is None
 
@@ -167,7 +167,7 @@ def test_an_answer_of_another_shape_says_none(answer: Any) -> None:
     [("2280", 2.28), ("gfet4t7; dur=2280", 2.28), ("a;dur=3, b;dur=9", 0.003), ("cache;desc=x", None), ("1.2.3", None)],
 )
 def test_a_servers_timing_is_the_number_or_what_stands_after_dur(value: str, seconds: float | None) -> None:
-    said = times_said(facts(headers={"server-timing": "total"}).timing)
+    said = times_reader(facts(headers={"server-timing": "total"}).timing)
     assert said is not None
     found = said.of({"server-timing": value}, None, is_stream=False)
     assert (None if found is None else found.total_s) == (None if seconds is None else pytest.approx(seconds))
@@ -179,4 +179,4 @@ def test_every_phase_that_facts_name_has_a_unit(slug: str) -> None:
     named = set((timing.phases.value if timing.phases is not None else None) or {})
     units = {name for kind in (timing.headers, timing.fields) if kind is not None for name in kind.value or {}}
     assert named <= units
-    assert (times_said(timing) is not None) == bool(named)
+    assert (times_reader(timing) is not None) == bool(named)

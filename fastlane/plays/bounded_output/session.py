@@ -35,7 +35,7 @@ class BoundedOutputSession(Session):
         self._reasoning = reasoning
         self._is_stream = call.stream
         self._origin, self._model = call.origin, call.model
-        self._on_error = partial(call.caller.went_wrong, "BoundedOutput")
+        self._on_error = partial(call.caller.report_error, "BoundedOutput")
         # Where a class may read the answer, it says what is valid. Helpers read what they stream by classes that the
         # call knows nothing of; one of them says so.
         by_class = call.stream and (call.is_helped or call.endpoint == "/responses")

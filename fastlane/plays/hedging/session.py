@@ -68,7 +68,7 @@ class HedgingSession(Session):
                 return (yield from send(call))
 
             def begin_first(racer: Racer) -> Flow:
-                first.races(racer)
+                first.join_race(racer)
                 return send(call)
 
             race = Race(begin_first, partial(self._begin_second, send, call, first), 0.0)
@@ -115,13 +115,13 @@ class HedgingSession(Session):
         if first.alternative is not None and call.body is first.body:
             second = first.alternative()
         if second is None:
-            second = first.beside(kind="hedge", avoid=first.connection)
+            second = first.another(kind="hedge", avoid=first.connection)
             second.facts, second.price = first.facts, first.price
             second.changes, second.optional = first.changes, first.optional
         else:
             call = call.replaced(body=second.body)
         second.must_not_wait = True
-        second.races(racer)
+        second.join_race(racer)
         second.on_begin = [
             partial(self._second_begins, racer, second),
             *second.on_begin,

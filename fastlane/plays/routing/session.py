@@ -88,7 +88,7 @@ class RoutingSession(Session):
         except (CallRefusedError, ConfigurationError):
             raise
         except Exception as error:
-            pipeline.went_wrong(play, "around_call", error)
+            pipeline.report_error(play, "around_call", error)
             raise CallRefusedError(
                 f"model={call.model!r} asks for a route, and the play failed to find one: see the log"
             ) from error
@@ -244,7 +244,7 @@ class _ModelChoice:
         if may_leave:
             # Another model is the better second try.
             changes["max_retries"] = 0
-        upstream = self._own.beside(
+        upstream = self._own.another(
             kind=kind,
             client=client,
             options=changed_options(options, changes),

@@ -1,4 +1,4 @@
-"""What is known of a call while it lasts: what was asked, each attempt, the answer so far, and how it ended."""
+"""The state of a call while it runs: its request, each attempt, the answer so far, and how it ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _numbers = itertools.count(1)
 
 
 class _Process:
-    """Tells the calls of this process from those of others."""
+    """A prefix for the ids of calls, unique to this process."""
 
     prefix = secrets.token_hex(4)
 
@@ -62,9 +62,12 @@ _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
 class CallState:
-    """One call while it lasts, or its part at one upstream. Does no I/O: the flow and the streams say what happens."""
+    """One running call, or its part at one upstream. Does no I/O: the flow and the streams call its methods.
 
-    # What was asked
+    One thread or task uses it at a time, except that a finalizer or an interrupt may end it at any point.
+    """
+
+    # The request
 
     client: Any = None
     """The client that sends it, at this upstream."""
@@ -72,74 +75,74 @@ class CallState:
     stream_cls: Any = None
     model: str | None = None
     issued: Issued | None = None
-    """What is known of the call from the resource that it was made with; None without one."""
+    """What the resource that made the call knows of it; None without such a resource."""
     data: Mapping[type, Any] = MappingProxyType({})
-    """What the application has attached to it, by its class."""
+    """Data that the application attached to it, by class."""
     experiment: AssignedArm | None = None
-    """Which arm of the client's experiment the call goes to; None without one."""
+    """The arm of the client's experiment that the call goes to; None without an experiment."""
 
-    # What plays have made of it
+    # Changes by plays
 
     sessions: Sessions = NO_SESSIONS
     sections: tuple[RecordSection, ...] = ()
-    """What plays say of it in its record."""
+    """The record sections that plays have added."""
     changes: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
+    """Fields of the body that plays added. If the provider refuses one, the call is sent again without it."""
     refused: tuple[str, ...] = ()
-    """Those that the provider has refused, and without which the call has succeeded."""
+    """The optional fields that the provider refused and without which the call succeeded."""
     watchers: tuple[Watch, ...] = ()
     collector: Any = None
-    """Puts a streamed answer together for an application that does not stream; None where nobody asks for that."""
+    """Makes what assembles a streamed answer for an application that does not stream; None: not needed."""
     collects = False
-    """Whether the answer is streamed to us, though the application does not stream."""
+    """Whether the engine streams the answer although the application does not."""
     upstream: Any = None
     """Its `UpstreamAttempt`; None unless plays may send it to several upstreams, or more than once."""
 
-    # What was sent
+    # The attempts
 
     other_attempts: tuple[AttemptState, ...] = ()
-    """Attempts at other upstreams, which did not bring the answer."""
+    """Attempts at other upstreams, which did not give the answer."""
     next_kind: AttemptKind | None = None
-    """Why the next attempt is made, if not because the one before it failed."""
+    """The kind of the next attempt; None: "first" or "retry"."""
 
-    # What has come
+    # The response
 
     streaming = False
-    """The body is handed to the application unread: the call is over when that stream is."""
+    """The application reads the body: the call ends when that stream ends."""
     decoded = False
-    """A decoding stream shows its events, so that the bytes need not be looked into."""
+    """A decoding stream passes its events on, so that the bytes need not be parsed."""
     pulling = False
-    """The decoding stream waits for its source: if the body is closed now, the decoding stream will say why."""
+    """The decoding stream waits for its source. If the body is closed now, that stream reports the reason."""
     exhausted = False
     """The last byte of the body was read."""
     is_done = False
-    """The stream has said that it is done (`data: [DONE]`)."""
+    """The stream has sent `data: [DONE]`."""
     received_bytes = 0
     unreturned: Any = None
-    """A whole answer that the caller has not got yet."""
+    """A whole answer that has not been returned to the caller yet."""
     cached_path: tuple[str, ...] = ()
-    """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
+    """The path below `usage` to the cached tokens; empty if it is OpenAI's."""
     times_reader: TimesReader | None = None
-    """Where the provider says its own times; None where nothing is known of that."""
+    """Reads the provider's own times out of responses; None if its facts name none."""
     provider_times: ProviderTimes | None = None
 
-    # How it has ended
+    # The end
 
     is_over = False
-    """Whether it has ended here: it may go on at another upstream."""
+    """Whether it has ended at this upstream. The call may go on at another one."""
     outcome: Outcome | None = None
     error: str | None = None
     ended_ns = 0
     is_final = False
-    """Whether its record will not change any more."""
+    """Whether its record is complete."""
     trace: CallTrace | None = None
-    """What telemetry is told of the call; None where nobody listens."""
+    """Telemetry's trace of the call; None if telemetry is off."""
 
     _action_path: tuple[str, ...] = ()
     _ends: tuple[Callable[[str], None], ...] = ()
     _stop: Stop | None = None
-    """What has ended the caller's stream."""
+    """The `Stop` that ended the caller's stream."""
     _body_error: BaseException | None = None
     _headers: Any = None
     _encoded: tuple[Any, Any, bytes | None] | None = None
@@ -167,13 +170,13 @@ class CallState:
         self.attempts: list[AttemptState] = []
         self.answer = AnswerState(is_response=endpoint == RESPONSES or endpoint.startswith(_RESPONSE))
         self._open = [True]
-        """Empty once the call is over: to take something out of a list is one step, also for finalizers and Ctrl-C."""
+        """Empty when the call has ended. `pop()` is atomic, also for finalizers and Ctrl-C."""
         if part_of is None:
             entered_ns = self.started_ns = now_ns()
             self.started_wall_ns = wall_ns()
             call = issued.get()
             if call is not None:
-                # A call that came by one of our resources was issued before it was built. A call inside of it was not.
+                # A call of one of our resources was issued before it was built. A nested call was not.
                 issued.set(None)
                 self.issued, self.started_ns = call, call.ns
                 self.started_wall_ns -= entered_ns - call.ns
@@ -188,21 +191,21 @@ class CallState:
 
     @property
     def call_id(self) -> str:
-        """Tells the call from every other, also of other processes."""
+        """An id that is unique across processes."""
         return f"{_Process.prefix}-{self._number}"
 
     @property
     def finishes(self) -> bool:
-        """Whether the answer is one that ends with a finish reason: a stored response that is streamed again too."""
+        """Whether the answer ends with a finish reason. So does a stored response that is streamed again."""
         return self.endpoint in GENERATING or self.answer.is_response
 
     # The attempts
 
     def body(self, options: Any) -> bytes | None:
-        """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
+        """Return the JSON body, written once for all attempts; None if openai's code has to write it."""
         call = self.issued
         body, extra = options.json_data, options.extra_json
-        # What lies deep inside a body was shown to the plays as it is: what they make of it is what is to be sent.
+        # Plays see the values inside the body itself, not copies. If one changes them in place, those are to be sent.
         still_holds = call is not None and extra is None and self.pipeline.keeps_bodies
         if call is not None and still_holds and call.body is body:
             return call.written
@@ -217,7 +220,7 @@ class CallState:
     def begin_attempt(
         self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False
     ) -> AttemptState:
-        """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
+        """Add an attempt that is about to be sent. `plain`: the one before was refused for its encoding."""
         kind: AttemptKind = "plain" if plain else self.next_kind or ("retry" if self.attempts else "first")
         self.next_kind = None
         attempt = AttemptState(request_body_bytes, kind=kind, form=form, origin=self.origin, model=self.model)
@@ -225,7 +228,7 @@ class CallState:
         return attempt
 
     def attempt_failed(self, error: BaseException) -> None:
-        """The attempt ended without a response."""
+        """Record that the attempt failed without a response."""
         if self.is_over:
             return
         attempt = self.attempts[-1]
@@ -234,9 +237,9 @@ class CallState:
             attempt.ended_ns = now_ns()
 
     def attempt_answered(self, response: Any) -> None:
-        """The head of a response has come, and its body too unless it is read later."""
+        """Record the head of a response, and its body if that has been read."""
         if self.is_over:
-            return  # the call has ended elsewhere, and the record stays as it is
+            return  # the call has ended at another upstream, and its record is complete
         attempt = self.attempts[-1]
         attempt.answered(response)
         if response.is_closed:
@@ -248,7 +251,7 @@ class CallState:
             self.trace.progressed(self)
 
     def begin_again(self, kind: AttemptKind | None) -> None:
-        """The call is sent again, for another answer; `kind`: of its next attempt."""
+        """Reset the state of the response, because the call is sent again. `kind`: the kind of the next attempt."""
         self.next_kind = kind or self.next_kind
         self.outcome = None
         self.is_done = False
@@ -257,14 +260,14 @@ class CallState:
     # The answer
 
     def apply_facts(self, facts: Any) -> None:
-        """Read what the answer says in the places that a provider's facts name."""
+        """Use the response fields that a provider's facts name for cached tokens, tier and times."""
         known = _readings.get((id(facts), self.endpoint))
         if known is None or known[0] is not facts:
             known = _reading_of(facts, self.endpoint)
         _, self.cached_path, self.answer.tier_path, self.times_reader, self.answer.times_in = known
 
     def show(self, event: Any) -> bool:
-        """Show one decoded event to the watchers; True if the stream should stop after this one."""
+        """Pass a decoded event to the watchers. Return True if the stream is to end after it."""
         if self.is_over:
             return False
         for play, see in self.watchers:
@@ -281,9 +284,9 @@ class CallState:
         return True
 
     def closing_events(self, typed: Callable[[Any], Any]) -> list[Any]:
-        """Return the events that end a stream which a play has stopped, each made by `typed` of its JSON.
+        """Return the events that end a stream which a play has stopped. `typed` makes each of them from its JSON.
 
-        Raises the error of openai's that ends it instead.
+        Raises an openai error that ends the stream instead.
         """
         stop, answer = self._stop, self.answer
         if stop is None:
@@ -298,7 +301,7 @@ class CallState:
         finally:
             if answer.usage is None and stop.usage:
                 answer.usage = SimpleNamespace(**stop.usage)
-        # They say how the answer ended, but none of them arrived.
+        # They carry the finish reason, but did not arrive: keep the timestamps and the count.
         stamped, counted = answer.token_ns[:], answer.events
         for event in events:
             answer.event(event)
@@ -306,7 +309,7 @@ class CallState:
         return events
 
     def note_answer(self, result: Any) -> None:
-        """Look at what the caller gets for a whole answer."""
+        """Record the usage and the finish reason of a whole answer."""
         self.unreturned = None
         if not isinstance(result, RAW_RESPONSES):
             if self.answer.is_response or self.endpoint in _REPORT_USAGE:
@@ -317,20 +320,20 @@ class CallState:
             self.note_raw_answer(result.http_response.content)
 
     def note_raw_answer(self, body: bytes) -> None:
-        """Look at a whole answer that the application takes undecoded."""
+        """Record the usage and the finish reason of a whole answer that the application reads undecoded."""
         if not (self.answer.is_response or self.endpoint in _REPORT_USAGE):
             return
         try:
             answer = from_json(body)
             self.answer.whole(answer)
         except ValueError:
-            return  # the application will find out for itself
+            return  # the application reads the invalid body itself
         if answer is not None and self.trace is not None:
             self.trace.answered(self, answer)
 
     @property
     def usage(self) -> Usage:
-        """What the provider said that the call took."""
+        """The token counts that the provider reported."""
         if self._usage is not None:
             return self._usage
         usage = Usage(**usage_counts(self.answer.usage, self.cached_path))
@@ -341,7 +344,7 @@ class CallState:
     # The end
 
     def on_end(self, function: Callable[[str], None]) -> None:
-        """Call a function with the outcome when the response has been read or closed; at once if it has been."""
+        """Call a function with the outcome when the response has been read or closed; now if it has been already."""
         self._ends = (*self._ends, function)
         if self.is_over:
             self._run_ends()
@@ -355,54 +358,54 @@ class CallState:
                 self.pipeline.report_error(function, "on_end", error, quietly=True)
 
     def failed(self, error: BaseException) -> None:
-        """An error is on its way to the application, which ends the call."""
+        """Record the error that the application gets and that ends the call."""
         if self._body_error is not None:
             self.attempt_failed(self._body_error)
         if self.is_over:
             return
         if isinstance(error, GeneratorExit):
-            # The application stopped reading: what has come by then says how the call ended. Without a stream it
-            # stopped waiting.
+            # The application stopped reading: what has arrived by then decides the outcome. Without a stream it stopped
+            # waiting.
             if not self.streaming:
                 self.outcome = "cancelled"
             return
         cancelled = isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled"  # trio's, not imported
         self.outcome = "cancelled" if cancelled else "failed"
-        # The last word counts: a broken connection reaches the application as openai's own error.
+        # The last error counts: a broken connection reaches the application as openai's error.
         self.error = type(error).__name__
 
     def body_failed(self, error: BaseException) -> None:
-        """Reading the body failed or was cancelled."""
+        """Record that reading the body failed or was cancelled."""
         if self.pulling:
-            # openai reads on after `[DONE]`, for a moment, and keeps what fails there from the application. If the
-            # error does reach it, the decoding stream will say so.
+            # openai reads on briefly after `[DONE]`, and suppresses errors there. If the error does reach the
+            # application, the decoding stream reports it.
             self._body_error = error
             return
         self.failed(error)
         self.attempt_failed(error)
 
     def done(self) -> None:
-        """The stream said that it is done (`data: [DONE]`)."""
+        """Record `data: [DONE]`."""
         self.is_done = True
         if self._ends:
             self._run_ends()
 
     def body_closed(self) -> None:
-        """The body was closed, by whoever reads it."""
+        """End the call, because the reader has closed the body."""
         if not (self.is_over or self.pulling):
             self.finish(later=in_finalizer())
 
     def abandoned(self) -> None:
-        """The unread body was garbage-collected."""
+        """End the call, because the unread body was garbage-collected."""
         if not self.is_over:
             self.outcome = self.outcome or "abandoned"
             self.finish(later=True)
 
     def returned(self, result: Any) -> None:
-        """The caller gets the result: the call is over, unless its body is still to be read by the application."""
+        """Record the result for the caller. End the call, unless the application still has to read its body."""
         remember_answer(result, self)
         if self.stream and not self.streaming and isinstance(result, openai.Stream | openai.AsyncStream):
-            # The application's own subclass sent the request past us.
+            # A subclass of the application sent the request without our code.
             response = result.response
             if not response.is_closed:
                 response.request.extensions[OBSERVER] = self
@@ -412,14 +415,14 @@ class CallState:
             self.finish()
 
     def end_with_error(self, error: BaseException) -> None:
-        """The call ends with an error, wherever it came: even amid its end, as Ctrl-C may."""
+        """End the call with an error, which may come at any point, even while it ends (Ctrl-C)."""
         if self.unreturned is not None:
             self.note_answer(self.unreturned)
         self.failed(error)
         self.finish()
 
     def end_part(self) -> None:
-        """The call goes on at another upstream, whose part makes the record."""
+        """End the part at this upstream: the call goes on at another one, whose part makes the record."""
         if not self._end():
             return
         self._action = None
@@ -431,8 +434,8 @@ class CallState:
     def finish(self, *, later: bool = False) -> None:
         """End the call and report it, unless that has been done.
 
-        `later`: a finalizer calls, which may run in the middle of anything. It leaves the report to another thread or
-        turn of the loop.
+        `later`: the caller is a finalizer, which may run at any point. Another thread or a later iteration of the loop
+        makes the report.
         """
         if not self._end():
             return
@@ -444,7 +447,7 @@ class CallState:
             self._report()
 
     def _end(self) -> bool:
-        """Note when and how the call has ended. Returns False if it had ended before."""
+        """Record when and how the call ended. Return False if it had ended before."""
         try:
             self._open.pop()
         except IndexError:
@@ -456,7 +459,7 @@ class CallState:
         return True
 
     def _close(self) -> None:
-        """Take down what is known only now, and let go of what need not be kept."""
+        """Complete the last attempt and the answer, and drop references that the record does not need."""
         if self._ends:
             self._run_ends()
         if self.attempts:
@@ -477,20 +480,20 @@ class CallState:
         self.answer.freeze(self.model)
 
     def _read_times(self) -> None:
-        """Take down what the provider says of its own time, of an answer and not of an error."""
+        """Read the provider's own times, unless the response is an error."""
         said, headers = self.times_reader, self._headers
         if said is not None and headers is not None and (self.attempts[-1].status_code or 500) < 300:
-            # A play may have asked for a stream where the application has not.
+            # A play may have streamed a call that the application did not stream.
             is_stream = self.stream or self.answer.first_event_ns is not None
             self.provider_times = said.of(headers, self.answer.times, is_stream=is_stream)
 
     def _report(self, *, quietly: bool = False) -> None:
-        """Tell plays, listeners and telemetry of the call that is over.
+        """Close the sessions, and report the call to listeners and telemetry.
 
-        `quietly`: a finalizer has ended it, and errors of plays and listeners are logged even if the client is strict.
+        `quietly`: a finalizer has ended the call, so that errors of plays are logged even with `raise_play_errors`.
         """
         self._close()
-        self.client = None  # the log of calls keeps this
+        self.client = None  # the log of calls keeps this object
         sessions, self.sessions = self.sessions, NO_SESSIONS
         try:
             if sessions is not NO_SESSIONS:
@@ -541,20 +544,20 @@ class CallState:
     # Its record
 
     def record(self) -> CallRecord:
-        """The record of the call, once it is over."""
+        """Return the record of the call, which has ended. Made once."""
         if self._record is None:
             self._record = _record_of(self)
         return self._record
 
     def provisional_record(self) -> CallRecord:
-        """What its record would be if the call ended now, with a whole answer."""
+        """Return the record as if the call ended now with a whole answer."""
         self.ended_ns = now_ns()
         self._read_times()
         return _record_of(self, "completed")
 
 
 def _outcome_of_stream(call: CallState) -> Outcome:
-    """How a stream has ended that is over."""
+    """Return the outcome of a stream that has ended."""
     if call.finishes and (call.decoded or call.answer.events):
         if call.answer.finished:
             return "completed"
@@ -563,7 +566,7 @@ def _outcome_of_stream(call: CallState) -> Outcome:
 
 
 def _record_of(call: CallState, outcome: Outcome | None = None) -> CallRecord:
-    """The record of a call that is over, or that would end with `outcome`."""
+    """Make the record of a call that has ended, or would end with `outcome`."""
     last = call.attempts[-1] if call.attempts else None
     answer, sections = call.answer, call.sections
     outcome = outcome or call.outcome or "failed"
@@ -614,19 +617,19 @@ def _record_of(call: CallState, outcome: Outcome | None = None) -> CallRecord:
         provider_times=call.provider_times,
         user_actions=call._action_path,
         experiment=call.experiment.record if call.experiment is not None else None,
-        # The transport of the shared connections hands on to the library's own what it cannot carry.
+        # fastlane's transport passes requests that it cannot carry to the library's transport.
         transport=("stock" if call.transport == "fastlane" and last is not None and last.fell_back else call.transport),
     )
 
 
 def _attempts_of(call: CallState) -> tuple[Attempt, ...]:
-    """The records of the attempts: those at other upstreams, and then those that brought the answer."""
-    # Those at other upstreams went on beside the others.
+    """Make the records of the attempts: first those at other upstreams, then those at the upstream that answered."""
+    # Attempts at other upstreams may overlap; those at one upstream follow each other.
     over_ns = [attempt.ended_ns or call.ended_ns for attempt in call.other_attempts]
     over_ns += [following.started_ns for following in call.attempts[1:]]
     over_ns.append(call.ended_ns)
     attempts = (*call.other_attempts, *call.attempts)
-    # The call's first one counts as the first, however long it has waited.
+    # The first attempt has number 1, even if it waited longer in a queue than another.
     begun = sorted(attempts, key=lambda one: (one.kind != "first", one.started_ns))
     return tuple([one.record(ns, number=begun.index(one) + 1) for one, ns in zip(attempts, over_ns, strict=False)])
 
@@ -635,13 +638,13 @@ _USUAL_CACHED_PATHS = ("usage.prompt_tokens_details.cached_tokens", "usage.input
 
 
 def _path_below_usage(path: str) -> tuple[str, ...]:
-    """The names below `usage`; () for OpenAI's own place, which is known without facts."""
+    """Return the path below `usage`; () for OpenAI's own, which is known without facts."""
     first, *names = path.split(".")
     return tuple(names) if first == "usage" and path not in _USUAL_CACHED_PATHS else ()
 
 
 def _reading_of(facts: Any, endpoint: str) -> tuple[Any, ...]:
-    """Return the facts, and where they say that answers of an endpoint have cached tokens, the tier, and times."""
+    """Return the facts, and the paths to cached tokens, tier and times that they name for an endpoint."""
     fact = facts.usage.get(endpoint)
     path = None if fact is None or fact.value is None else fact.value.get("cached")
     cached_path = () if path is None else _path_below_usage(path)
@@ -660,7 +663,7 @@ def _reading_of(facts: Any, endpoint: str) -> tuple[Any, ...]:
     return found
 
 
-# With the facts, so that an address in memory means what it meant.
+# Keyed by id(); each value keeps its facts alive, so that the id is not reused.
 _readings: dict[tuple[int, str], tuple[Any, ...]] = {}
 _MOST_READINGS = 256
 
@@ -688,16 +691,16 @@ for _protocol in ("http11", "http2"):
 
 
 class AttemptState:
-    """One attempt while it is on the wire: stamped by our own transport, or by the trace events of another."""
+    """One running attempt. fastlane's transport records its times, or the trace events of another transport do."""
 
     given_up: Literal["late", "lost"] | None = None
     status_code: int | None = None
     error: str | None = None
     ended_ns: int | None = None
-    """The attempt failed or was given up, or its response ended, as far as the call's own side can see."""
+    """When the attempt failed or was given up, or its response ended, as seen by the call: monotonic nanoseconds."""
     response_body_bytes: int | None = None
     url: Any = None
-    """The request's URL, of which the record has the path alone: the rest may hold credentials."""
+    """The URL of the request. The record gets only its path: the rest may hold credentials."""
     _http_version: str | None = None
     _connection_id: str | None = None
 
@@ -716,13 +719,13 @@ class AttemptState:
         self.form: Form = form
         self.request_body_bytes = request_body_bytes
         self.phases = Phases()
-        """Filled in by our own transport, if that is what carries the attempt."""
+        """Filled in by fastlane's transport, if it carries the attempt."""
         self._traced: dict[str, int] = {}
         self.started_ns = now_ns()
 
     @property
     def opened(self) -> Opening | None:
-        """How the connection was opened, where this attempt waited for all of it; None where it came to it later."""
+        """How the connection was opened, if this attempt waited for all of that; None otherwise."""
         opening, started_ns = self.phases.opening, self.phases.started_ns
         if opening is None or self.phases.reused is not False or started_ns is None:
             return None
@@ -731,7 +734,7 @@ class AttemptState:
 
     @property
     def fell_back(self) -> bool:
-        """Whether another transport than our own gave the response."""
+        """Whether another transport than fastlane's gave the response."""
         carried = self.phases.started_ns is not None
         return not carried and (self.status_code is not None or bool(self._traced))
 
@@ -746,7 +749,7 @@ class AttemptState:
         self.trace(event, _info)
 
     def trace_beside(self, given: Any, *, asynchronous: bool) -> Any:
-        """The trace extension of a request that has one of the caller's: both are called."""
+        """Return a trace extension that calls this one and the one that the caller gave."""
 
         def both(event: str, info: dict[str, Any]) -> Any:
             self.trace(event, info)
@@ -759,10 +762,10 @@ class AttemptState:
         return aboth if asynchronous else both
 
     def answered(self, response: Any) -> None:
-        """Take note of the head of the response (of httpx or httpx2)."""
+        """Record the head of a response of httpx or httpx2."""
         self.status_code = response.status_code
         if self.phases.opening is not None:
-            return  # our own transport has said more than the response does
+            return  # fastlane's transport has recorded more than the response has
         extensions = response.extensions
         version = extensions.get("http_version")
         self._http_version = version.decode("ascii", "replace") if isinstance(version, bytes) else None
@@ -771,10 +774,10 @@ class AttemptState:
             self._connection_id = _local_address(stream)
 
     def record(self, over_ns: int, *, number: int = 1) -> Attempt:
-        """The attempt as it stood at `over_ns`, when it was over.
+        """Make the record of the attempt, which ended at `over_ns` (monotonic nanoseconds).
 
-        A transport goes on for a while with what was given up: a cancelled stream's bytes still come. What came after
-        the end is no part of the attempt, so that its record is the same whenever it is made.
+        A cancelled stream may still receive bytes. Whatever came after the end is left out, so that the record is the
+        same whenever it is made.
         """
         phases = self.phases
         known: dict[str, Any]
@@ -818,7 +821,7 @@ class AttemptState:
         )
 
     def answer_ended_ns(self, over_ns: int) -> int | None:
-        """When the end of the response had arrived, where a transport saw that before `over_ns`."""
+        """Return when the end of the response arrived, if a transport saw that before `over_ns`."""
         ended_ns = self._traced.get("ended_ns") if self.phases.started_ns is None else self.phases.answer_ended_ns
         return _until(over_ns, ended_ns)
 
@@ -829,7 +832,7 @@ class AttemptState:
         ended_ns = _until(over_ns, phases.answer_ended_ns)
         if ended_ns is None:
             ended_ns = self.ended_ns
-        if ended_ns is None:  # a response that was left unread for another attempt: the last that came of it
+        if ended_ns is None:  # left unread for another attempt: the last bytes that arrived
             ended_ns = data_ns[-1] if len(data_ns) else first_byte_ns
         return WireStamps(
             started_ns=self.started_ns,
@@ -853,7 +856,7 @@ def _until(over_ns: int, stamp: int | None) -> int | None:
 
 
 def _path_of(url: Any) -> str | None:
-    """The path of a URL of the HTTP library's, without its query."""
+    """Return the path of the HTTP library's URL, without its query."""
     raw = getattr(url, "raw_path", None)
     return raw.partition(b"?")[0].decode("ascii", "replace") if isinstance(raw, bytes) else None
 
@@ -872,28 +875,28 @@ def _local_address(stream: Any) -> str | None:
 
 
 class AnswerState:
-    """What one answer has said so far, event by event or as a whole: tokens and their stamps, usage, model, tier."""
+    """What is known of one answer, read event by event or as a whole: tokens and their times, usage, model, tier."""
 
     first_event_ns: int | None = None
     first_token_ns: int | None = None
     first_token_kind: TokenKind | None = None
     first_content_ns: int | None = None
     usage: Any = None
-    """The provider's own report, read when the record is made."""
+    """The provider's `usage` object; it is parsed when the record is made."""
     finish_reason: str | None = None
     model: str | None = None
     service_tier: str | None = None
     request_id: str | None = None
     response_id: str | None = None
     cache_reason: str | None = None
-    """The provider's own word for why its cache was missed."""
+    """Why the provider's cache was missed, as the provider reports it."""
     tier_path: tuple[str, ...] = ()
-    """The fields that lead to the tier that serves, where that is not in the usual one."""
+    """The path to the service tier; empty if it is OpenAI's."""
     times_in: Callable[[Any], dict[str, float] | None] | None = None
-    """Reads out of an answer or an event the provider's own times; None if the provider says none there."""
+    """Reads the provider's own times out of an answer or an event; None if it sends none there."""
     times: dict[str, float] | None = None
     frozen = False
-    """Whether the call is over: what is read later is no part of its record."""
+    """Whether the call has ended: what is read later is not recorded."""
     # Bit sets of the choices' indexes.
     _seen_choices = 0
     _finished_choices = 0
@@ -901,18 +904,18 @@ class AnswerState:
     def __init__(self, *, is_response: bool) -> None:
         self.is_response = is_response
         self.arrived_ns = 0
-        """When the bytes that are being decoded arrived, or were read; 0 where nobody says so."""
+        """When the bytes that are being decoded arrived: monotonic nanoseconds; 0 if unknown."""
         self.events = 0
         self.token_ns: array[int] = array("q")
         self._steady = False
 
     @property
     def finished(self) -> bool:
-        """Whether every choice that was begun has its finish reason."""
+        """Whether every choice that has begun has a finish reason."""
         return self._seen_choices != 0 and self._finished_choices == self._seen_choices
 
     def freeze(self, asked: str | None = None) -> None:
-        """End the account: what cannot be a name is none. The model that was `asked` for may have any name."""
+        """Stop recording, and drop values that cannot be names or ids. The requested model may have any name."""
         self.frozen = True
         self._steady = False
         if self.model not in known_names and self.model != asked:
@@ -927,9 +930,9 @@ class AnswerState:
             self.response_id = None
 
     def event(self, event: Any) -> None:
-        """Look at one decoded event of a stream, out of the bytes that came at `arrived_ns`."""
+        """Record one decoded event of a stream, whose bytes arrived at `arrived_ns`."""
         if self._steady:
-            # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
+            # The fast path for nearly every event of a chat stream: more content of the only choice.
             try:
                 (choice,) = event.choices
                 plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
@@ -951,14 +954,14 @@ class AnswerState:
             self._chat_event(event, arrived_ns)
 
     def begin_again(self) -> None:
-        """The answer so far counts no more: another one is on its way in its place."""
+        """Reset the answer, because another one replaces it."""
         self.events = self.arrived_ns = 0
         self.first_event_ns = self.first_token_ns = self.first_token_kind = self.first_content_ns = None
         self.token_ns = array("q")
         self.times = None
 
     def piece(self, kinds: Iterable[TokenKind]) -> None:
-        """Look at one event of a stream that is put together for an application that does not stream."""
+        """Record one event of a stream that is assembled for an application that does not stream."""
         self.events += 1
         if self.first_event_ns is None:
             self.first_event_ns = self.arrived_ns
@@ -988,7 +991,7 @@ class AnswerState:
         if tier is not None:
             self.service_tier = tier
         if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
-            # Not of every delta of a tool call: a provider knows its times at the end.
+            # Skip the deltas of tool calls: a provider sends its times at the end.
             self.times = self.times_in(event) or self.times
 
     def _token(self, kind: TokenKind, arrived_ns: int) -> None:
@@ -1021,8 +1024,8 @@ class AnswerState:
             self._seen_choices = self._finished_choices = 1
 
     def whole(self, answer: Any) -> None:
-        """Look at a whole answer: an unstreamed one, or the one that a Responses stream ends with."""
-        # pydantic takes microseconds for an attribute that is not there, and for what it has to look for elsewhere.
+        """Record a whole answer: one that was not streamed, or the one at the end of a Responses stream."""
+        # Read `__dict__`: pydantic takes microseconds for a missing or an extra attribute.
         fields: dict[str, Any] = getattr(answer, "__dict__", {})
         is_typed = isinstance(answer, BaseModel)
         extra = answer.__pydantic_extra__ if is_typed else None
@@ -1061,7 +1064,7 @@ class AnswerState:
 
 
 class _Answered(weakref.ref[Any]):
-    """An answer that is in use, and its call."""
+    """A weak reference to an answer, with its call."""
 
     __slots__ = ("call", "key")
 
@@ -1070,7 +1073,7 @@ class _Answered(weakref.ref[Any]):
 
 
 _answered: dict[int, _Answered] = {}
-"""By the answer's `id()`: answers have no hash, and an attribute of theirs would be copied and pickled with them."""
+"""By the `id()` of the answer: answers are not hashable, and an attribute would be copied and pickled with them."""
 
 
 def _forget(answered: _Answered) -> None:
@@ -1078,7 +1081,7 @@ def _forget(answered: _Answered) -> None:
 
 
 def remember_answer(answer: Any, call: CallState) -> None:
-    """Have `record_of` find the call of an answer, for as long as the answer is in use."""
+    """Let `record_of` find the call of an answer, as long as the answer is alive."""
     try:
         answered = _Answered(answer, _forget)
     except TypeError:
@@ -1088,11 +1091,11 @@ def remember_answer(answer: Any, call: CallState) -> None:
 
 
 def record_of(answer: object) -> CallRecord | None:
-    """Return the record of the call that an answer came from.
+    """Return the record of the call that returned an answer.
 
     `answer`: what a method of the client returned (a response, a parsed object, a stream, a raw response), or the
-    stream of a `.stream()` helper. None while a stream is not over, for a copy of an answer, and for an answer that has
-    no record: from openai's own client, or with FASTLANE_DISABLED.
+    stream of a `.stream()` helper. Returns None until a stream has ended, for a copy of an answer, and for an answer
+    without a record: from openai's own client, or with FASTLANE_DISABLED. Safe to call from any thread.
     """
     stream = underlying_stream(answer)
     call: CallState | None
@@ -1100,7 +1103,7 @@ def record_of(answer: object) -> CallRecord | None:
     if answered is not None and answered() is stream:
         call = answered.call
     else:
-        # A stream that a raw response was parsed to: its request knows.
+        # A stream parsed from a raw response: its request refers to the call.
         request = getattr(getattr(stream, "response", None), "request", None)
         call = getattr(request, "extensions", {}).get(OBSERVER)
     return call.record() if call is not None and call.is_final else None

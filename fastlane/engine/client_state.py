@@ -1,4 +1,4 @@
-"""What fastlane keeps of one openai client: plays, transport, what builds requests, and who calls with it."""
+"""What fastlane adds to one openai client: its pipeline, transport, request builder and account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class ClientState:
-    """The state that fastlane adds to one openai client."""
+    """The state that fastlane adds to one openai client. Threads share it."""
 
     __slots__ = ("_origin", "accounts", "arms", "data", "pipeline", "requests", "transport")
 
@@ -27,16 +27,16 @@ class ClientState:
         self.transport = transport
         self.requests = requests
         self.accounts = Accounts()
-        """Who calls with this client, without its key."""
+        """Digests of the client's credentials."""
         self.arms: Any = None
-        """Those of the client's experiment; None if it takes part in none."""
+        """The arms of the client's experiment; None without an experiment."""
         self.data: Mapping[type, Any] = {}
-        """What is attached to its calls, by its class; it counts more than what a block attaches."""
+        """Data attached to all of its calls, by class. It overrides what a `with` block attaches."""
         self._origin: tuple[Any, str] = (None, "")
         listeners.listener.prepare()
 
     def origin(self, base_url: Any) -> str:
-        """scheme://host:port of a base URL, remembered while it stays the same."""
+        """Return scheme://host:port of a base URL. The last result is cached."""
         known = self._origin  # replaced as a whole: threads share it
         if known[0] is not base_url:
             port = base_url.port or _PORTS.get(base_url.scheme, 0)
@@ -46,14 +46,14 @@ class ClientState:
 
 @lru_cache(maxsize=256)
 def origin_of(url: str) -> str:
-    """scheme://host:port of an absolute URL."""
+    """Return scheme://host:port of an absolute URL."""
     parsed = urlsplit(url)
     return f"{parsed.scheme}://{_bracketed(parsed.hostname or '')}:{parsed.port or _PORTS.get(parsed.scheme, 0)}"
 
 
 @lru_cache(maxsize=256)
 def endpoint_of(url: str) -> str:
-    """The path of a request without its query, as openai's resources give it."""
+    """Return the path of a request's URL without its query."""
     path = url.partition("?")[0]
     if "://" in path:
         path = "/" + path.split("://", 1)[1].partition("/")[2]
@@ -64,26 +64,26 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-# Who makes a call. Never the key itself.
+# The account that makes a call, as digests. The key itself is never stored.
 
-# The digests of this process say nothing to anybody who sees them.
+# Digests with this key mean nothing outside of this process.
 _SECRET = os.urandom(32)
-# Replicas have to agree on a name. A key has more than 100 random bits, so that no digest of it can be searched.
+# Replicas must compute the same name. An API key has more than 100 random bits, so its digest cannot be searched.
 _SHARED = b"fastlane pacing"
 _CREDENTIALS = frozenset({"authorization", "api-key", "openai-organization", "openai-project"})
 
 
 class Account(NamedTuple):
-    """Digests of who calls."""
+    """Digests of the credentials of a call."""
 
     here: bytes
-    """By a random key of this process."""
+    """Keyed with a random key of this process."""
     anywhere: str
     """The same in every process."""
 
 
 class Accounts:
-    """The account of one client, remembered while its key stays the same."""
+    """Computes the account of one client, and caches it while the credentials stay the same."""
 
     __slots__ = ("_known",)
 
@@ -91,12 +91,12 @@ class Accounts:
         self._known: tuple[tuple[Any, ...], Account] | None = None
 
     def of(self, client: Any, options: Any) -> Account:
-        """Who makes a call with this client and these options."""
+        """Return the account of a call with this client and these options."""
         given = options.headers
         own: tuple[str, ...] = ()
         if given and isinstance(given, Mapping):
             own = tuple(str(value) for name, value in given.items() if name.lower() in _CREDENTIALS)
-        # A key that is asked for anew before every call says nothing about whose it is: whom it is asked of does.
+        # A provider of keys may return a new key for each call: identify the account by the provider.
         asked = key_provider_of(client)
         key = client.api_key if asked is None else id(asked)
         of = (key, client.organization, client.project, *own)
@@ -117,7 +117,7 @@ def _account(anywhere: tuple[Any, ...], here: tuple[Any, ...]) -> Account:
 
 
 class Caller:
-    """The client that a call is made with, at one upstream."""
+    """What plays may use of the client that makes a call, at one upstream."""
 
     __slots__ = ("_client", "_options", "_pipeline")
 
@@ -133,24 +133,24 @@ class Caller:
 
     @property
     def max_retries(self) -> int:
-        """How often openai's rules may retry an attempt, as the application has it."""
+        """How often openai's rules may retry an attempt, by the setting of the application."""
         retries: int = self._options.get_max_retries(self._client.max_retries)
         return retries
 
     @property
     def account(self) -> Account:
-        """Digests of the key, organisation and project: calls of the same account share the provider's limits."""
+        """Digests of key, organisation and project. Calls of one account share the provider's limits."""
         account: Account = self._client._fastlane.accounts.of(self._client, self._options)
         return account
 
     def error_of(self, response: Any) -> Exception:
-        """Return openai's error of a response that is no success."""
+        """Return openai's error for a response whose status is not a success."""
         return status_error_of(response, self._client)
 
     def report_error(self, play: str, step: str, error: Exception) -> None:
-        """Log an error of a play once, or raise PlayError where the client is strict."""
+        """Log an error of a play once; with `raise_play_errors`, raise PlayError."""
         self._pipeline.report_error(play, step, error)
 
     def later(self, function: Callable[[], object]) -> None:
-        """Call a function soon, outside of the finalizer that may be running. Waits for no lock."""
+        """Call a function soon, after the finalizer that may be running. Takes no lock."""
         self._pipeline.report_later(function)

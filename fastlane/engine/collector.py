@@ -1,4 +1,4 @@
-"""Stream an answer to us that the application wants whole, so that its first token is seen, and put it together."""
+"""Stream a call that the application does not stream, so that its first token is seen, and assemble the answer."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from .call_state import CallState
 
 _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
-# As long as openai's own asynchronous streams wait for the end of a body whose last event has come.
+# Seconds to read on after the last event, as in openai's own asynchronous streams.
 _DRAIN_S = 0.1
-# They describe the bytes that came, and not those that are handed on.
+# Headers that describe the bytes as received, not the assembled body.
 _OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
-# How the first line of an event stream begins; nothing in JSON does.
+# Prefixes of the first line of an event stream; no JSON text begins like this.
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -41,16 +41,15 @@ _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 def streamed(call: Call) -> Call:
-    """The call with its answer streamed to us, and with the count of its tokens, if it need not come at once.
+    """Return the call with `stream` set and usage requested, or unchanged if it cannot be streamed.
 
-    So it does where the application reads it itself or streams it already, where the provider works on it in the
-    background or keeps it for later, where its stream would bring something else (audio; the best of several
-    completions), and where the provider has refused to stream.
+    It is left unchanged if the application streams it or reads the bytes itself, if the provider runs it in the
+    background or stores it, if its stream has other content (audio; `best_of`), and if the provider refused to stream.
     """
     body = call.body
     if call.endpoint not in GENERATING or call.stream or call.unread or body.get("stream"):
         return call
-    if body.get("background") or is_kept(body) or _comes_otherwise(body):
+    if body.get("background") or is_kept(body) or _streams_differently(body):
         return call
     if "stream" in call.refused:
         return call
@@ -67,7 +66,7 @@ def streamed(call: Call) -> Call:
     return streamed_call.replaced(collector=partial(Collector, streamed_call))
 
 
-def _comes_otherwise(body: Mapping[str, Any]) -> bool:
+def _streams_differently(body: Mapping[str, Any]) -> bool:
     modalities = body.get("modalities")
     speaks = body.get("audio") is not None or (isinstance(modalities, list) and "audio" in modalities)
     return speaks or body.get("best_of") not in (None, 1)
@@ -84,7 +83,7 @@ def _takes_usage(call: Call) -> bool:
 
 
 class Collecting(Protocol):
-    """Puts the answer of one attempt together while it is read."""
+    """Assembles the answer of one attempt while it is read."""
 
     @property
     def assembly(self) -> Assembly:
@@ -92,11 +91,11 @@ class Collecting(Protocol):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the stream was closed before its end; None where it was not."""
+        """Why the stream was closed before its end; None if it was not."""
 
     @property
     def has_all(self) -> bool:
-        """Whether nothing is missing of the answer, though it has not ended."""
+        """Whether the answer is complete, even if its stream has not ended."""
 
     def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
         """Look at one event; whether the stream is to be closed, and what kinds of output it brought."""
@@ -105,16 +104,14 @@ class Collecting(Protocol):
         """The answer as the API gives it without streaming."""
 
     def checked(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer as it is to be handed out."""
+        """Return the body to hand out, checked or repaired; may raise openai's errors."""
 
 
 class Collector:
-    """The answer of one attempt while it arrives; where no play has a collector of its own."""
+    """The default `Collecting`: it never stops a stream, and checks nothing."""
 
     stop_reason = None
-    """Nothing in an answer makes us close its stream."""
     has_all = False
-    """An answer has ended when it says so itself."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -128,7 +125,7 @@ class Collector:
         return False, [delta.kind for delta in self.assembly.take(event)]
 
     def assembled(self) -> dict[str, Any]:
-        """The answer as the API gives it without streaming; its usage is estimated where the provider told none."""
+        """The answer as the API gives it without streaming; usage is estimated if the provider sent none."""
         call, body = self._call, self.assembly.body()
         if "choices" in body and body.get("usage") is None:
             counting = counter(call.model, origin=call.origin, wait=False)
@@ -140,12 +137,12 @@ class Collector:
         return body
 
     def checked(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer as it is."""
+        """Return the body unchanged."""
         return body
 
 
 def _prompts(body: Mapping[str, Any]) -> int:
-    """How many prompts a legacy completion has: texts, or lists of tokens. Each has its own choices."""
+    """Return the number of prompts of a legacy completion (texts or token lists). Each has its own choices."""
     prompt = body.get("prompt")
     return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
 
@@ -155,13 +152,16 @@ def _count(n: Any) -> int:
 
 
 def is_event_stream(response: Any) -> bool:
-    """Whether an answer is one that succeeds, event by event."""
+    """Whether a response is successful and an event stream."""
     content_type: str = response.headers.get("content-type", "")
     return 200 <= response.status_code < 300 and content_type.lower().startswith("text/event-stream")
 
 
 def collect(collector: Callable[[], Collecting], state: CallState, response: Any, *, asynchronous: bool) -> Flow:
-    """Read a response to its end. Returns one with the whole answer as the collector leaves it; others as they came."""
+    """Read a response to its end. Returns a response with the assembled answer, or the same one if it was not streamed.
+
+    Raises the HTTP library's errors, and what `Collecting.checked` raises.
+    """
     reading = _Reading(collector(), state, response)
     try:
         if not reading.is_streamed:
@@ -175,9 +175,9 @@ def collect(collector: Callable[[], Collecting], state: CallState, response: Any
             yield Close(response)
             if not isinstance(error, Exception) or not reading.has_all:
                 raise
-            # All of the answer has come, and is not to be paid for twice.
+            # The answer is complete: a retry would be billed twice.
         else:
-            # Before its end that resets the stream, so that the server stops.
+            # Closing before the end resets the stream, so that the provider stops generating.
             yield Close(response)
     except BaseException as error:
         state.attempt_failed(error)
@@ -196,10 +196,10 @@ def _read(reading: _Reading, response: Any, *, asynchronous: bool) -> Flow:
 
 
 def _drain(response: Any, pieces: Any, *, asynchronous: bool) -> Flow:
-    """Read the end of the body, so that its connection can serve again, for a moment."""
+    """Read the rest of the body for at most 0.1 s, so that its connection can be reused."""
     until_ns, deadline = now_ns() + int(_DRAIN_S * 1e9), None
     if not asynchronous:
-        # A thread that reads is woken by the end of its connection alone.
+        # Only shutting the connection down ends a blocking read.
         deadline = _shut_down_later(response)
         if deadline is None:
             return
@@ -214,19 +214,19 @@ def _drain(response: Any, pieces: Any, *, asynchronous: bool) -> Flow:
 
 
 def _shut_down_later(response: Any) -> Any:
-    """Shut the connection of a response in a moment; None where that cannot be done."""
+    """Shut the connection of a response down in 0.1 s. Returns the timer's handle; None if that is not possible."""
     network = response.extensions.get("network_stream")
     sock = None if network is None else network.get_extra_info("socket")
     if sock is None:
         return None
 
     def shut() -> None:
-        with suppress(OSError):  # the peer was faster
+        with suppress(OSError):  # the peer has closed it already
             sock.shutdown(socket.SHUT_RDWR)
 
     try:
         return timer.call_later(_DRAIN_S, shut)
-    except RuntimeError:  # no thread to be had
+    except RuntimeError:  # no thread can be started
         return None
 
 
@@ -239,23 +239,25 @@ class _Reading:
         self._response = response
         self._reader = EventReader()
         self._garbage: bytes | None = None
-        # What was read ahead is stamped in the body's own.
+        # A peeked body has its own timestamps.
         self._phases = getattr(response.stream, "phases", None) or response.extensions.get(PHASES)
-        # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
+        # Also true for a response that a hook of the application's HTTP client has read already.
         self.is_streamed = state.collects and is_event_stream(response)
-        # An attempt whose answer broke off may have gone before.
+        # An earlier attempt may have broken off in the middle of its answer.
         state.answer.begin_again()
         state.outcome = None
         state.is_done = False
         state.received_bytes = 0
 
     def check_time(self) -> None:
-        """Keep to the read time-out as for an answer that comes at once: all of it has to be there by then."""
+        """Raise ReadTimeout if the whole answer has not arrived within the read timeout, as without streaming."""
         timeout = self._response.request.extensions.get("timeout", {}).get("read")
         attempt = self._state.attempts[-1]
         sent_ns = attempt.phases.send_ended_ns or attempt.started_ns
         if timeout is not None and now_ns() - sent_ns > timeout * 1e9 and not self.has_all:
-            raise self._library.ReadTimeout("the answer was not whole in time", request=self._response.request)
+            raise self._library.ReadTimeout(
+                "the whole answer did not arrive within the read timeout", request=self._response.request
+            )
 
     @property
     def _library(self) -> Any:
@@ -263,7 +265,7 @@ class _Reading:
         return sys.modules[type(self._response).__module__.partition(".")[0]]
 
     def piece(self, piece: bytes) -> bool:
-        """Look at some bytes of the answer; True when no more are wanted."""
+        """Parse some bytes of the answer. Return True if no more are needed."""
         state, answer = self._state, self._state.answer
         answer.arrived_ns = getattr(self._phases, "chunk_ns", 0) or now_ns()
         state.received_bytes += len(piece)
@@ -286,15 +288,15 @@ class _Reading:
 
     @property
     def has_all(self) -> bool:
-        """Whether nothing is missing of the answer, whatever becomes of its stream."""
+        """Whether the answer is complete, whatever happens to its stream."""
         return self._collector.has_all or self._collector.assembly.finished
 
     @property
     def drains(self) -> bool:
-        """Whether the end of the body is to be read too, so that its connection can serve again.
+        """Whether to read the end of the body, so that its connection can be reused.
 
-        HTTP/2 needs none of that, our own transport waits for that end a moment where it closes a body, and a stream
-        that was stopped is to be closed.
+        Not needed for HTTP/2 and for fastlane's transport, which waits briefly for the end when it closes a body. Not
+        wanted for a stream that was stopped.
         """
         state = self._state
         if state.transport == "fastlane" and not state.attempts[-1].fell_back:
@@ -302,10 +304,10 @@ class _Reading:
         return state.is_done and self._response.http_version.startswith("HTTP/1")
 
     def read_whole(self) -> Any:
-        """The answer that was not streamed, though that was asked for, or where nothing had to be."""
+        """Return the response to hand out, if the response was not an event stream."""
         response, state = self._response, self._state
         if state.collects and response.is_success and response.content.startswith(_EVENTS):
-            # Streams go by what they hold, as with openai's code, which does not look at what they are called.
+            # An event stream with another content type: openai's code does not check the content type either.
             self.piece(response.content)
             return self.whole()
         state.attempts[-1].response_body_bytes = response.num_bytes_downloaded
@@ -314,14 +316,14 @@ class _Reading:
         try:
             body = orjson.loads(response.content)
         except orjson.JSONDecodeError:
-            return response  # openai's code says what is wrong with that
+            return response  # openai's code raises the error
         if not isinstance(body, dict):
             return response
         checked = self._collector.checked(body)
         return response if checked is body else self._with_body(to_json(checked))
 
     def whole(self) -> Any:
-        """The answer that the events make up."""
+        """Return the response to hand out, with the assembled answer as its body."""
         state, collector = self._state, self._collector
         attempt = state.attempts[-1]
         attempt.response_body_bytes = state.received_bytes
@@ -329,22 +331,22 @@ class _Reading:
         if collector.stop_reason is None and not self.has_all:
             error = collector.assembly.error
             if error is not None:
-                # Said in the middle of an answer, which an answer without streaming says by its status. But the work
-                # had begun: it is no refusal of the request.
+                # An error in the stream: without streaming it would be the status. It is no refusal of a field, because
+                # generation had begun.
                 state.optional = ()
                 return self._with_body(to_json({"error": error}), status_code=error_status(error))
             if self._garbage is not None:
-                # As an answer that is no JSON: what openai's code makes of that, it makes of this.
+                # Invalid JSON: openai's code handles it as in a response without streaming.
                 return self._with_body(self._garbage)
             if not state.received_bytes:
-                # As an empty answer: nothing broke, and the stock client does not have it made again.
+                # An empty body: nothing broke off, and the stock client does not retry it.
                 return self._with_body(b"")
             if not state.is_done:
                 raise self._ended_early()
         return self._with_body(to_json(collector.checked(collector.assembled())))
 
     def _ended_early(self) -> Exception:
-        """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""
+        """Return the HTTP library's error for a body that ends early, which openai's code retries."""
         error: Exception = self._library.RemoteProtocolError(
             "the server ended the event stream before the answer had a finish reason", request=self._response.request
         )
@@ -366,13 +368,13 @@ class _Reading:
         try:
             whole.elapsed = response.elapsed
         except RuntimeError:
-            pass  # the application's own transport did not take the time
+            pass  # the application's transport does not measure it
         return whole
 
 
 def to_json(value: Any) -> bytes:
-    """JSON of an answer."""
+    """Write the JSON of an answer."""
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(value).encode()  # half of a surrogate pair, or a number beyond 64 bits
+        return json.dumps(value).encode()  # a lone surrogate, or an integer beyond 64 bits

@@ -22,7 +22,7 @@ from ..compat.send import async_send, send
 from .effects import Acquire, Await, Close, Compute, Flow, Next, Perform, Race, Racer, ReadBody, Send, Sleep
 from .flow_log import log, logged
 
-# Of one event loop, at once: a thread that computes keeps a core busy.
+# The limit for `Compute` on one event loop: each thread keeps a core busy.
 _MOST_THREADS = 4
 
 _NO_LIMIT: AbstractContextManager[Any] = nullcontext()
@@ -48,7 +48,7 @@ def run(flow: Flow, racer: Racer | None = None) -> Any:
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 value, resume = error, flow.throw
     finally:
-        flow.close()  # an interrupt may have come between two effects
+        flow.close()  # an interrupt may come between two effects
         del value, resume  # the traceback of an error refers to this frame
 
 
@@ -97,7 +97,7 @@ async def _async_send(effect: Send) -> Any:
 
 
 def _within(until_ns: int | None) -> AbstractContextManager[Any]:
-    # It must not end before that moment.
+    # Not earlier than `until_ns`, because the flow compares it with the clock.
     return _NO_LIMIT if until_ns is None else anyio.fail_after(max(0.0, (until_ns - now_ns()) / 1e9) + 0.001)
 
 
@@ -175,7 +175,7 @@ def _compute(effect: Compute) -> Any:
 
 
 async def _async_compute(effect: Compute) -> Any:
-    # The threads of the application may all be waiting for calls like this one: these are others.
+    # Not anyio's default limiter: the application's threads may all be waiting for such calls.
     limiter = _limiter_of_loop().get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(_MOST_THREADS)
@@ -220,9 +220,9 @@ _ASYNC_ACTIONS: _Actions = {
 }  # fmt: skip
 
 
-# Who waits, and the address of the HTTP client whose closing ends the wait. Copies of a client share its HTTP client:
-# closing one closes all of them, as with openai's own. Each change is one step of a dictionary, without a lock. The
-# references are weak, because a task that waits may be garbage-collected.
+# The running waits, each with the id() of the HTTP client whose closing ends it. Copies of a client share its HTTP
+# client: closing one closes all, as in openai. Each change is one atomic step of a dictionary, without a lock. The
+# references are weak, because a waiting task may be garbage-collected.
 _waits: dict[ref[Pause], int] = {}
 in_child(_waits.clear)
 
@@ -234,9 +234,9 @@ def waiting_on(http: Any) -> list[Pause]:
 
 
 def call_off_waits(http: Any) -> None:
-    """End the waits for an HTTP client, which has been closed.
+    """End the waits on an HTTP client that has been closed. Any thread may call this.
 
-    What waited goes on to be sent all the same, and finds the client closed: the error is the HTTP library's own.
+    The waiting flows go on to send their request, which raises the HTTP library's error for a closed client.
     """
     for wait in waiting_on(http):
         wait.call_off()
@@ -248,7 +248,7 @@ class Pause:
     __slots__ = ("__weakref__", "_ref")
 
     def call_off(self) -> bool:
-        """Wake who waits, from any thread. Calling it again does nothing. Returns False where nobody can be woken."""
+        """End the wait, from any thread. Calling it again does nothing. Returns False if the event loop has ended."""
         raise NotImplementedError
 
     def _begin(self, http: Any, racer: Racer | None) -> None:
@@ -256,7 +256,7 @@ class Pause:
             racer.set_wait(self.call_off)
         self._ref = ref(self, _forget)
         _waits[self._ref] = id(http)
-        # A client is closed first, and those who wait are called off afterwards.
+        # The client may have been closed before this wait was registered.
         if http is not None and http.is_closed:
             self.call_off()
 
@@ -269,7 +269,7 @@ def _forget(wait: ref[Pause]) -> None:
 
 
 class ThreadPause(Pause):
-    """A thread that sleeps."""
+    """A wait of a thread."""
 
     __slots__ = ("_signal",)
 
@@ -293,7 +293,7 @@ class ThreadPause(Pause):
 
 
 class TaskPause(Pause):
-    """A task that sleeps, on asyncio's loop or on trio's."""
+    """A wait of a task, on asyncio's or trio's event loop."""
 
     __slots__ = ("_ended", "_loop", "_thread", "_token")
 
@@ -307,7 +307,7 @@ class TaskPause(Pause):
             self._token = sys.modules["trio"].lowlevel.current_trio_token()
             self._ended = anyio.Event()
         else:
-            # What anyio has for both takes longer than the rest of an acquisition.
+            # anyio.Event takes longer than the rest of an acquisition.
             self._ended = self._loop.create_future()
 
     def call_off(self) -> bool:

@@ -1,8 +1,8 @@
-"""Everything that the flow of a call can ask its driver to do.
+"""The effects that the flow of a call yields to its driver.
 
 A flow is a generator. It yields effects, and its driver sends each result back in. When an effect fails, or the caller
 is interrupted or cancelled, the driver throws the exception into the flow at its `yield`: a plain `try` or `with` is
-all that a flow needs to give something back. This module lies below `compat`, whose retry loop yields effects.
+enough to release what the flow holds. This module lies below `compat`, whose retry loop yields effects.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Send:
     request: Any
     stream: bool
     send_request: Callable[..., Any]
-    """openai's `_send_request`, or what somebody has put in its place."""
+    """openai's `_send_request`, or what has replaced it."""
     arguments: dict[str, Any]
     """Further arguments of `_send_request`."""
     layers: Any = None
-    """The layers of the HTTP client that need not be gone through: see `compat.send`. None: call `send_request`."""
+    """The layers of the HTTP client to bypass: see `compat.send`. None: call `send_request`."""
     until_ns: int | None = None
-    """When the async driver raises TimeoutError, in nanoseconds of the one clock. None: the transport keeps time."""
+    """When the async driver raises TimeoutError, in monotonic nanoseconds. None: the transport enforces the timeout."""
 
 
 @dataclass(slots=True)
@@ -50,39 +50,39 @@ class Next:
 
 @dataclass(slots=True)
 class Close:
-    """Close a response that the caller does not get."""
+    """Close a response that is not returned to the caller."""
 
     response: Any
 
 
 @dataclass(slots=True)
 class Sleep:
-    """Wait for some seconds, or until the HTTP client is closed."""
+    """Wait until `seconds` have passed, or until the HTTP client is closed."""
 
     http: Any
     """The HTTP client whose closing ends the wait; None: nothing else ends it."""
     seconds: float
     sleep: Callable[[float], Any] | None = None
-    """The function that somebody has put in the place of the standard one; None without that."""
+    """The replacement of the standard sleep function, such as a test's mock; None if it is not replaced."""
     racer: Racer | None = None
-    """Set by the driver: the cancellation of that one ends the wait."""
+    """Set by the driver: its cancellation ends the wait."""
 
 
 class Ticket(Protocol):
-    """Something to wait for. Create it before `try`, acquire it inside, and release it on every exception."""
+    """A claim to a slot. Create it before `try`, acquire it inside, and release it on every exception."""
 
     @property
     def is_granted(self) -> bool:
-        """Whether there is nothing to wait for any more."""
+        """Whether the slot is granted."""
 
     def start(self, wake: Callable[[], bool]) -> None:
-        """Join the queue. `wake` is called when the ticket is granted later than now, from any thread.
+        """Join the queue. If the ticket is granted later, `wake` is called, from any thread.
 
-        It returns False where nobody waits any more: the event loop of the task has ended.
+        `wake` returns False if the event loop of the waiting task has ended.
         """
 
     def release(self) -> None:
-        """Give back what was granted, or leave the queue. Calling it again does nothing."""
+        """Release the slot, or leave the queue. Calling it again does nothing."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Acquire:
 
 @dataclass(slots=True)
 class Await:
-    """Await what a method of an async client has returned. Returns its result."""
+    """Await an awaitable. Returns its result. Only for flows of async clients."""
 
     awaitable: Awaitable[Any]
 
@@ -117,7 +117,7 @@ class Compute:
 
 @dataclass(slots=True)
 class Perform:
-    """Call a function that waits in the driver's way: an async driver awaits what it returns."""
+    """Call a function that may block. An async driver awaits what it returns."""
 
     function: Callable[[], Any]
 
@@ -131,7 +131,7 @@ class Cancelled(BaseException):
 
 
 class Racer:
-    """One of the two flows of a race. The flow calls `begin`, `win` and `give_way`; any thread calls `cancel`."""
+    """One of the two flows of a race. The flow calls `begin`, `win` and `give_way`. Any thread may call `cancel`."""
 
     __slots__ = ("__weakref__", "_end_wait", "is_cancelled", "on_cancel", "race")
 
@@ -147,19 +147,19 @@ class Racer:
         self.race.begin()
 
     def enter(self) -> bool:
-        """Take part. False when the race is decided or closed: the flow must not begin."""
+        """Enter the race. Returns False if the race is decided or closed: then the flow must not begin."""
         return self.race.enter(self)
 
     def win(self) -> None:
-        """Decide the race, when the first content has come. Raises Cancelled when the other flow was faster."""
+        """Win the race with the first content. Raises Cancelled if the other flow was faster."""
         self.race.win(self)
 
     def give_way(self) -> bool:
-        """Return whether the other flow is running. Then this one should end; otherwise no second flow will begin."""
+        """Return whether the other flow is running, so that this one can end. If not, no second flow will begin."""
         return self.race.leave(self)
 
     def cancel(self) -> None:
-        """End the flow: its driver throws Cancelled into it. Waits for no lock."""
+        """End the flow: its driver throws Cancelled into it. Takes no lock."""
         if self.on_cancel is not None:
             self.on_cancel()
         self.is_cancelled = True
@@ -168,34 +168,34 @@ class Racer:
             end_wait()
 
     def set_wait(self, end_wait: Callable[[], object]) -> None:
-        """Have `cancel` call a function that ends the wait which begins now. Raises Cancelled after `cancel`."""
-        # In this order, and in the other one in `cancel`: one of the two sees what the other has done.
+        """Set the function by which `cancel` ends the wait that begins now. Raises Cancelled if already cancelled."""
+        # The opposite order of `cancel`, so that a concurrent `cancel` is noticed by one of the two.
         self._end_wait = end_wait
         self.check()
 
     def check(self) -> None:
-        """Raise Cancelled after `cancel`."""
+        """Raise Cancelled if `cancel` was called."""
         if self.is_cancelled:
             raise Cancelled
 
 
 class Race:
-    """Run `first`, and `second` beside it when `first` has not won in time. Returns what the winner returns.
+    """Run `first`, and also `second` if `first` has not won after a delay. Returns what the winner returns.
 
-    A flow wins with its first content (`Racer.win`), or by returning. The other one is cancelled. A flow that raises
-    before anything has won leaves the race to the other one. When both have raised, or the second has not begun, the
-    error of the first is raised; when a flow raises after it has won, that error.
+    A flow wins with its first content (`Racer.win`), or by returning. The other one is cancelled. If a flow raises
+    before any has won, the other one goes on. If both raise, or the second has not begun, the error of the first is
+    raised; if a flow raises after it has won, its error is raised.
     """
 
     def __init__(self, first: Callable[[Racer], Flow], second: Callable[[Racer], Flow | None], delay_s: float) -> None:
-        """`second` returns None when no second flow is to begin. It is called in the thread of that flow."""
+        """`second` is called in the thread or task of the second flow. It may return None to begin no flow."""
         self.make_first: Callable[[Racer], Flow] | None = first
         self.make_second: Callable[[Racer], Flow | None] | None = second
         self.delay_s = delay_s
-        """Seconds from `begin` on."""
+        """Seconds between `begin` and the second flow."""
         self.first, self.second = Racer(self), Racer(self)
         self.set_alarm: Callable[[float], Callable[[], object]] | None = None
-        """Set by the driver: have the second flow begin after some seconds. Returns what turns the alarm off."""
+        """Set by the driver: starts the second flow after the given seconds. Returns a function that cancels this."""
         self._turn_off: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._running = [self.first]
@@ -226,7 +226,7 @@ class Race:
             if self.winner is None and not racer.is_cancelled:
                 self.winner = racer
             won = self.winner is racer
-            # The loser takes some time to notice, and must not be waited for meanwhile.
+            # Remove the loser now: it takes some time to end, and the race must not wait for it.
             losers = [one for one in self._running if one is not racer] if won else []
             self._running = [one for one in self._running if one not in losers]
         for loser in losers:
@@ -235,7 +235,7 @@ class Race:
             raise Cancelled
 
     def leave(self, racer: Racer) -> bool:
-        """Close the race, and take a flow out of it if the other one is running. Returns whether that is so."""
+        """Close the race. If the other flow is running, remove this one and return True."""
         with self._lock:
             self._is_closed = True
             others = any(one is not racer for one in self._running)
@@ -244,7 +244,7 @@ class Race:
             return others
 
     def abandon(self) -> bool:
-        """Cancel the second flow when it is running. Returns whether it was. Waits for no lock."""
+        """Cancel the second flow if it is running. Returns whether it was. Takes no lock."""
         self._is_closed = True
         is_running = self.second in self._running
         if is_running:
@@ -254,7 +254,7 @@ class Race:
         return is_running
 
     def close(self) -> None:
-        """Let no second flow begin any more, and keep nothing of the call."""
+        """Prevent a second flow, and drop all references to the call."""
         self._is_closed = True
         if self._turn_off is not None:
             self._turn_off()

@@ -1,4 +1,4 @@
-"""Wait for the first content of a response, before anything of it is handed out."""
+"""Wait for the first content of a response before the caller gets it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def wait_for_content(upstream: UpstreamAttempt, response: Any, *, is_unread: bool) -> Flow:
-    """Wait for the first content of a response whose head has come.
+    """Wait for the first content of a response whose head has arrived.
 
-    `is_unread`: its body is unread. Raises UpstreamFailed where the attempt at this upstream ends.
+    `is_unread`: its body has not been read. Raises UpstreamFailed to end the attempt at this upstream.
     """
     if not 200 <= response.status_code < 300:
         return  # openai's own code raises the error
@@ -34,9 +34,9 @@ def wait_for_content(upstream: UpstreamAttempt, response: Any, *, is_unread: boo
         except Exception as error:
             failed = upstream.failure(error)
             if failed is None and not upstream.may_leave:
-                # It was begun, and may be billed: the application sees it break, as the stock client has it. openai's
-                # loop would try it again.
-                error.with_traceback(None)  # it leads to the answer, which has the error to raise
+                # The answer may be billed: hand the broken stream to the application, as the stock client does, instead
+                # of a retry. The stream raises the error.
+                error.with_traceback(None)  # break the cycle between the error and the response
                 return
             yield Close(response)
             if failed is None:
@@ -45,11 +45,11 @@ def wait_for_content(upstream: UpstreamAttempt, response: Any, *, is_unread: boo
             try:
                 raise failed from None
             finally:
-                del failed  # whose traceback leads here
+                del failed  # its traceback refers to this frame
     else:
         verdict = _verdict_of_whole(response, state.endpoint)
     try:
-        if verdict in ("empty", "error") or (verdict == "unknown" and is_unread and _is_a_page(response)):
+        if verdict in ("empty", "error") or (verdict == "unknown" and is_unread and _is_html(response)):
             upstream.no_content("empty" if verdict == "empty" else "server")
         upstream.claim()
     except BaseException:
@@ -68,9 +68,10 @@ def peek(
 ) -> Flow:
     """Read a response until its first content. Returns a Verdict.
 
-    Its `stream` then gives every piece again, with the time of its arrival, and goes on with the rest. A response that
-    is no event stream, or compressed, is not read: "unknown". Raises what reading raises; the `stream` then gives what
-    had come, and raises the same error. `first` can be asked about an error afterwards. `until_ns`: see `Send`.
+    Its `stream` then replays every piece with its time of arrival, and goes on with the rest. A response that is not an
+    event stream or is compressed is not read: the verdict is "unknown". Raises the error of reading; the `stream` then
+    replays what has arrived, and raises the same error. `first` gets the bytes, and holds the status of an error
+    afterwards. `until_ns`: see `Send`.
     """
     if not _can_be_read(response):
         return "unknown"
@@ -105,14 +106,14 @@ def _can_be_read(response: Any) -> bool:
 
 def _verdict_of_whole(response: Any, endpoint: str) -> Verdict:
     if "json" not in response.headers.get("content-type", ""):
-        return "error" if _is_a_page(response) else "unknown"
+        return "error" if _is_html(response) else "unknown"
     try:
         body = orjson.loads(response.content)
     except orjson.JSONDecodeError:
-        return "error"  # where it is handed out, openai's code says what is wrong with that
+        return "error"  # if it is handed out, openai's code raises the error
     return "empty" if isinstance(body, dict) and is_empty_answer(body, endpoint) else "unknown"
 
 
-def _is_a_page(response: Any) -> bool:
-    """Whether it comes from what stands before the provider, and is for people."""
+def _is_html(response: Any) -> bool:
+    """Whether it is an HTML page, such as one of a proxy or gateway in front of the provider."""
     return bool(response.headers.get("content-type", "").lower().startswith("text/html"))

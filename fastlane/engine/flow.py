@@ -60,27 +60,28 @@ _MOST_REFUSALS = 5
 # Rewriting a body of this size would hold an event loop up for more than a millisecond.
 _LARGE_BYTES = 262_144
 
-# Whose calls these are is not for a play to say.
+# Plays must not change whose credentials a call uses.
 _CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
-# No provider is sent a model's name that begins so.
+# Model names with this prefix are fastlane's own, and are never sent to a provider.
 _RESERVED = "fastlane/"
 
 model_checks: list[Callable[[str, str, Pipeline], None]] = []
-"""Called with a model's name that begins with "fastlane/", the endpoint and the client's pipeline. A check raises
-ConfigurationError where no play of the client takes such calls. The client registers them."""
+"""Functions that check a model name with the prefix "fastlane/": `check(model, endpoint, pipeline)`.
+
+A check raises ConfigurationError if no play of the client handles such calls. The client registers the checks."""
 
 
 # The call
 
 
 def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_cls: Any) -> CallState:
-    """Begin to observe a call of a client."""
+    """Make the state of a new call, and start its trace if telemetry is active."""
     client_state, assigned = client._fastlane, None
     if client_state.arms is not None:
-        # The call goes to an arm of the client's experiment, and through the plays of that arm's client.
+        # An arm of the experiment has a client of its own, with the plays of that arm.
         client, assigned = client_state.arms.choose(client, options)
         client_state = client._fastlane
     pipeline, url = client_state.pipeline, options.url
@@ -113,7 +114,7 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
 
 
 def run_call(state: CallState, options: Any) -> Flow:
-    """Send a call, and report it once it is over. Returns what the caller gets."""
+    """Send a call, and report it when it has ended. Returns the result for the caller; raises openai's errors."""
     reply: Reply | None = None
     try:
         call = call_of(state, options, state.data)
@@ -131,7 +132,10 @@ def run_call(state: CallState, options: Any) -> Flow:
 
 
 def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, Any]) -> Call | None:
-    """Return what the plays are shown of a call; None where it is none for them. `data` is attached to it."""
+    """Return the `Call` that the plays see, with `data` attached; None for calls that no play takes part in.
+
+    Raises ConfigurationError for a model that begins with "fastlane/" and that no play handles.
+    """
     body, pipeline, upstream = options.json_data, state.pipeline, state.upstream
     if not isinstance(body, Mapping):
         return None
@@ -179,11 +183,11 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
     return call
 
 
-# Its upstreams
+# The upstreams of a call
 
 
 def send_across_upstreams(state: CallState, options: Any, call: Call) -> Flow:
-    """Send a call through the sessions that last for all of it, to the upstreams that they name. Returns a Reply."""
+    """Send a call through the sessions that span all upstreams, to the upstreams that they choose. Returns a Reply."""
     sessions = state.sessions = state.pipeline.open_call(call)
     if not sessions:
         return (yield from send_to_upstream(state, options, call))
@@ -224,7 +228,7 @@ def send_to_named_upstream(call: Call) -> Flow:
 
 
 def send_to_upstream(state: CallState, options: Any, call: Call) -> Flow:
-    """Send a call to one upstream, through the sessions that it has there. The flow returns a Reply."""
+    """Send a call to one upstream, through the sessions opened for it. The flow returns a Reply."""
     if call.facts is not None:
         state.apply_facts(call.facts)
     sessions = state.sessions = state.pipeline.open_upstream(call, state.sessions)
@@ -234,13 +238,13 @@ def send_to_upstream(state: CallState, options: Any, call: Call) -> Flow:
     return flow
 
 
-# Its plan
+# The plan of a call
 
 
 def send_planned(state: CallState, options: Any, given: Call | None = None, call: Call | None = None) -> Flow:
-    """Plan a call and send it; again without fields that the provider refuses, or as sessions plan it then.
+    """Plan a call and send it. After a refusal, send it again without the refused fields, or as sessions plan it then.
 
-    `options` are those of the call as it was `given`; None: it is no call for plays. Returns a Reply.
+    `options` belong to the call as it was `given`, which is None if no play takes part in it. Returns a Reply.
     """
     client = state.client
     refused_upstreams: list[tuple[Upstream, tuple[str, ...]]] = []
@@ -284,7 +288,7 @@ def send_planned(state: CallState, options: Any, given: Call | None = None, call
 
 
 def _planned_options(state: CallState, options: FinalRequestOptions, given: Call, call: Call) -> FinalRequestOptions:
-    """Let the plays rewrite a call. Returns the options of the planned call; `options` are left as they are."""
+    """Let the plays rewrite a call. Returns the options of the planned call; `options` are not changed."""
     if refusals.has_any:
         call = call.replaced(refused=refusals.at(state.origin, call.model, call.caller))
     planned = state.pipeline.plan(call, state.sessions)
@@ -304,7 +308,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
         changed["extra_json"] = None  # merged into the body that the plays saw
     if planned.headers:
         own = options.headers if isinstance(options.headers, Mapping) else {}
-        # No play takes the place of a header that the client was made with.
+        # A play does not replace headers that the client was made with.
         taken = {name.lower() for name in (*own, *given_headers(state.client))} | _CREDENTIAL_HEADERS
         added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
         changed["headers"] = {**added, **own}
@@ -319,7 +323,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
 
 
 def _process(state: CallState, reply: Reply) -> Flow:
-    """Have openai's code make what the caller gets of a successful response."""
+    """Have openai's code make the result of a successful response."""
     try:
         result = yield from process_with_openai(state.client, reply, state.stream, state.stream_cls)
     except Exception:
@@ -330,18 +334,18 @@ def _process(state: CallState, reply: Reply) -> Flow:
 
 
 def _note_unusable_answer(state: CallState, reply: Reply | None) -> None:
-    """Take down a whole answer that openai's code makes an error of: it was paid for."""
+    """Record the usage of an answer that openai's code rejects: it is billed all the same."""
     if reply is not None and not state.stream and reply.response.is_closed and reply.response.is_success:
         state.note_raw_answer(reply.response.content)
 
 
 def _note_answer_early(state: CallState, result: Any) -> None:
-    """Look at a whole answer at once if the span of another tool's may end before the call does."""
+    """Record a whole answer now if the span belongs to another tool, which may end it before the call ends."""
     if state.trace is not None and state.trace.is_deferred and not state.stream:
         state.note_answer(result)
 
 
-# Its attempts
+# The attempts of a call
 
 
 def _send_attempt_of(state: CallState) -> SendAttempt:
@@ -352,7 +356,7 @@ def _send_attempt_of(state: CallState) -> SendAttempt:
 def send_attempt(state: CallState, attempt: Attempt) -> Flow:
     """Send one attempt. Returns a Reply of any status.
 
-    Raises openai's errors of connections, and Cancelled where another attempt has ended the call.
+    Raises openai's connection errors, and Cancelled if another attempt has ended the call.
     """
     if state.is_over:
         raise Cancelled
@@ -405,10 +409,10 @@ def _size_of(request: Any) -> int:
 
 
 def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
-    """Tie an attempt's request to its call, and have whatever transport carries it stamp it."""
+    """Link the request of an attempt to its call, and have the transport record the times of the attempt."""
     try:
         length: int | None = len(request.content)
-    except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say
+    except Exception:  # noqa: BLE001 - a streamed body: only the headers may give its length
         given_length = request.headers.get("content-length", "")
         length = int(given_length) if given_length.isdecimal() else None
     if state.trace is not None:
@@ -422,8 +426,8 @@ def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
         extensions[PATIENCE] = state.upstream.patience
         state.upstream.request = request
     asynchronous, given = state.client._asynchronous, extensions.get("trace")
-    # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than all
-    # of its stamps. If it hands the request on to the library's, it puts this trace into its place.
+    # Our transport fills in the phases, and needs no trace function: calling one costs more than all of its stamps. It
+    # installs this one only when it passes the request to the library's transport.
     wanted = FALLBACK_TRACE if state.transport == "fastlane" else "trace"
     if given is not None:
         extensions[wanted] = stamps.trace_beside(given, asynchronous=asynchronous)
@@ -431,11 +435,11 @@ def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
         extensions[wanted] = stamps.atrace if asynchronous else stamps.trace
 
 
-# Where somebody has wrapped openai's `request()`
+# Calls whose `request()` another tool has wrapped
 
 
 class _EndsOpenAILoop(BaseException):
-    """Carries an error out of openai's own loop, which would retry it."""
+    """Carries an error past openai's retry loop, which would retry the call otherwise."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -443,7 +447,7 @@ class _EndsOpenAILoop(BaseException):
 
 
 class WrappedRequest:
-    """A call that goes through somebody's `request()`, and from there through openai's own loop."""
+    """A call that goes through another tool's `request()`, and from there through openai's own retry loop."""
 
     def __init__(self, state: CallState) -> None:
         self._state = state
@@ -452,7 +456,7 @@ class WrappedRequest:
         """The reply to the last attempt."""
 
     def send(self, request: Any, *, stream: bool, send_request: Callable[..., Any], arguments: dict[str, Any]) -> Flow:
-        """Send an attempt of openai's loop. Raises what that loop is to look at, or _EndsOpenAILoop."""
+        """Send one attempt of openai's loop. Raises an error for the loop to handle, or _EndsOpenAILoop to end it."""
         attempt = Attempt(None, http_client_of(self.client), request, 0, send_request, arguments, stream)
         if self.reply is not None:
             self.reply.end("failed")
@@ -469,16 +473,16 @@ class WrappedRequest:
 
 
 wrapped_request: ContextVar[WrappedRequest | None] = ContextVar("fastlane_wrapped_request", default=None)
-"""The call whose attempts openai's own loop sends at the moment."""
+"""The call whose attempts openai's own loop is sending in this context."""
 
 
 def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
-    """Send a call by a `request()` that somebody has put in the place of openai's. openai's loop makes the retries."""
+    """Send a call through the `request()` that replaced openai's. openai's own loop makes the retries."""
     client = state.client
     wrapped = WrappedRequest(state)
     token = wrapped_request.set(wrapped)
     try:
-        # Another tool is to make no second span of the call.
+        # Keep other tools from making a second span of the call.
         with _NOTHING if state.trace is None else state.trace.around_stock():
             result = client.stock_request(state.cast_to, options, stream=state.stream, stream_cls=state.stream_cls)
             if client._asynchronous:

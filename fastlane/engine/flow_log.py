@@ -1,7 +1,7 @@
-"""FASTLANE_LOG: `info` logs what is on in each new client, and what is not and why; `debug` logs the flow of calls too.
+"""FASTLANE_LOG: `info` logs what is on in each new client, and what is off and why; `debug` also logs each call.
 
-A line of the flow is an effect, who asked for it, and its result, indented by depth. It holds no text of a prompt or an
-answer, no header and no query of a URL.
+Each line shows an effect, the function that yielded it, and its result, indented by depth. It contains no text of a
+prompt or an answer, no header, and no query of a URL.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ VARIABLE = "FASTLANE_LOG"
 _LEVELS = {"": None, "info": logging.INFO, "debug": logging.DEBUG}
 
 log = logging.getLogger("fastlane.flow")
-# An application that logs everything at DEBUG has not asked for this.
+# A root logger at DEBUG must not turn this on.
 log.setLevel(logging.INFO)
 
 
 def configure(environment: Mapping[str, str] = os.environ) -> bool:
-    """Set the loggers up as FASTLANE_LOG says; whether it is set. Raises ConfigurationError for an unknown level."""
+    """Configure the loggers by FASTLANE_LOG. Returns whether it is set; raises ConfigurationError for another value."""
     text = environment.get(VARIABLE, "").strip()
     if text.lower() not in _LEVELS:
         raise ConfigurationError(f"{VARIABLE}: expected info or debug, got {text!r:.60}")
@@ -51,9 +51,9 @@ def logged(flow: Flow) -> Flow:
                 effect = resume(value)
             except StopIteration as end:
                 return end.value
-            asker, depth = _asker_of(flow)
+            source, depth = _source_of(flow)
             indent = "  " * depth
-            log.debug("%s%s, for %s", indent, _effect(effect), asker)
+            log.debug("%s%s, for %s", indent, _effect(effect), source)
             started_ns = now_ns()
             try:
                 value, resume = (yield effect), flow.send
@@ -66,8 +66,8 @@ def logged(flow: Flow) -> Flow:
         del value, resume  # the traceback of an error refers to this frame
 
 
-def _asker_of(flow: Any) -> tuple[str, int]:
-    """Return the module and the function that have yielded the effect, and how deep in the flow that is."""
+def _source_of(flow: Any) -> tuple[str, int]:
+    """Return the module and the function that yielded the effect, and their depth in the flow."""
     depth = 0
     while getattr(flow.gi_yieldfrom, "gi_frame", None) is not None:
         flow, depth = flow.gi_yieldfrom, depth + 1

@@ -22,19 +22,19 @@ from .play import Play
 from .session import CallOutcome, Session
 
 OnCallEnd = Callable[[CallRecord], Any]
-"""Called with the record of every call that is over, in the thread or task that ended it.
+"""Called with the record of every call that has ended, in the thread or task that ended it.
 
-For a stream that Python has cleaned up it is called soon afterwards: by the event loop of that thread, or by a thread
-of its own where none runs. The coroutine that a coroutine function returns is run as a task, by an async client alone.
+For a garbage-collected stream it is called soon afterwards: by the event loop of that thread, or by a thread of its own
+if none runs. An async client also takes a coroutine function, and runs its coroutine as a task.
 """
 
 Watch = tuple[Any, Callable[[Any], Any]]
-"""Who looks, a play as a rule, and how: true, or a `Stop`, ends the stream after the event."""
+"""A play and its `on_event`: if that returns true or a `Stop`, the stream ends after the event."""
 
-# What a client remembers: enough for a look back over minutes of traffic, at about 2 kB a record without its stamps.
+# The size of the log of calls: minutes of traffic, at about 2 kB a record without its timestamps.
 REMEMBERED_CALLS = 1_000
 
-# Reading the log of calls waits for a thread that reports some, whose callbacks may wait for a lock of the reader.
+# Reading the log waits for a thread that is reporting calls. Its callbacks may wait for a lock that the reader holds.
 _MOST_WAIT_S = 1.0
 
 log = logging.getLogger("fastlane")
@@ -60,12 +60,12 @@ class Sessions:
         of_call: tuple[tuple[Play, Session], ...] = (),
         of_upstream: tuple[tuple[Play, Session], ...] = (),
     ) -> None:
-        """`of_call`: those of the whole call, which the parts at other upstreams have as well."""
+        """`of_call`: the sessions of the whole call, shared by all of its upstreams."""
         self._pipeline = pipeline
         self._of_call = of_call
         self._of_upstream = of_upstream
         self.by_hook: dict[str, list[tuple[Play, Session]]] = {}
-        """The sessions that define a hook, with their plays, by the hook's name and in the order of their stages."""
+        """By the name of a hook: the plays and sessions that define it, in the order of their stages."""
         for pair in sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream:
             for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
                 self.by_hook.setdefault(hook, []).append(pair)
@@ -74,15 +74,15 @@ class Sessions:
         return bool(self.by_hook)
 
     def at_upstream(self, opened: tuple[tuple[Play, Session], ...]) -> Sessions:
-        """Return the sessions at an upstream: those of the whole call, and these."""
+        """Return the sessions of the whole call together with those opened for one upstream."""
         return Sessions(self._pipeline, self._of_call, opened)
 
     def wrap_call(self, send: Any) -> Any:
-        """Wrap a function that sends the call to the upstream that it names."""
+        """Wrap a function that sends the call to its upstream with the sessions of the whole call."""
         return self._wrap("around_call", send, self._of_call)
 
     def wrap_upstream(self, send: Any) -> Any:
-        """Wrap a function that sends the call to this upstream."""
+        """Wrap a function that sends the call to this upstream with the sessions of the upstream."""
         return self._wrap("around_call", send, self._of_upstream)
 
     def wrap_attempt(self, send: Any) -> Any:
@@ -100,7 +100,7 @@ class Sessions:
         return send
 
     def on_request(self, play: Play, session: Session, request: Any) -> Any:
-        """Return the request that a session wants to be sent."""
+        """Return the request as a session changes it."""
         try:
             return session.on_request(request)
         except Exception as error:  # noqa: BLE001 - a play must not break a call
@@ -108,7 +108,7 @@ class Sessions:
             return request
 
     def on_refused(self, error: Any) -> bool:
-        """Whether a session has taken back what the provider refused."""
+        """Call every `on_refused`; return whether any session has changed its plan."""
         taken_back = False
         for play, session in self.by_hook.get("on_refused", ()):
             try:
@@ -118,11 +118,11 @@ class Sessions:
         return taken_back
 
     def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection, ...]:
-        """Close all sessions. Returns their sections of the record."""
+        """Close all sessions. Returns their record sections."""
         return self._close(self.by_hook.get("close", ()), outcome, quietly=quietly)
 
     def close_upstream(self, outcome: CallOutcome) -> None:
-        """Close the sessions of this upstream: another one has brought the answer."""
+        """Close the sessions of this upstream, when the answer has come from another one."""
         closing = [pair for pair in self.by_hook.get("close", ()) if pair in self._of_upstream]
         self._close(closing, outcome, quietly=True)
 
@@ -160,24 +160,24 @@ NO_SESSIONS: Final = Sessions()
 
 
 class Ended(Protocol):
-    """A call that is over."""
+    """A call that has ended."""
 
     def record(self) -> CallRecord:
-        """Its record, made when it is first asked for: most are never looked at."""
+        """Return its record, which is made on first use: most records are never read."""
 
 
 class Listener(Protocol):
-    """Told of every call to a generating endpoint. It raises nothing."""
+    """Gets every call to a generating endpoint. Its methods must not raise."""
 
     def began(self, call: Call) -> None:
-        """A call begins, as the application has issued it."""
+        """Handle the begin of a call, before any play has changed it."""
 
     def ended(self, record: CallRecord) -> None:
-        """A call has ended."""
+        """Handle the end of a call."""
 
 
 class Pipeline:
-    """The plays of one client, what it calls at the end of a call, and the log of its calls.
+    """The plays of one client, its `on_call_end` callbacks, and the log of its calls. Threads may share it.
 
     Clients made by `with_options` share their parent's pipeline.
     """
@@ -208,7 +208,7 @@ class Pipeline:
             if kinds.count(kind) > 1:
                 raise ConfigurationError(f"plays holds {kind.__name__} twice; give each play once")
         self.fingerprint = tuple(repr(play) for play in self.plays)
-        # What a play does not override is not called.
+        # Plays without `open` are not called.
         opening = [play for play in self.plays if type(play).open is not Play.open]
         self._openers = sorted(opening, key=lambda play: play.stage)
         self._openers_of_call = [play for play in self._openers if play.spans_upstreams]
@@ -216,52 +216,52 @@ class Pipeline:
         self.spans_upstreams = bool(self._openers_of_call)
         """Whether a play may send a call to several upstreams, or more than once at a time."""
         self.needs_facts = any(play.needs_facts for play in self._openers)
-        """Whether any play looks at what is known of the provider."""
+        """Whether any play reads `call.facts`."""
         self.providers: Any = None
-        """The module of facts, where any play looks at them."""
+        """The module `fastlane.providers`, if any play needs facts."""
         if self.needs_facts:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
             from .. import providers
 
             self.providers = providers
         self.keeps_bodies = all(play.keeps_bodies for play in self._openers)
-        """Whether what was written of a body before it was planned still holds."""
+        """Whether body bytes that were written before planning are still valid afterwards (`Play.keeps_bodies`)."""
         self.reads = frozenset(kind for play in self.plays for kind in play.reads)
-        """Classes of attached data that make a difference to a play."""
+        """Classes of attached data that some play reads."""
         self.other_clients: Any = None
-        """The clients for other upstreams than the application's own, once one is needed."""
+        """The clients for further upstreams, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self.unreported: deque[Callable[[], None]] = deque()
-        """Reports of calls that finalizers have ended."""
+        """Reports, still to be made, of calls that a finalizer has ended."""
         self._reporting = new_rlock()
         self._logged: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Of the last call whose end was told to a coroutine function."""
+        """The event loop on which a coroutine of `on_call_end` ran last."""
         self._sharing_log: tuple[Pipeline, ...] = ()
         self.listeners: tuple[Listener, ...] = ()
         self.shapes_calls = bool(self._openers)
-        """Whether plays or listeners look at calls: if not, no Call needs to be made."""
+        """Whether plays or listeners need a `Call`; if not, none is made."""
         self.routes_calls = any(play.routes for play in self._openers)
         """Whether a play may send a call to other upstreams."""
         starts_over(self)
 
     def share_log_of(self, other: Pipeline) -> None:
-        """Keep one log of calls with another pipeline, which is asked for the calls of both."""
+        """Use the call log of another pipeline, which then holds the calls of both."""
         self._calls, self.unreported, self._reporting = other._calls, other.unreported, other._reporting
         other._sharing_log = (*other._sharing_log, self)
         for listener in other.listeners:
             self.add_listener(listener)
 
     def add_listener(self, listener: Listener) -> None:
-        """Have a listener told of every call, in pipelines beside this one too. It is no play."""
+        """Add a listener, which gets every call of this pipeline and of those that share its log."""
         self.listeners = (*self.listeners, listener)
         self.shapes_calls = True
         for other in self._sharing_log:
             other.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Tell a listener of no further call."""
+        """Remove a listener."""
         self.listeners = tuple(each for each in self.listeners if each is not listener)
         self.shapes_calls = bool(self._openers or self.listeners)
         for other in self._sharing_log:
@@ -269,7 +269,7 @@ class Pipeline:
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The records of the last calls, the oldest first."""
+        """The records of the last 1,000 calls, oldest first."""
         self.report_abandoned(wait=True)
         return tuple([call.record() for call in tuple(self._calls)])
 
@@ -279,11 +279,11 @@ class Pipeline:
         return any(play.checks_answers for play in self.plays)
 
     def open_call(self, call: Call) -> Sessions:
-        """Open the sessions of the plays that have one for all upstreams of a call."""
+        """Open the sessions that span all upstreams of a call. Raises CallRefusedError."""
         return Sessions(self, self._opened(self._openers_of_call, call))
 
     def open_upstream(self, call: Call, sessions: Sessions) -> Sessions:
-        """Open the sessions of a call at one upstream, beside those of the whole call."""
+        """Open the sessions for one upstream, in addition to those of the whole call. Raises CallRefusedError."""
         if not self._openers_of_upstream:
             return sessions
         opened = self._opened(self._openers_of_upstream, call)
@@ -304,7 +304,7 @@ class Pipeline:
         return tuple(opened)
 
     def plan(self, call: Call, sessions: Sessions = NO_SESSIONS) -> Call:
-        """Let every session rewrite the call, in the order of their stages."""
+        """Let every session rewrite the call, in the order of their stages. Raises CallRefusedError."""
         for play, session in sessions.by_hook.get("plan", ()):
             try:
                 planned = session.plan(call)
@@ -326,13 +326,13 @@ class Pipeline:
             return None
 
     def report(self, call: Ended, *, quietly: bool = False) -> None:
-        """Remember a call that is over, and tell of it."""
+        """Add a call that has ended to the log, and notify listeners and callbacks."""
         self._calls.append(call)
         if self.on_call_end or self.listeners:
             self._notify(call.record(), quietly=quietly)
 
     def report_later(self, report: Callable[[], None]) -> None:
-        """Have `report` called soon, outside of the finalizer that has ended a call. Waits for no lock.
+        """Call `report` soon, after the finalizer that has ended a call. Takes no lock.
 
         A finalizer runs at any point of any thread, even where that thread holds a lock that a play takes.
         """
@@ -340,18 +340,18 @@ class Pipeline:
         try:
             asyncio.get_running_loop().call_soon_threadsafe(self.report_abandoned)
         except RuntimeError:  # no loop runs here
-            # Where no thread is to be had, the next call reports it, or whoever reads the log of calls.
+            # If no thread can be started, the next call or the next read of the log reports it.
             with suppress(RuntimeError):
                 _thread.start_new_thread(self.report_abandoned, ())
 
     def report_abandoned(self, *, wait: bool = False) -> None:
-        """Report the calls that finalizers have ended; `wait`: until another thread has reported those it has taken."""
+        """Report the calls that finalizers have ended. `wait`: wait up to a second for a thread that reports some."""
         while wait or self.unreported:
             is_taken = False
             try:
                 is_taken = self._reporting.acquire(wait, _MOST_WAIT_S if wait else -1)
                 if not is_taken:
-                    break  # that thread goes on until there are none
+                    break  # the other thread reports all of them
                 wait = False
                 while self.unreported:
                     self.unreported.popleft()()
@@ -360,7 +360,7 @@ class Pipeline:
                     self._reporting.release()
 
     def begin_in_child(self) -> None:
-        """In a forked child: the parent reports its calls."""
+        """Drop the pending reports in a forked child: the parent makes them."""
         self.unreported.clear()
 
     def _notify(self, record: CallRecord, *, quietly: bool = False) -> None:
@@ -375,7 +375,7 @@ class Pipeline:
                 self.report_error(function, "on_call_end", error, quietly=quietly)
 
     def _run_later(self, function: OnCallEnd, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine of `on_call_end` as a task of the running event loop, or of the one before."""
+        """Run a coroutine of `on_call_end` as a task of the running event loop, or else of the last one."""
 
         def begin() -> None:
             task = asyncio.get_running_loop().create_task(coroutine)
@@ -388,7 +388,9 @@ class Pipeline:
         except RuntimeError:  # no loop runs in this thread
             if self._loop is None or self._loop.is_closed():
                 coroutine.close()
-                self.warn_once("on_call_end has a coroutine function, and no event loop of asyncio runs it")
+                self.warn_once(
+                    "on_call_end has a coroutine function, and no asyncio event loop is running: it was not called"
+                )
             else:
                 self._loop.call_soon_threadsafe(begin)
 
@@ -399,38 +401,41 @@ class Pipeline:
             self.report_error(function, "on_call_end", error, quietly=True)
 
     async def finish_tasks(self) -> None:
-        """Wait for the coroutines of `on_call_end` that run on this event loop."""
+        """Wait for the `on_call_end` coroutines that run on this event loop."""
         loop = asyncio.get_running_loop() if self._tasks else None
         running = [task for task in self._tasks if task.get_loop() is loop]
         if running:
             await asyncio.wait(running)
 
     def warn_of_unread(self, data: Iterable[Any]) -> None:
-        """Log once what is attached to calls and makes no difference to any play."""
+        """Log once each kind of attached data that no play reads."""
         for item in data:
             warning = getattr(item, "unread_warning", None)
             if warning is not None and self.reads.isdisjoint(type(item).__mro__):
                 _warn_once(warning)
 
     def warn_once(self, message: str) -> None:
-        """Log a warning the first time that it is given."""
+        """Log a warning, once for each message."""
         if (message, "") not in self._logged:
             self._logged.add((message, ""))
             log.warning("%s (logged once)", message)
 
     def report_error(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
-        """A play (or what bears its name) or a callback raised: log it once, or raise PlayError if the client does."""
+        """Log the error of a play or callback, once for each play and hook; with `raise_play_errors`, raise PlayError.
+
+        `what` is the play, its name, or the callback. `doing` is the hook. `quietly`: never raise.
+        """
         if isinstance(what, str):
             name = what
         else:
             name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
-        # A call that a finaliser ended is told later, from a place that has nothing to do with it.
+        # A call that a finalizer ended is reported later, from unrelated code that must not get the error.
         if self.raise_play_errors and not quietly:
             raise PlayError(f"{name} raised {type(error).__name__} in {doing}") from error
         if (name, doing) in self._logged:
             return
         self._logged.add((name, doing))
-        # The class alone: an error's message may quote the prompt.
+        # Only the class: the message of an error may quote the prompt.
         log.warning(
             "%s raised %s in %s and is skipped; the call is not affected (logged once; raise_play_errors=True raises)",
             name,
@@ -445,7 +450,7 @@ def _warn_once(message: str) -> None:
 
 
 def _checked(play: Play, call: Call, planned: object) -> Call:
-    """What a play made of a call, if it can be sent; a change that the play did not name is named after it."""
+    """Return a planned call, with a change named after the play if it named none. Raises TypeError if it is invalid."""
     if not isinstance(planned, Call):
         raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
     if not isinstance(planned.body, Mapping):

@@ -1,4 +1,4 @@
-"""What a play is: settings as frozen data, and the sessions that it opens."""
+"""The base class of plays: frozen settings, and `open()`, which makes a session for each call."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .session import Session
 
 
 class Stage(IntEnum):
-    """The order of the plays: one of a lower stage plans first, and what it wraps has the others inside."""
+    """The order of plays: a lower stage plans first, and its wrapping hooks are outside those of a higher stage."""
 
     ROUTE = 1
     """Which model and provider."""
     SHAPE = 2
     """What the request says."""
     PREFIX = 3
-    """What of the finished prompt the provider has read before, and how it is found again."""
+    """Which prefix of the finished prompt the provider has cached, and how it is found again."""
     SEND = 4
     """When, and how often, it is sent."""
     ENCODE = 5
@@ -29,30 +29,30 @@ class Play:
     """One optimisation that can be switched on, traced and A/B-tested by itself.
 
     A subclass is a frozen dataclass: its fields are its settings, and its `repr` is its fingerprint in every record.
-    `fastlane.engine.settings.settings` makes one that checks them. It is on when it is in the client's `plays`. A play
-    that raises is logged once and skipped, and the call goes out as the caller wrote it; with
-    `raise_play_errors=True` a `PlayError` is raised instead.
+    The decorator `fastlane.engine.settings.settings` makes one that validates its settings. All threads and tasks of a
+    client share the play: state of one call belongs into the session. A hook that raises is logged once and skipped;
+    with `raise_play_errors=True` a `PlayError` is raised instead.
     """
 
     __slots__ = ()
 
     stage: ClassVar[Stage] = Stage.SHAPE
     needs_facts: ClassVar[bool] = False
-    """Whether its sessions look at `call.facts`, which are then looked up."""
+    """Whether its sessions read `call.facts`; otherwise they are not looked up."""
     routes: ClassVar[bool] = False
-    """Whether its sessions may send a call to other upstreams, by `call.upstream`."""
+    """Whether its sessions may send a call to further upstreams (`call.upstream`)."""
     keeps_bodies: ClassVar[bool] = False
-    """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
-    before it was planned then still holds, and it is not written twice."""
+    """Whether it never changes a body or anything inside it in place. The engine then reuses the bytes that were
+    written before planning."""
     may_duplicate: ClassVar[bool] = False
-    """Whether its sessions may send a call a second time while the first attempt is under way."""
+    """Whether its sessions may send a call a second time while the first attempt is running."""
 
     reads: ClassVar[tuple[type, ...]] = ()
-    """Classes of data that the application attaches to calls and its sessions look at. A client logs the
-    `unread_warning` of other data."""
+    """Classes of attached data (`Call.data`) that its sessions read. The client logs the `unread_warning` of data that
+    no play reads."""
 
     section: ClassVar[type[RecordSection] | None] = None
-    """Its part in the record of a call, which says how spans, metrics and reports show the play."""
+    """The class of the record section that its sessions return from `close()`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -66,14 +66,17 @@ class Play:
 
     @property
     def needs_transport(self) -> bool:
-        """Whether some of it works only on connections of fastlane's transport: if others carry the calls, say so."""
+        """Whether it needs fastlane's transport. If another transport carries the calls, the client logs a warning."""
         return False
 
     @property
     def checks_answers(self) -> bool:
-        """Whether it checks answers against the schema of the call, so that a provider need not."""
+        """Whether it validates answers against the schema of the call, so that the provider need not."""
         return False
 
     def open(self, call: Call) -> Session | None:
-        """Begin this play's part in a call at one upstream, or in all of it (`spans_upstreams`); None without one."""
+        """Return a session for a call at one upstream, or for the whole call (`spans_upstreams`); None to take no part.
+
+        Raises CallRefusedError to refuse the call.
+        """
         return None

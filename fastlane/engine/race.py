@@ -1,4 +1,4 @@
-"""Perform a Race: the first flow in the caller's thread or task, the second in one of its own, once it begins."""
+"""Perform a Race: the first flow in the caller's thread or task, the second one in a new thread or task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..knowledge import timer
 from ..transport.protocols.exchange import PATIENCE, Patience
 from .effects import Acquire, Cancelled, Close, Flow, Perform, Race, Racer, Send, Sleep
 
-# A loop keeps no task alive.
+# An event loop holds only weak references to its tasks.
 _tasks: set[asyncio.Task[None]] = set()
 
 
 def racing(flow: Flow, racer: Racer) -> Flow:
-    """Run a flow that takes part in a race. The cancellation of its racer, from any thread, raises Cancelled in it."""
+    """Run a flow in a race. Cancelling its racer, from any thread, raises Cancelled in the flow."""
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:
@@ -38,7 +38,7 @@ def racing(flow: Flow, racer: Racer) -> Flow:
                     racer.set_wait(effect.request.extensions.setdefault(PATIENCE, Patience()).give_up)
                 value, resume = (yield effect), flow.send
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
-                # The error may be that of the connection which the cancellation has closed.
+                # The error may come from the connection that the cancellation closed.
                 is_cancelled = may_end and racer.is_cancelled and isinstance(error, Exception)
                 value, resume = Cancelled() if is_cancelled else error, flow.throw
     finally:
@@ -47,7 +47,7 @@ def racing(flow: Flow, racer: Racer) -> Flow:
 
 
 class _Second:
-    """The second flow of a race, and how it has ended."""
+    """The second flow of a race, and its result."""
 
     def __init__(self, race: Race, *, asynchronous: bool) -> None:
         self.race = race
@@ -58,7 +58,7 @@ class _Second:
         self._error: BaseException | None = None
 
     def flow(self) -> Flow:
-        """Run the flow, if it is still to begin, and keep its result."""
+        """Run the flow, unless the race is closed, and keep its result."""
         try:
             make = self.race.make_second
             flow = None if make is None or not self.race.is_open else make(self.race.second)
@@ -69,19 +69,19 @@ class _Second:
                     self._value = value
         except self._is_for_loop:
             raise
-        except BaseException as error:  # noqa: BLE001 - for the caller's thread or task
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread or task
             self.race.leave(self.race.second)
             if self._is_awaited and not self.race.second.is_cancelled:
                 self._error = error
 
     def forget(self) -> None:
-        """Keep nothing: nobody waits for the flow any more."""
+        """Drop the result: the caller does not wait for the flow any more."""
         self._is_awaited = False
-        # Its traceback leads to this object.
+        # The traceback refers to this object.
         self._error = self._value = None
 
     def result(self, first_error: BaseException) -> Any:
-        """Return what the flow has returned, when the first one has failed. Raises the error of the race."""
+        """Return the result of the flow, after the first one has failed. Raises the error of the race."""
         error, self._error = self._error, None
         try:
             if self.race.winner is not self.race.second:
@@ -100,7 +100,7 @@ def _race_flow(
     await_second: Callable[[], Any],
     cancel_second: Callable[[], object],
 ) -> Flow:
-    """Run a race whose second flow begins by itself. Returns its result."""
+    """Run a race whose second flow an alarm starts. Returns its result."""
     first_error: BaseException | None = None
     try:
         try:
@@ -108,7 +108,7 @@ def _race_flow(
             value = yield Perform(partial(run, race.make_first(race.first), race.first))
             race.win(race.first)
         except (Exception, Cancelled) as error:
-            # Whether the second flow decides the race, when the first one has ended without a result.
+            # The first flow has no result: the second one decides, if it is running or has won.
             if not race.leave(race.first) and not race.first.is_cancelled:
                 raise
             first_error = error
@@ -138,7 +138,7 @@ def run_race(race: Race, run: Callable[..., Any]) -> Any:
             ended.set()
 
     def begin_second() -> None:
-        # With the first race, not with `import fastlane`.
+        # Imported with the first race, not with `import fastlane`.
         from ..transport.drivers.thread_driver import start
 
         with suppress(RuntimeError):  # no thread can be started

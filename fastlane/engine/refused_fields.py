@@ -1,4 +1,4 @@
-"""Take back a field that a play added and the provider refused."""
+"""Leave out fields that plays added and the provider refused."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from .client_state import Caller
 
 REFUSED_FOR_NS = 3_600 * 10**9
-"""How long a field is left out once a provider has refused it: an hour. Then it is sent again."""
+"""Nanoseconds for which a refused field is left out: an hour. Then it is sent again."""
 _NONE: frozenset[str] = frozenset()
 
 
 class Upstream(NamedTuple):
-    """Who refuses a field, and to whom."""
+    """What refuses a field, and the account that it refuses it to."""
 
     origin: str
     model: str | None
     account: bytes
-    """A digest of the key (`Accounts`): a provider may refuse to one account what it takes from another."""
+    """A digest of the key (`Accounts`): a provider may treat accounts differently."""
 
 
 class Refusals:
-    """Fields that providers have refused, each for `REFUSED_FOR_NS`. Threads may share it.
+    """Fields that providers have refused, each kept for `REFUSED_FOR_NS`. Threads may share it.
 
-    A value of a field that was refused alone is named with the field: "service_tier=flex".
+    If only one value of a field was refused, the entry has both: "service_tier=flex".
     """
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Refusals:
         """Whether a provider has refused any field so far."""
 
     def add(self, upstream: Upstream, fields: Iterable[str]) -> None:
-        """Remember fields without which a refused call has succeeded."""
+        """Add fields without which a refused call has succeeded."""
         self.has_any = True
         refused = dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)
         self._until_ns.update(upstream, lambda known: {**(known or {}), **refused})
 
     def at(self, origin: str, model: str | None, caller: Caller) -> frozenset[str]:
-        """Return the fields that an upstream has refused to an account, and that are not to be sent now."""
+        """Return the fields that an upstream has refused for the caller's account and that must not be sent now."""
         if not self._until_ns:
             return _NONE
         known = self._until_ns.get(Upstream(origin, model, caller.account.here))
@@ -69,10 +69,10 @@ def without_refused(
     error: openai.APIStatusError,
     doubted: list[tuple[Upstream, tuple[str, ...]]],
 ) -> FinalRequestOptions | None:
-    """Return the options of a call without the fields that plays added and the error names; None where it names none.
+    """Return the options without the fields that plays added and the error names; None if it names none.
 
-    A provider that does not know a field answers with an error that names it, and has done no work. `doubted` gets the
-    fields: they were refused if the call succeeds without them.
+    A provider that does not know a field responds with an error that names it, and does no work. The fields are
+    appended to `doubted`: they count as refused if the call succeeds without them.
     """
     if not state.optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
         return None
@@ -93,9 +93,9 @@ def without_refused(
 
 
 def _named(error: openai.APIStatusError, body: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of these fields an error is about."""
+    """Return those of the fields that an error is about."""
     texts = list(_texts(error.body)) or [error.message]
-    # Some say how many tokens are too many, and not which field asks for them.
+    # Some errors name the number of tokens that is too large, and not the field.
     numbers = [name for name in fields if type(body.get(name)) is int and body[name] > 99]
     named = {name for name in numbers if any(re.search(rf"(?<!\w){body[name]}(?!\w)", text) for text in texts)}
     param = error.param.removeprefix("body.") if isinstance(error.param, str) else ""
@@ -108,12 +108,12 @@ def _named(error: openai.APIStatusError, body: Mapping[str, Any], fields: tuple[
 
 
 def _texts(body: object) -> Iterator[str]:
-    """The texts of an error's body, and the places that it names as paths; not the request that it quotes."""
+    """Yield the texts of an error's body and the paths in its `loc`, without the quoted request."""
     if isinstance(body, str):
         yield body
     elif isinstance(body, Mapping):
         for name, value in body.items():
-            if name == "loc" and isinstance(value, list | tuple):  # of pydantic's errors
+            if name == "loc" and isinstance(value, list | tuple):  # pydantic's errors
                 yield ".".join(map(str, value))
             elif name not in ("input", "ctx"):
                 yield from _texts(value)
@@ -124,7 +124,7 @@ def _texts(body: object) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _pattern(field: str) -> re.Pattern[str]:
-    """Return what matches a field's name; for an English word such as "stop", only where it stands as a field."""
+    """Return a pattern for a field's name. An English word such as "stop" matches only as a field name."""
     name = re.escape(field)
     if "_" in field:
         return re.compile(rf"(?<!\w){name}(?!\w)")

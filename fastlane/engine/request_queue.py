@@ -1,4 +1,4 @@
-"""A queue in which attempts wait before they are sent: the more urgent first, bounded, and nothing starves.
+"""A bounded priority queue in which attempts wait for a slot, with ageing so that none starves.
 
 A play makes a subclass that says when a ticket may be granted: `RequestQueue.ready_ns`. Threads, and tasks of any event
 loop, may wait in it.
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 FREE, QUEUED, GRANTED = range(3)
 _S = 1_000_000_000
-# While a level is passed over, every so many-th grant is that of a ticket which has waited long enough.
+# While a level is passed over, every eighth grant goes to one of its tickets that has waited long enough.
 _EVERY = 8
-# Nothing is expected of waits before so many grants, and no wait is certain behind fewer tickets.
+# Grants before waits are estimated, and tickets ahead before a minimum wait is certain.
 _KNOWN, _AHEAD = 32, 8
-# Tickets may be granted so many times as fast as they were lately, and a wait is still certain.
+# The factor by which grants may become faster than the recent rate, for a wait to be certain.
 _FASTER = 2.0
 _GAP_WEIGHT = 1 / 16
 
 
 class QueueTicket:
-    """One attempt's claim: a ticket of `effects.Acquire`, for one use."""
+    """The ticket of one attempt: an `effects.Ticket`, for one use."""
 
     __slots__ = (
         "ageing_ns", "ahead", "arrival", "arrived_ns", "granted_ns", "level", "max_queued", "max_wait_s", "queue",
@@ -57,8 +57,9 @@ class QueueTicket:
     ) -> None:
         """Make a ticket that is not in the queue yet.
 
-        `level`: 0 is the most urgent, of 3. `ageing_s`: after each such time a ticket counts as one level more urgent,
-        if its own is passed over. `max_queued`: how many may wait, counting those that are as urgent or more so.
+        `level`: 0 (most urgent) to 2. `ageing_s`: seconds after which a ticket counts as one level more urgent, if its
+        own level is passed over. `max_queued`: the limit of waiting tickets of the same or a more urgent level.
+        `max_wait_s`: seconds; None for no limit.
         """
         self.queue = queue
         self.level = level
@@ -67,7 +68,7 @@ class QueueTicket:
         self.max_wait_s = max_wait_s
         self.state = FREE
         self.round: object = None
-        """Which life of the queue it belongs to: a forked child has another one."""
+        """The generation of the queue that it belongs to: a forked child starts another one."""
         self.wake: Callable[[], bool] = bool
         self.arrived_ns = self.granted_ns = self.ahead = self.arrival = 0
 
@@ -82,22 +83,22 @@ class QueueTicket:
         return (self.granted_ns - self.arrived_ns) / _S
 
     def start(self, wake: Callable[[], bool]) -> None:
-        """Be granted, or join the queue. Raises QueueFullError and QueueTimeoutError."""
+        """Take a free slot, or join the queue. Raises QueueFullError and QueueTimeoutError."""
         self.wake = wake
         self.queue.start(self)
 
     def release(self, *, failed: bool = True) -> None:
-        """Give back what was granted, or leave the queue. Calling it again does nothing.
+        """Release the slot, or leave the queue. Calling it again does nothing.
 
-        `failed`: whether the attempt has failed or was never sent.
+        `failed`: whether the attempt failed or was never sent.
         """
         self.queue.release(self, failed=failed)
 
 
 class RequestQueue:
-    """Grants tickets. Thread-safe.
+    """Grants tickets in the order of urgency and arrival. Thread-safe.
 
-    No finalizer may call it: its thread may hold the lock. See `QueueSession.release`.
+    Finalizers must not call it: their thread may hold the lock. See `QueueSession.release`.
     """
 
     def __init__(
@@ -106,13 +107,13 @@ class RequestQueue:
         clock: Callable[[], int] = now_ns,
         call_at: Callable[[int, Callable[[], None]], object] = timer.call_at,
     ) -> None:
-        """`call_at` calls a function at a time of the clock."""
+        """`clock` returns nanoseconds; `call_at` calls a function at a time of that clock."""
         self.clock = clock
         self._call_at = call_at
         self.lock = new_lock()
         self.queued = [0, 0, 0]
         self.turned_away = 0
-        """Tickets that were refused, or waited in vain."""
+        """The number of tickets that were refused or timed out."""
         self._alarm_ns: int | None = None
         self._gap_ns, self._gaps = 0.0, 0
         self._clear()
@@ -129,27 +130,27 @@ class RequestQueue:
         self._passed = [0, 0, 0]
         """Tickets of other levels that were granted since."""
         self._woken: deque[QueueTicket] = deque()
-        """Granted, and to be woken: an interrupt may come between the two."""
+        """Tickets that are granted but not woken yet: an interrupt may come between the two."""
 
-    # What a subclass says, each under the lock.
+    # Overridden by subclasses. Called with the lock held.
 
     def ready_ns(self, ticket: Any, level: int, now: int) -> int | None:
-        """Return when a ticket may be granted, `now` or later; None: when another one is given back.
+        """Return when a ticket may be granted, `now` or later; None: when another one is released.
 
         `level` is the ticket's, or a more urgent one for its age.
         """
         raise NotImplementedError
 
     def on_granted(self, ticket: Any, now: int) -> None:
-        """A ticket is granted."""
+        """Handle the grant of a ticket."""
 
     def on_released(self, ticket: Any, now: int, *, failed: bool) -> None:
-        """A granted ticket is given back."""
+        """Handle the release of a granted ticket."""
 
     def on_fork(self) -> None:
-        """The process is a forked child: none of its parent's tickets is here."""
+        """Reset the state in a forked child, which has none of its parent's tickets."""
 
-    # What tickets do
+    # Called by tickets
 
     def start(self, ticket: QueueTicket) -> None:
         """Grant a ticket at once, or queue it. Raises QueueFullError and QueueTimeoutError."""
@@ -200,16 +201,16 @@ class RequestQueue:
                 if ticket.state == GRANTED:
                     ticket.state = FREE
                     self.on_released(ticket, now, failed=failed)
-            # Also where nothing is given back: an interrupt may have come amid this before.
+            # Also if nothing was released: an interrupt may have cut an earlier call short.
             self.grant_all(now)
 
     def grant_all(self, now: int) -> None:
-        """Have the lock: grant what can be granted, and wake who waits for it."""
+        """Grant every ticket that may be granted, and wake its waiter. The caller holds the lock."""
         while True:
             while self._woken:
                 ticket = self._woken[0]
                 if not ticket.wake() and ticket.state == GRANTED:
-                    ticket.state = FREE  # nobody waits any more
+                    ticket.state = FREE  # its waiter is gone
                     self.on_released(ticket, now, failed=True)
                 self._woken.popleft()
             granted, wake_ns = self._next(now) if any(self.queued) else (None, None)
@@ -222,7 +223,7 @@ class RequestQueue:
 
     @property
     def oldest_ns(self) -> int | None:
-        """When the ticket came that has waited longest; None where none waits."""
+        """When the oldest waiting ticket arrived; None if none waits."""
         return min((head.arrived_ns for head in self._heads()), default=None)
 
     def begin_in_child(self) -> None:
@@ -232,15 +233,15 @@ class RequestQueue:
         self.on_fork()
 
     def _ring(self) -> None:
-        """The time has come at which a ticket may be granted."""
+        """Grant tickets at the time for which the alarm was set."""
         with self.lock:
             self._alarm_ns = None
             self.grant_all(self.clock())
 
-    # How the next is found
+    # Choosing the next ticket
 
     def _next(self, now: int) -> tuple[QueueTicket | None, int | None]:
-        """Grant the next ticket and return it, or return when to look again though nothing happens until then."""
+        """Grant and return the next ticket; or return None and the time at which to try again, if one is known."""
         heads = self._heads()
         best = heads[0]
         rank = self._rank(best, now)
@@ -309,7 +310,7 @@ class RequestQueue:
             self._lines = tuple(deque(one for one in line if one.state == QUEUED) for line in self._lines)
             self._dead = 0
 
-    # How long it takes
+    # Estimating waits
 
     def _observe_gap(self, now: int) -> None:
         gap_ns = now - max(self._last_ns)
@@ -317,7 +318,7 @@ class RequestQueue:
         self._gap_ns += max(_GAP_WEIGHT, 1 / self._gaps) * (gap_ns - self._gap_ns)
 
     def _expected_s(self, ahead: int) -> float | None:
-        """Return the seconds that a ticket should wait with so many ahead of it; None before enough were granted."""
+        """Estimate the seconds that a ticket waits behind `ahead` others; None before enough were granted."""
         return (ahead + 1) * self._gap_ns / _S if self._gaps >= _KNOWN else None
 
 
@@ -354,15 +355,15 @@ class QueueSession(Session):
         self.waited_s = 0.0
         """Seconds in the queue, all attempts together."""
         self.ticket: QueueTicket | None = None
-        """What this call has, or waits for."""
+        """The ticket that this call holds or waits for."""
         self._max_wait_s = max_wait_s
         self._failure: Callable[[], Exception] | None = None
-        """Makes the error of the last attempt, which is made again."""
+        """Makes the error of the failed attempt that is being retried."""
 
     def wait(self, ticket: QueueTicket, attempt: Attempt) -> Flow:
         """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it is granted.
 
-        Raises QueueFullError and QueueTimeoutError; for a retry, the error of the attempt before instead.
+        Raises QueueFullError and QueueTimeoutError; for a retry, the error of the previous attempt instead.
         """
         self.ticket = ticket
         ticket.max_wait_s = self._left_s(attempt)
@@ -386,34 +387,34 @@ class QueueSession(Session):
         return ticket.is_granted
 
     def note_error(self, attempt: Attempt, error: BaseException) -> None:
-        """Keep the error of an attempt that had no response, for a retry that gets no ticket."""
+        """Keep the error of an attempt without a response, for a retry that gets no slot."""
         if isinstance(error, openai.APIConnectionError) and not isinstance(error, CallRefusedError):
             self._failure = partial(type(error), request=attempt.request)
 
     def note_response(self, response: Any) -> None:
-        """Keep the error that a response makes, for a retry that gets no ticket."""
+        """Keep the error for an unsuccessful response, for a retry that gets no slot."""
         self._failure = partial(self.call.caller.error_of, response)
 
     def release(self, *, failed: bool) -> None:
-        """Give the ticket back."""
+        """Release the ticket, if there is one."""
         ticket = self.ticket
         if ticket is None:
             return
         release = partial(ticket.release, failed=failed)
         if isinstance(sys.exception(), GeneratorExit):
-            # In a garbage collection: this thread may hold the lock of the queue.
+            # During garbage collection this thread may hold the lock of the queue.
             self.call.caller.later(release)
         else:
             release()
         self.ticket = None  # not before: an interrupt may come amid the release, and then it is done again
 
     def _left_s(self, attempt: Attempt) -> float | None:
-        """Return the seconds that the attempt may wait: no longer than to the deadline of a routed call."""
+        """Return the seconds that the attempt may wait, at most until the call's deadline; None for no limit."""
         max_s: Any = self._max_wait_s
         if max_s is None:
             max_s = (attempt.request.extensions.get("timeout") or {}).get("read")
         if not isinstance(max_s, int | float) or max_s > threading.TIMEOUT_MAX:
-            max_s = None  # for ever, as no clock counts that far
+            max_s = None  # longer than a thread can wait: no limit
         left_s = None if max_s is None else max(0.0, max_s - self.waited_s)
         upstream = self.call.upstream
         if upstream is not None and upstream.deadline_ns is not None:

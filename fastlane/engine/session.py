@@ -1,4 +1,4 @@
-"""One play's part in one call: the hooks that the flow of the call runs through."""
+"""The base class of sessions: the hooks by which a play takes part in one call."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from .effects import Flow
 
 SendCall = Callable[["Call"], "Flow"]
-"""Sends a call, with its retries. Returns a `Reply` whose `result` the caller gets; raises openai's errors."""
+"""Sends a call, with its retries. Returns a `Reply`, whose `result` is what the caller gets; raises openai's errors."""
 
 SendAttempt = Callable[["Attempt"], "Flow"]
-"""Sends one attempt. Returns a `Reply` of any status; raises openai's errors of connections."""
+"""Sends one attempt. Returns a `Reply` of any status; raises openai's connection errors."""
 
 
 class Stop:
     """What `Session.on_event` returns to end the stream after an event."""
 
     def __init__(self, closing: Callable[[], list[dict[str, Any]]] = list) -> None:
-        """`closing` returns the events, as JSON, that end the stream in good order; it may raise openai's errors."""
+        """`closing` returns the events, as JSON, that end the stream as its provider would; may raise openai errors."""
         self.closing = closing
         self.usage: Any = None
-        """What the answer has taken, estimated, where the provider has not said it: known once `closing` was called."""
+        """The estimated usage as a mapping, set by `closing`; None if the provider reports the usage."""
 
 
 STOP: Final = Stop()
@@ -37,24 +37,24 @@ STOP: Final = Stop()
 class Session:
     """One play's part in one call. Every hook is optional; the flow calls only those that a subclass defines.
 
-    A call that goes to several upstreams has a session of the play for each, closed when that upstream's part is over;
-    only a play that says so itself (`Play.spans_upstreams`) has one for all of them, which stands outside the others.
+    A call to several upstreams has one session for each upstream, which is closed when that part of the call ends. A
+    play with `spans_upstreams` has one session for the whole call, and its hooks wrap those of the others.
 
-    The wrapping hooks get a function that returns a flow, and return one: write a generator, run what it wraps with
-    `yield from`, and yield effects (`fastlane.engine.effects`) for everything that waits. A wrapper of a lower stage
-    stands outside. What a hook raises besides is logged, and the play is left out of that step.
+    The wrapping hooks take a function that returns a flow, and return one. Write a generator: run the wrapped function
+    with `yield from`, and yield effects (`fastlane.engine.effects`) for everything that waits. Hooks are synchronous
+    and run in the thread or task of the call. The error of a hook is logged, and the hook is skipped.
     """
 
     def around_call(self, send: SendCall) -> SendCall:
-        """Wrap the call, with its planning and its retries. It may be sent again, changed."""
+        """Wrap the call, its planning and retries included. The wrapper may send it again, changed."""
         return send
 
     def plan(self, call: Call) -> Call:
-        """Rewrite the request, for the upstream that it goes to. Pure; called again when the call is sent again."""
+        """Return the call as it is to be sent to its upstream. Pure; called again when the call is sent again."""
         return call
 
     def around_attempt(self, send: SendAttempt) -> SendAttempt:
-        """Wrap one attempt. It is over while a retry waits."""
+        """Wrap one attempt. The attempt has ended when the pause before a retry begins."""
         return send
 
     def on_request(self, request: Any) -> Any:
@@ -62,47 +62,47 @@ class Session:
         return request
 
     def on_refused(self, error: Any) -> bool:
-        """Take back what this play added, if the provider refused that (`openai.APIStatusError`).
+        """Take back what this play added, if the provider refused it. `error` is an `openai.APIStatusError`.
 
-        True: the call is planned and sent again at once.
+        Return True to plan and send the call again at once.
         """
         return False
 
     def on_event(self, event: Any) -> Stop | None:
-        """Look at a decoded event of the stream. STOP ends the stream after it."""
+        """Handle a decoded event of the stream. Return STOP, or a `Stop`, to end the stream after it."""
 
     def close(self, outcome: CallOutcome) -> RecordSection | None:
-        """The call and its stream have ended. Returns the play's section of the record, or None."""
+        """Handle the end of the call and its stream. Return the play's record section, or None."""
 
 
 class CallOutcome(NamedTuple):
-    """How a call has ended, or its part at one upstream."""
+    """How a call, or its part at one upstream, has ended."""
 
     ending: Outcome
     """Such as "completed" or "failed"."""
     ended_ns: int
     """When it ended: monotonic nanoseconds."""
     duration_s: float
-    """Seconds until the last token, or the end of an answer without tokens."""
+    """Seconds from issue to the last token, or to the end of an answer without tokens."""
     error: str | None
-    """The class name of the error that the caller got."""
+    """The class name of the error raised to the caller."""
     status_code: int | None
-    """The status of the last response; None where none came."""
+    """The status of the last response; None if there was none."""
     attempts: Sequence[AttemptState]
-    """The attempts at this upstream, the last one at the end."""
+    """The attempts at this upstream, in order."""
     usage: Usage
     """The tokens that the provider counted."""
     finish_reason: str | None
-    """The provider's word for why the answer ended."""
+    """The finish reason as the provider sent it."""
     service_tier: str | None
-    """The tier that served the call, by the provider's own word."""
+    """The service tier that the provider reports."""
     cache_reason: str | None
-    """The provider's own word for why it has not read the prompt from its cache."""
+    """Why the provider's cache was missed, as the provider reports it."""
     refused: tuple[str, ...]
-    """The fields of `Call.optional` that the provider refused, and without which the call has succeeded."""
+    """The fields of `Call.optional` that the provider refused and without which the call succeeded."""
     make_record: Callable[[], CallRecord]
 
     @property
     def record(self) -> CallRecord:
-        """The record of the call, without the sections of sessions. It is made when it is asked for."""
+        """The record of the call, without the sections of sessions. Made on each access."""
         return self.make_record()

@@ -1,4 +1,4 @@
-"""Settings of plays: pydantic dataclasses, whose errors name the setting, what it takes and what it got."""
+"""Settings of plays: pydantic dataclasses with errors that name the setting, the accepted values and the given one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..errors import ConfigurationError
 T = TypeVar("T")
 
 Texts = Annotated[Sequence[str], AfterValidator(tuple)]
-"""A list or a tuple of texts. It becomes a tuple."""
+"""A list or tuple of strings, converted to a tuple."""
 
-# Strict: True is no number, and "5" neither.
+# Strict: neither True nor "5" is a number.
 _CONFIG: Final = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True, extra="forbid")
 _WRONG_ARGUMENTS: Final = ("missing", "unexpected_keyword_argument", "unexpected_positional_argument")
 _WORDS: Final[dict[Any, str]] = {
@@ -33,9 +33,9 @@ _LIMITS: Final = {"gt": "above", "ge": "from", "lt": "below", "le": "to"}
 def settings(cls: type[T]) -> type[T]:
     """Make a frozen dataclass with slots, whose keyword arguments are checked against their annotations.
 
-    Constraints stand in the annotation: `Annotated[float, Field(ge=0, le=1)]`. `Field(description=...)` says what a
-    setting takes, where the type and the constraints do not say it well. Annotations have to exist at run time. Fields
-    with `init=False` are set by `__post_init__`, and are neither checked nor copied: a copy has learned nothing.
+    Write constraints into the annotation: `Annotated[float, Field(ge=0, le=1)]`. `Field(description=...)` replaces the
+    description of accepted values in errors. Annotations must exist at run time. Fields with `init=False` are set by
+    `__post_init__`, and are neither checked nor copied: a copy begins without learned state.
 
     Making an instance raises ConfigurationError for a value that does not fit, and for a ValueError of `__post_init__`;
     TypeError for wrong arguments.
@@ -56,7 +56,7 @@ def settings(cls: type[T]) -> type[T]:
 
 
 def _made_again(self: Any) -> tuple[Any, ...]:
-    """Copy and pickle the settings alone: what `__post_init__` sets is made anew."""
+    """Copy and pickle only the settings: `__post_init__` runs again."""
     cls: Any = type(self)
     given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.init}
     return partial(cls, **given), ()
@@ -81,7 +81,7 @@ def _converted(error: ValidationError, cls: Any, args: tuple[Any, ...], given: d
 
 
 def _wanted(name: str, annotation: Any, constraints: Iterable[Any] = ()) -> str:
-    """Return what a setting takes, in words."""
+    """Describe the values that a setting accepts."""
     kind, options = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
         fields = [one for one in options[1:] if isinstance(one, FieldInfo)]

@@ -1,4 +1,4 @@
-"""A call at one upstream: its client and options, how long it is waited for, and its part in a race."""
+"""A call at one upstream: its client and options, its deadlines, and its part in a race."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class UpstreamAttempts:
     def __init__(self) -> None:
         self.made: list[UpstreamAttempt] = []
         self.failed: UpstreamAttempt | None = None
-        """The one whose error the caller gets."""
+        """The attempt whose error the caller gets."""
 
     def end(self, answered: CallState | None) -> CallState:
         """End all attempts. Returns the state that makes the record of the call.
 
-        `answered`: that of the attempt that brought the answer; None when the call has failed.
+        `answered`: the state of the attempt that gave the answer; None if the call has failed.
         """
         state = (self.failed or self.made[-1]).state if answered is None else answered
-        # Attempts of which nothing was sent may have left their state to the next one.
+        # An attempt that was not sent shares its state with the next one.
         others = {id(one.state): one.state for one in self.made if one.state is not state}
         attempts = [attempt for other in others.values() for attempt in other.attempts]
         state.other_attempts = tuple(sorted(attempts, key=lambda attempt: attempt.started_ns))
@@ -51,7 +51,7 @@ class UpstreamAttempts:
 
 
 class UpstreamAttempt:
-    """A call at one upstream. Sans-IO."""
+    """A call at one upstream. Does no I/O. The flow of the attempt uses it; `Racer.cancel` may run in any thread."""
 
     __slots__ = (
         "alternative", "attempts", "body", "changes", "client", "deadline_ns", "facts", "is_late", "is_lost",
@@ -71,53 +71,53 @@ class UpstreamAttempt:
         deadline_ns: int | None = None,
         avoid: str | None = None,
     ) -> None:
-        """`avoid`: the connection that it is not to take, by its local address."""
+        """`avoid`: the local address of the connection not to use. `deadline_ns`: in monotonic nanoseconds."""
         self.client = state.client
         self.state = state
-        """What is known of the call at this upstream."""
+        """The state of the call at this upstream."""
         self.options = options
-        """The options of the call, before its plays have planned it."""
+        """The options of the call before planning."""
         self.body = body
-        """The body of the call, before its plays have planned it."""
+        """The body of the call before planning."""
         self.attempts = attempts if attempts is not None else UpstreamAttempts()
         self.attempts.made.append(self)
         if kind == "fallback":
             self.attempts.failed = None
         self.kind: AttemptKind = kind
         self.deadline_ns = deadline_ns
-        """When the time of the whole call is up."""
+        """The deadline of the whole call: monotonic nanoseconds; None without one."""
         self.patience = Patience(until_ns=deadline_ns, avoid=avoid)
         self.facts: ProviderFacts | None = None
-        """What is known of the provider; None: look it up by the origin."""
+        """The facts about the provider; None: look them up by the origin."""
         self.price: Any = None
-        """What tokens cost there: an object with `input` and `output`, for a million tokens."""
+        """The price of tokens: an object with `input` and `output`, per million tokens; None if unknown."""
         self.changes: tuple[str, ...] = ()
-        """What was changed in the request for this upstream, one sentence each."""
+        """Changes to the request for this upstream, one sentence each."""
         self.optional: tuple[str, ...] = ()
-        """Fields of the body that the upstream may refuse, and that the call can go without."""
+        """Fields of the body that can be left out if the upstream refuses them."""
         self.may_leave = False
-        """Whether another upstream is left, so that an answer without content need not be handed out."""
+        """Whether another upstream is left to try, for example after a response without content."""
         self.must_not_wait = False
-        """Whether it is sent only if a slot is free."""
+        """Whether to send it only if a slot is free."""
         self.alternative: Callable[[], UpstreamAttempt | None] | None = None
-        """Makes the attempt that may run beside this one when this one is late; None: one more at the same upstream."""
+        """Makes the attempt to hedge this one with; None: use the same upstream again."""
         self.on_begin: list[Callable[[], None]] = []
-        """Called before its first request is sent: it has its slot."""
+        """Called before its first request is sent, once it has its slot."""
         self.on_first_token: Callable[..., None] | None = None
-        """Called with `answered` once it has its first token, or will have none any more. May be called again."""
+        """Called with `answered=True` at its first token, or `answered=False` without one. May be called again."""
         self.on_failed: Callable[[Exception], object] | None = None
-        """Called with its error when another attempt goes on."""
+        """Called with its error, if another attempt goes on."""
         self.racer: Racer | None = None
         self.is_late = False
         self.is_lost = False
         self.is_unread = False
         """Whether the caller reads the bytes of the answer itself."""
         self.request: Any = None
-        """The last request that was sent, which openai's errors name."""
+        """The last request that was sent; openai's errors refer to it."""
         self.was_claimed = False
-        """Whether its first content has come, before that of any other attempt."""
+        """Whether its first content arrived before that of any other attempt."""
         self.why: Why | None = None
-        """Why the flow has ended this attempt; None where an error of openai's says it."""
+        """Why the flow ended this attempt; None if an openai error did."""
         self.started_ns = 0
         state.upstream = self
         if kind != "first":
@@ -167,23 +167,23 @@ class UpstreamAttempt:
 
     @property
     def connection(self) -> str | None:
-        """The local address of the connection of its last request; None where that is not known."""
+        """The local address of the connection of its last request; None if unknown."""
         attempts = self.state.attempts
         opening = attempts[-1].phases.opening if attempts else None
         return opening.local_address if opening is not None else None
 
     @property
     def shows_first_token(self) -> bool:
-        """Whether it can be seen when the answer begins: one that comes at once may take as long as it takes."""
+        """Whether the answer is streamed, so that its first token can be seen."""
         return self.state.stream or self.state.collects
 
     @property
     def was_sent(self) -> bool:
-        """Whether anything of a request has left."""
+        """Whether any byte of a request was sent."""
         return any(one.phases.send_started_ns is not None for one in self.state.attempts)
 
     def begin(self) -> None:
-        """A request is about to be sent."""
+        """Record that a request is about to be sent."""
         if not self.started_ns:
             acts, self.on_begin = self.on_begin, []
             self.started_ns = now_ns()
@@ -191,7 +191,7 @@ class UpstreamAttempt:
                 act()
 
     def wait_for_first_token(self, seconds: float) -> None:
-        """Give up without a first token within some seconds from now on, where it can be seen and another is left."""
+        """Give up after some seconds without a first token, if the answer is streamed and another upstream is left."""
         if self.may_leave and self.shows_first_token:
             until_ns = now_ns() + int(seconds * 1e9)
             self.patience.until_ns = until_ns if self.deadline_ns is None else min(until_ns, self.deadline_ns)
@@ -201,16 +201,16 @@ class UpstreamAttempt:
         self.racer = racer
         racer.on_cancel = self._lose
 
-    # What the flow of an attempt asks
+    # For the flow of an attempt
 
     def planned(self, call: Call) -> Call:
-        """Take note of a call that the plays have planned. Returns it, streamed to us if a play asks for that."""
+        """Return the planned call, with `stream` set if a play needs to see its first token."""
         self.is_unread = call.unread
         return call if call.streams_for is None else streamed(call)
 
     @property
     def until_ns(self) -> int | None:
-        """When the async driver has to end the attempt. None where fastlane's transport does so."""
+        """When the async driver has to end the attempt: monotonic nanoseconds. None if fastlane's transport does so."""
         until_ns = self.patience.until_ns
         if until_ns is None or not self.client._asynchronous:
             return None
@@ -223,10 +223,10 @@ class UpstreamAttempt:
             if failed is not None:
                 raise failed from None
         finally:
-            del failed, error  # whose traceback leads here
+            del failed, error  # their tracebacks refer to this frame
 
     def failure(self, error: Exception) -> UpstreamFailed | None:
-        """Return what the error of a request ends this attempt with; None where openai's rules apply to it."""
+        """Return the UpstreamFailed with which an error ends this attempt; None if openai's retry rules apply."""
         time_ns = now_ns()
         if self.deadline_ns is not None and time_ns >= self.deadline_ns:
             return self._failed("deadline", error)
@@ -239,14 +239,14 @@ class UpstreamAttempt:
         return self._failed("connection", error) if self._gives_way() else None
 
     def wait_for_whole_answer(self) -> None:
-        """The provider refuses to stream: wait for the whole answer."""
+        """Drop the deadline for the first token, because the provider refuses to stream."""
         if self.patience.until_ns is not None:
             self.patience.until_ns = self.deadline_ns
 
     def before_retry(self, response: Any, wait_s: float) -> None:
-        """Raise UpstreamFailed where openai's rules want a retry, and another attempt is running, or time is up.
+        """Raise UpstreamFailed instead of a retry if another attempt is running, or the deadline would pass.
 
-        `response`: the one that was no success; None where none came.
+        `response`: the unsuccessful response; None if there was none. `wait_s`: seconds of the pause before the retry.
         """
         error = None if response is None else status_error_of(response, self.client)
         why = (None if response is None else failure_of_status(response.status_code)) or "server"
@@ -256,18 +256,18 @@ class UpstreamAttempt:
             raise self._failed("deadline", error)
 
     def no_content(self, why: Failure) -> None:
-        """Raise UpstreamFailed where a response without content is not to be handed out."""
+        """Raise UpstreamFailed for a response without content, if another attempt is running or an upstream is left."""
         if self._gives_way() or self.may_leave:
             raise self._failed(why)
 
     def claim(self) -> None:
-        """The first content has come. Raises Cancelled if that of another attempt came before."""
+        """Record the first content. Raises Cancelled if another attempt was faster."""
         if self.racer is not None:
             self.racer.win()
         self.was_claimed = True
         if self.on_first_token is not None:
             self.on_first_token(answered=True)
-        # What is read from here on has the call's own timeouts, and an answer that is put together here the deadline.
+        # From here on the call's own timeouts apply, and the deadline to an answer that is assembled here.
         self.patience.until_ns = None if self.state.stream or self.is_unread else self.deadline_ns
 
     def _gives_way(self) -> bool:
@@ -280,7 +280,7 @@ class UpstreamAttempt:
         return failed
 
     def _lose(self) -> None:
-        """The content of another attempt came first."""
+        """Record that another attempt was faster."""
         self.is_lost = True
         self.ended()
         attempts = self.state.attempts
@@ -290,13 +290,13 @@ class UpstreamAttempt:
                 attempts[-1].ended_ns = now_ns()
 
     def failed(self, error: Exception) -> None:
-        """The attempt has failed, and another one goes on."""
+        """Record that the attempt has failed and another one goes on."""
         self.ended()
         if self.on_failed is not None:
             self.on_failed(error)
 
     def ended(self) -> None:
-        """Nobody waits for its first token any more."""
+        """Record that its first token is not awaited any more."""
         act = self.on_first_token
         if act is None:
             return
@@ -306,7 +306,7 @@ class UpstreamAttempt:
             act(answered=False)
 
     def forget(self) -> None:
-        """The call is over: keep nothing of it."""
+        """Drop all references to the call, which has ended."""
         self.ended()
         self.options = self.body = self.request = self.racer = None
         self.on_first_token = self.on_failed = self.alternative = None

@@ -1,4 +1,4 @@
-"""Which errors are about an upstream, so that another may do better, and which are about the call itself."""
+"""Classify errors: those of an upstream, for which another upstream may be tried, and those of the call itself."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from ..errors import QueueFullError, QueueTimeoutError
 from ..knowledge.sightings import Failure
 
 Why = Failure | Literal["deadline"]
-"""Why an attempt at an upstream has ended; "deadline": the time of the whole call is up."""
+"""Why an attempt at an upstream has ended; "deadline": the deadline of the whole call has passed."""
 
-# No permission, no such model, no credit: for this key, there.
+# No permission, unknown model, no credit: for this key at this upstream.
 _DENIED = frozenset({401, 402, 403, 404})
-# Beside 429: the tier that was asked for has no room (https://console.groq.com/docs/flex-processing).
+# 498: the requested tier has no capacity (https://console.groq.com/docs/flex-processing).
 _FULL = frozenset({429, 498})
 _CONTEXT = frozenset({"context_length_exceeded", "string_above_max_length"})
 
-# What a key or a model that is refused is left alone for: it takes somebody to put that right.
+# Seconds for which a refused key or model is not tried again: only an operator can fix it.
 DENIED_REST_S = 60.0
 
 
 class UpstreamFailed(openai.OpenAIError):
-    """An attempt at an upstream has ended. It passes openai's retry loop, which retries no error of openai's."""
+    """An attempt at an upstream has ended. openai's retry loop does not retry it, because it is an OpenAIError."""
 
     def __init__(self, why: Why, error: Exception | None = None) -> None:
         super().__init__(why)
         self.why: Why = why
         self.error = error
-        """What it failed with, as the HTTP library says it; None where it did not."""
+        """The error of the HTTP library or of openai; None if there was none."""
         self.request: Any = request_of_error(error)
         """The HTTP library's request, which openai's errors name."""
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What an error of openai's says of the upstream; None where another would answer with the same."""
+    """Return why an upstream failed, by openai's error; None if another upstream would respond with the same error."""
     if isinstance(error, openai.APITimeoutError):
         return "timeout"
     if isinstance(error, openai.APIConnectionError):
@@ -46,12 +46,12 @@ def failure_of(error: BaseException) -> Failure | None:
     if not isinstance(error, openai.APIStatusError):
         return None
     if error.status_code == 404 and error.param not in (None, "model"):
-        return None  # something else that the call names is not there
+        return None  # another object that the call names does not exist
     return failure_of_status(error.status_code, error.code)
 
 
 def failure_of_status(status: int, code: Any = None) -> Failure | None:
-    """What an answer's status says of the upstream; None where another would answer with the same."""
+    """Return why an upstream failed, by a response's status; None if another one would respond with the same."""
     if status in _FULL:
         return "rate_limit"
     if status in _DENIED:
@@ -66,9 +66,9 @@ def failure_of_status(status: int, code: Any = None) -> Failure | None:
 
 
 def rest_of(error: BaseException) -> float | None:
-    """Seconds for which the provider asks to be left alone; None where it does not say, or says what cannot be meant.
+    """Return the seconds of a retry-after header; None if there is none, or no plausible one.
 
-    By `retry-after-ms`, or `retry-after` in seconds or as a date, as openai's own loop reads them.
+    Reads `retry-after-ms`, and `retry-after` in seconds or as a date, as openai's own loop does.
     """
     response = getattr(error, "response", None)
     if response is None:
@@ -87,7 +87,7 @@ def rest_of(error: BaseException) -> float | None:
 
 
 def _seconds_until(date: str) -> float:
-    """Seconds until a date as HTTP writes it; below 0 where it is none, or past."""
+    """Return the seconds until an HTTP date; negative if it is invalid or past."""
     try:
         parsed = parsedate_tz(date)
         return -1.0 if parsed is None else mktime_tz(parsed) - wall_ns() / 1e9
@@ -96,23 +96,23 @@ def _seconds_until(date: str) -> float:
 
 
 def why_of(error: BaseException) -> Failure | Literal["queue"] | None:
-    """Return what an error says of its upstream; None for nothing, and "queue" where our own had no slot for it."""
+    """Return why an upstream failed: "queue" if fastlane's own queue had no slot, None for errors of the call."""
     return "queue" if isinstance(error, QueueFullError | QueueTimeoutError) else failure_of(error)
 
 
 def rest_after(why: Failure, error: BaseException) -> float | None:
-    """Return the seconds for which to leave an upstream alone that has failed; None where nobody says."""
+    """Return the seconds for which not to try a failed upstream again; None if the error does not tell."""
     return DENIED_REST_S if why == "denied" else rest_of(error)
 
 
 def as_openai_error(failed: UpstreamFailed) -> Exception:
-    """Return what the caller gets for an attempt that has ended, when no other one follows."""
+    """Return the error for the caller, when no further attempt follows."""
     if isinstance(failed.error, openai.APIStatusError):
         return failed.error
     request = failed.request
     if request is None:
-        return openai.OpenAIError(f"the answer could not be had: {failed.why}")
-    # One that gave way to another may have timed out by itself: of either HTTP library.
+        return openai.OpenAIError(f"no upstream answered the call: {failed.why}")
+    # By name, because the error may be of httpx or of httpx2.
     is_late = any(kind.__name__ == "TimeoutException" for kind in type(failed.error).__mro__)
     if is_late or failed.why in ("timeout", "deadline"):
         return openai.APITimeoutError(request=request)

@@ -1,4 +1,4 @@
-"""Application end-to-end: a user's action, from its start to its usable result, around one or many calls."""
+"""User actions: the application's end-to-end time around one or many calls."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ..records.listeners import ActionTrace
     from .pipeline import Pipeline
 
-# An action may be a job of hours: the last calls are kept, all are counted.
+# An action may last hours: all calls are counted, and the last ones are kept.
 REMEMBERED_CALLS = 1_000
 
-# Re-entrant: a finaliser may end a call in the middle of this.
+# Re-entrant: a finalizer may end a call while this thread holds it.
 _counting = new_rlock()
 
 current_action: ContextVar[user_action | None] = ContextVar("fastlane_user_action", default=None)
@@ -35,7 +35,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 
     Calls made inside belong to it, also those of tasks started inside. Actions nest: a call belongs to every action
     around it. A plain thread starts outside of any action unless it is run in a copy of the context.
-    Raises ConfigurationError for a name that is no text, or an empty one.
+    Raises ConfigurationError for a name that is not a string or is empty, and FastlaneError if it is entered twice.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,43 +47,43 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self.started_ns: int | None = None
         self.ended_ns: int | None = None
         self.error: str | None = None
-        """Class name of the error that ended the action; None where it ended well or has not ended."""
+        """Class name of the error that ended the action; None if it succeeded or has not ended."""
         self._call_count = 0
         self._unreported: deque[Pipeline] = deque()
         self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
         self._token: Token[user_action | None] | None = None
         self._span: ActionTrace | None = None
         self._left: ActionTrace | None = None
+        """Its trace, if its span is still the current one in the context that it began in."""
         self._is_elsewhere = False
-        """It has ended in another context than it began in."""
-        """Its span, where that is still the current one in the context that it began in."""
+        """Whether it ended in another context than it began in."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names of the actions around this one and its own, the outermost first."""
+        """The names of the enclosing actions and its own, outermost first."""
         return (*self.parent.path, self.name) if self.parent else (self.name,)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The last calls that were over so far, those of nested actions included."""
+        """The records of the last 1,000 calls that have ended, those of nested actions included."""
         self._catch_up()
         return tuple(self._calls)
 
     @property
     def call_count(self) -> int:
-        """Calls that were over so far, those of nested actions included."""
+        """The number of calls that have ended, those of nested actions included."""
         self._catch_up()
         return self._call_count
 
     def expect(self, pipeline: Pipeline) -> None:
-        """A finalizer has ended a call of this action, which the pipeline is about to report."""
+        """Note that the pipeline has a pending report of a call in this action, which a finalizer has ended."""
         action: user_action | None = self
         while action is not None:
             action._unreported.append(pipeline)
             action = action.parent
 
     def _catch_up(self) -> None:
-        """Have the calls reported that finalizers have ended."""
+        """Report the pending calls that finalizers have ended."""
         while self._unreported and not in_finalizer():
             with suppress(IndexError):  # another thread was faster
                 self._unreported.popleft().report_abandoned(wait=True)
@@ -96,7 +96,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         return (self.ended_ns - self.started_ns) / 1e9
 
     def add(self, record: CallRecord) -> None:
-        """Note a call that is over, here and in every action around this one."""
+        """Add a call that has ended to this action and every enclosing one."""
         action: user_action | None = self
         while action is not None:
             action._calls.append(record)
@@ -121,8 +121,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
     ) -> None:
         self.ended_ns = now_ns()
         self.error = kind.__name__ if kind is not None else None
-        # Left in another context than it was entered in (an async generator that was finalised elsewhere), the action
-        # is over all the same; that context is not ours to restore.
+        # If it is exited in another context than it was entered in (an async generator finalized elsewhere), the action
+        # ends all the same, but that context cannot be restored.
         is_here = self._token is not None and restore(current_action, self._token)
         self._token = None
         self._is_elsewhere = not is_here
@@ -144,13 +144,13 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 
 
 def current_user_action() -> user_action | None:
-    """The innermost user action around this point of the program, or None."""
+    """Return the innermost user action of the current context, or None."""
     return _lasting(current_action.get())
 
 
 def _lasting(action: user_action | None) -> user_action | None:
-    # One that was left in another context than it was entered in is still the current one there, and would be the
-    # parent of the next one, and that one of the next. (A task of the block that outlives it still belongs to it.)
+    # An action that was exited in another context stays current in the context where it was entered: skip it. (A task
+    # of the block that outlives it still belongs to it.)
     while action is not None and action._is_elsewhere:
         action = action.parent
     return action

@@ -99,7 +99,7 @@ def test_coroutine_function_without_an_event_loop_is_warned_of(
     with caplog.at_level(logging.WARNING, "fastlane"):
         pipeline.report(pipeline._calls[-1])
 
-    assert "no event loop of asyncio runs it" in caplog.text
+    assert "no asyncio event loop is running" in caplog.text
 
 
 def test_coroutine_function_of_a_sync_client_is_an_error(arguments: dict[str, Any]) -> None:

@@ -1,15 +1,15 @@
 """The errors that fastlane itself raises.
 
 FastlaneError (openai.OpenAIError)
- ├── ConfigurationError (ValueError)   a setting, a play or an argument of fastlane's own that cannot work
- ├── MissingExtraError (ImportError)   a part was used whose optional dependencies are not installed
- ├── CallRefusedError (ValueError)     a play was asked to refuse such calls: nothing was sent
- │    ├── QueueFullError               too many calls wait for their place already
- │    └── QueueTimeoutError            (openai.APITimeoutError)  its place would come, or came, too late
- ├── InvalidOutputError (ValueError)   no answer to the call was valid for its schema; it carries all of them
+ ├── ConfigurationError (ValueError)   an invalid setting, play or argument of fastlane
+ ├── MissingExtraError (ImportError)   an optional dependency is not installed
+ ├── CallRefusedError (ValueError)     a play refused the call, as configured: nothing was sent
+ │    ├── QueueFullError               too many calls are waiting for a slot
+ │    └── QueueTimeoutError            (openai.APITimeoutError)  no slot was free in time
+ ├── InvalidOutputError (ValueError)   no answer was valid for its schema; holds all answers
  └── PlayError                         with raise_play_errors=True: a play or callback raised
 
-Errors of a call (time-outs, status codes, broken connections) are always openai's own types.
+Errors of a call (timeouts, status codes, broken connections) are always openai's own types.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class FastlaneError(openai.OpenAIError):
 
 
 class ConfigurationError(FastlaneError, ValueError):
-    """A setting that cannot work: the message says what was expected, what came and what to do."""
+    """An invalid setting: the message names the accepted values, the given one and the remedy."""
 
 
 class MissingExtraError(FastlaneError, ImportError):
-    """A part was used whose optional dependencies are not installed: the message names the extra to install."""
+    """An optional dependency is not installed: the message names the extra to install."""
 
     def __init__(self, extra: str, missing: str) -> None:
         super().__init__(
@@ -44,16 +44,16 @@ class MissingExtraError(FastlaneError, ImportError):
 
 
 class CallRefusedError(FastlaneError, ValueError):
-    """A call that is not sent, because a play was asked to refuse it: the message says why and what to do."""
+    """A play refused the call, as configured, and nothing was sent: the message names reason and remedy."""
 
 
 class QueueFullError(CallRefusedError):
-    """A call that is not sent because as many as are allowed wait for their place already."""
+    """The queue is full: as many calls as allowed are waiting for a slot. Nothing was sent."""
 
     expected_wait_s: float | None
-    """Seconds after which there should be a place for it; None where nothing is known of that."""
+    """The estimated wait for a slot in seconds; None if unknown."""
     queued: int
-    """Calls that wait."""
+    """The number of waiting calls."""
 
     def __init__(self, message: str, *, expected_wait_s: float | None = None, queued: int = 0) -> None:
         super().__init__(message)
@@ -65,12 +65,12 @@ class QueueFullError(CallRefusedError):
 
 
 class QueueTimeoutError(CallRefusedError, openai.APITimeoutError):
-    """A call that is not sent because its place would come, or came, after its time-out. Nothing was sent."""
+    """No slot was free within the call's timeout, or none would be. Nothing was sent."""
 
     expected_wait_s: float | None
-    """Seconds after which there should have been a place for it; None where nothing is known of that."""
+    """The estimated wait for a slot in seconds; None if unknown."""
     queued: int
-    """Calls that were ahead of it when it came."""
+    """The number of calls ahead of it when it joined the queue."""
 
     def __init__(
         self, message: str, *, request: Any = None, expected_wait_s: float | None = None, queued: int = 0
@@ -90,26 +90,26 @@ class OutputAttempt:
     """One answer that was not valid."""
 
     text: str
-    """The answer as it came; up to where it was stopped, if it was."""
+    """The text of the answer, up to where the stream was stopped if it was."""
     problem: str
-    """What was wrong, by place and rule: no text of the answer."""
+    """What was wrong, by path and rule, without text of the answer."""
     finish_reason: str | None = None
-    """By the provider's own word; None where the stream was stopped."""
+    """The finish reason that the provider sent; None if the stream was stopped."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     estimated: bool = False
-    """Whether the counts are estimates, because the provider's were cut off."""
+    """Whether the counts are estimates, because the stream was stopped before the provider's arrived."""
 
 
 class InvalidOutputError(FastlaneError, ValueError):
-    """No answer to a call was valid, however often it was asked again.
+    """No answer to a call was valid, re-asks included.
 
-    The message says what was wrong by place and rule, and holds no text of the answers: `attempts` does. Where an error
-    of pydantic's or jsonschema_rs' said so, it is the `__cause__`, and quotes the answer.
+    The message names what was wrong by path and rule, without text of the answers, which is in `attempts`. The
+    `__cause__` is the error of pydantic or jsonschema_rs if there was one, and quotes the answer.
     """
 
     attempts: tuple[OutputAttempt, ...]
-    """Every answer, the last one last."""
+    """Every answer, in order."""
 
     def __init__(self, message: str, attempts: tuple[OutputAttempt, ...] = ()) -> None:
         super().__init__(message)
@@ -120,7 +120,7 @@ class InvalidOutputError(FastlaneError, ValueError):
 
 
 class PlayError(FastlaneError):
-    """Raised with `raise_play_errors=True` when a play or a callback raises; otherwise that is logged."""
+    """Raised with `raise_play_errors=True` when a play or a callback raises; otherwise the error is logged."""
 
 
 # Tracebacks and logs name an error by where an application imports it from, as they do openai's own.

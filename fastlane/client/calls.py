@@ -1,4 +1,4 @@
-"""`request()` and `post()` of the clients: run the flow of a call with the driver for threads or for tasks."""
+"""`request()` and `post()` of the clients, which run the flow of a call in the driver for threads or tasks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _POST, _ASYNC_POST = (OwnMethods(*[(kind, ("post",)) for kind in kinds]) for kin
 _POST_ARGUMENTS = frozenset({"body", "cast_to", "options", "stream", "stream_cls"})
 
 
-def _is_of_json(arguments: dict[str, Any]) -> bool:
-    """Whether `post()` was called as openai's resources call it, to post JSON."""
+def _is_json_post(arguments: dict[str, Any]) -> bool:
+    """Return whether `post()` was called to post JSON, with the arguments that openai's resources pass."""
     return "cast_to" in arguments and arguments.keys() <= _POST_ARGUMENTS and type(arguments.get("body")) is dict
 
 
@@ -32,7 +32,7 @@ class Calls:
         """Post a body, as `post()` of openai's client."""
         client_state = self._fastlane
         if client_state is None or not (
-            client_state.requests.bypasses_no_override and _POST.are_own and _is_of_json(arguments)
+            client_state.requests.bypasses_no_override and _POST.are_own and _is_json_post(arguments)
         ):
             return super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
@@ -68,7 +68,7 @@ class AsyncCalls:
         """Post a body, as `post()` of openai's client."""
         client_state = self._fastlane
         if client_state is None or not (
-            client_state.requests.bypasses_no_override and _ASYNC_POST.are_own and _is_of_json(arguments)
+            client_state.requests.bypasses_no_override and _ASYNC_POST.are_own and _is_json_post(arguments)
         ):
             return await super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))

@@ -1,4 +1,4 @@
-"""The clients: openai's own, with a shell around `request()` and around every attempt inside it."""
+"""The clients: subclasses of openai's clients whose `request()` runs the flow of a call."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from .options import AsyncAzureOpenAIOptions, AsyncOpenAIOptions, AzureOpenAIOptions, CopyOptions, OpenAIOptions
 
 
-# openai's `copy()` calls the constructor of the client's class, which may be an application's and take other arguments.
+# Passes the pipeline to the constructor that openai's `copy()` calls: a subclass may take other arguments.
 _pipeline_of_copy: ContextVar[tuple[type[_Client], Pipeline] | None] = ContextVar("pipeline of a copy", default=None)
 
 
 class _Client:
-    """What the synchronous and the asynchronous client have in common."""
+    """The code shared by the sync and async clients."""
 
     _asynchronous: ClassVar[bool]
     _fastlane: ClientState | None = None
@@ -112,7 +112,7 @@ class _Client:
 
     @property
     def plays(self) -> tuple[Play, ...]:
-        """The plays that are on, in their order; empty if fastlane is disabled."""
+        """The plays that are on, in order; empty if fastlane is disabled."""
         return self._fastlane.pipeline.plays if self._fastlane is not None else ()
 
     def explain(self) -> Explanation:
@@ -123,31 +123,31 @@ class _Client:
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The records of the last 1,000 calls that are over, the oldest first; none where fastlane is disabled."""
+        """The records of the last 1,000 calls that have ended, oldest first; empty if fastlane is disabled."""
         return self._fastlane.pipeline.calls if self._fastlane is not None else ()
 
     @property
     def last_call(self) -> CallRecord | None:
-        """The record of the last call that is over; None before the first, and where fastlane is disabled."""
+        """The record of the last call that has ended; None before the first, and if fastlane is disabled."""
         return self._fastlane.pipeline.last_call if self._fastlane is not None else None
 
     @property
     def experiment(self) -> Experiment:
         """The experiment that this client takes part in: `client.experiment.report()`.
 
-        Raises ConfigurationError where it takes part in none.
+        Raises ConfigurationError if the client has no experiment.
         """
         if self._experiment is None:
-            raise ConfigurationError("this client takes part in no experiment: make it with OpenAI(experiment=...)")
+            raise ConfigurationError("this client has no experiment: make it with OpenAI(experiment=...)")
         return self._experiment
 
     def report(
         self, *, model: str | None = None, user_action: str | None = None, since_s: float | None = None
     ) -> Report:
-        """Where the time of the calls in `calls` went, and what was saved on them; `print()` shows it as tables.
+        """Report how the time of the calls in `calls` was spent and what was saved; `print()` shows tables.
 
-        Of all of them, or of those of a model or a user action, or issued in the last `since_s` seconds. Raises
-        ConfigurationError for a filter that cannot be one.
+        Filter the calls by model, by user action, or by issue within the last `since_s` seconds. Raises
+        ConfigurationError for an invalid filter.
         """
         from .._clock import now_ns
         from ..reports.report import report_of
@@ -159,11 +159,12 @@ class _Client:
         return self.copy(plays=plays)
 
     def with_urgency(self, level: Level) -> Self:
-        """This client for calls that are as urgent: with the same plays and the same log of calls.
+        """Return a client for calls of this urgency, with the same plays and the same log of calls.
 
-        What it is made for counts more than an `urgency()` block around its calls. It is cheap enough to be made for
-        one call: `client.with_urgency("background").chat.completions.create(...)`. A client without an `Urgency` play
-        gets one, and a log of its own. Raises ConfigurationError for another level.
+        `level` is "interactive", "background" or "offline". It overrides an `urgency()` block around the calls. The
+        client is cheap enough to be made for one call:
+        `client.with_urgency("background").chat.completions.create(...)`. If this client has no `Urgency` play, the
+        returned client has one, and a log of its own. Raises ConfigurationError for another level.
         """
         from .derived_clients import client_for
 
@@ -183,9 +184,8 @@ class _Client:
         """Return a copy of this client with other options.
 
         `plays` adds to the plays of this client, and a play replaces the one of its type; `only_plays` gives exactly
-        these. A copy with other plays or callbacks has a call log of its own. A copy takes part in the same experiment,
-        if any, unless plays are given; or in the `experiment` that is given. Raises ConfigurationError for arguments
-        that cannot work.
+        these. A copy with other plays or callbacks has its own log of calls. A copy takes part in the same experiment,
+        unless plays or another `experiment` are given. Raises ConfigurationError for invalid arguments.
         """
         original = self._fastlane
         checked_experiment(experiment)
@@ -228,7 +228,7 @@ class _Client:
             warn_of_plays_without_transport(client_state.pipeline, obstacle)
         if client_state.transport == "fastlane" and _preconnects(client_state.pipeline):
             same_pool = http_client_of(copied) is http_client_of(self)
-            # A copy for one call is cheap: it connects only where its original has not.
+            # A copy for one call must be cheap: connect only if the original has not.
             if not (same_pool and _preconnects(original.pipeline) and copied.base_url == self.base_url):  # type: ignore[attr-defined]
                 _preconnect.preconnect(copied, asynchronous=self._asynchronous)
         return copied  # type: ignore[no-any-return]
@@ -237,7 +237,7 @@ class _Client:
     with_options = copy
 
     def _upstream_client(self, base_url: str, key: str) -> Any:
-        """Return a client for another upstream, of fastlane's own class: a subclass is about its own provider."""
+        """Return a client for another upstream, of fastlane's own class: a subclass may be made for one provider."""
         from .derived_clients import upstream_client
 
         return upstream_client(self, AsyncOpenAI if self._asynchronous else OpenAI, base_url, key)
@@ -248,14 +248,14 @@ def _preconnects(pipeline: Pipeline) -> bool:
 
 
 class OpenAI(_Client, Calls, openai.OpenAI):
-    """`openai.OpenAI`, observed and with plays: same methods, arguments, results and errors.
+    """`openai.OpenAI` with plays and records of calls: same methods, arguments, results and errors.
 
     `plays` adds optimisations to the default ones, `Connection()` and `PromptCache()`, which change neither what the
-    model sees nor what comes back; a play replaces the default of its type. `only_plays` gives exactly the plays that
-    are on. `on_call_end` is a function that is called with the `CallRecord` of every call that is over, or a list of
-    them; an async client runs coroutine functions too, and waits for them in `close()`. `raise_play_errors=True` raises
-    what a play or a callback raises instead of logging it. An `experiment` has a share of the calls go through other
-    plays. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
+    model sees nor what it returns; a play replaces the default of its type. `only_plays` sets exactly the plays that
+    are on. `on_call_end` is a function or a list of functions, called with the `CallRecord` of every call that has
+    ended; an async client also takes coroutine functions, and waits for them in `close()`. `raise_play_errors=True`
+    raises the errors of plays and callbacks instead of logging them. An `experiment` sends a share of the calls through
+    other plays. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour. Threads may share a client.
     """
 
     _asynchronous = False
@@ -283,7 +283,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
 
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
-        # Those who wait are called off last: what was to go to another upstream is to find that closed as well.
+        # End waits last: a call that goes on to another upstream must find that client closed as well.
         try:
             super().close()
             if self._fastlane is not None and self._fastlane.pipeline.other_clients is not None:
@@ -297,17 +297,17 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         _preconnect.close(http_client_of(self))
 
     def warm(self) -> bool:
-        """Connect now, SETTINGS included, and keep a connection open, so that the first call finds it.
+        """Open a connection now, HTTP/2 SETTINGS included, and keep it open for the first call.
 
-        True once the connection stands; False where the connections are not fastlane's own (an `http_client` without
-        our transport, proxies, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the
-        client's connect time-out.
+        Returns True when the connection is open, and False without fastlane's transport (an `http_client` of your own,
+        a proxy, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the client's connect
+        timeout.
         """
         return _preconnect.warm(self)
 
 
 class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
-    """`openai.AsyncOpenAI`, observed and with plays: see `OpenAI`."""
+    """`openai.AsyncOpenAI` with plays and records of calls: see `OpenAI`."""
 
     _asynchronous = True
 
@@ -348,12 +348,12 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
         await _preconnect.aclose(http_client_of(self))
 
     async def warm(self) -> bool:
-        """Connect now on this event loop, SETTINGS included, and keep a connection open; see `OpenAI.warm`."""
+        """Open a connection on this event loop, and keep it open for the first call; see `OpenAI.warm`."""
         return await _preconnect.awarm(self)
 
 
 class AzureOpenAI(OpenAI, openai.AzureOpenAI):
-    """`openai.AzureOpenAI`, observed and with plays: see `OpenAI`."""
+    """`openai.AzureOpenAI` with plays and records of calls: see `OpenAI`."""
 
     if TYPE_CHECKING:
 
@@ -361,7 +361,7 @@ class AzureOpenAI(OpenAI, openai.AzureOpenAI):
 
 
 class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
-    """`openai.AsyncAzureOpenAI`, observed and with plays: see `OpenAI`."""
+    """`openai.AsyncAzureOpenAI` with plays and records of calls: see `OpenAI`."""
 
     if TYPE_CHECKING:
 

@@ -1,4 +1,4 @@
-"""What a client of ours is made of: its plays, its callbacks and its HTTP client."""
+"""Choose and check the plays, callbacks and HTTP client of a client."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Obstacle(NamedTuple):
     why: str
     remedy: str
     is_chosen: bool = True
-    """Whether an argument of the application's is the cause: it is warned only of plays that it has named."""
+    """Whether an argument of the application is the cause. Then the warning names only plays that it passed."""
 
 
 OWN_HTTP_CLIENT = Obstacle(
-    "the client was made with an http_client of its own",
-    "make the client without http_client= to use fastlane's transport",
+    "the client was made with http_client=",
+    "make the client without it to use fastlane's transport",
 )
 _NO_CONNECTION = Obstacle(
     "the client has no Connection play",
@@ -46,7 +46,7 @@ _NO_CONNECTION = Obstacle(
 
 
 def default_plays() -> tuple[Play, ...]:
-    """Return the plays that every client has unless `only_plays` is given."""
+    """Return the plays of a client that is made without `only_plays`."""
     return (Connection(), PromptCache())
 
 
@@ -61,7 +61,7 @@ def make_pipeline(
 ) -> Pipeline:
     """Make a pipeline of exactly `only_plays`, or of the plays of `original` (None: the default plays) and `plays`.
 
-    Raises ConfigurationError for arguments that cannot work.
+    Raises ConfigurationError for invalid arguments.
     """
     functions = _functions(on_call_end, asynchronous=asynchronous)
     if not isinstance(raise_play_errors, bool):
@@ -86,7 +86,7 @@ def _functions(given: Any, *, asynchronous: bool) -> tuple[OnCallEnd, ...]:
         if not asynchronous and (iscoroutinefunction(function) or iscoroutinefunction(called)):
             raise ConfigurationError(
                 f"on_call_end of a sync client takes plain functions, got the coroutine function {function!r:.80}: "
-                "use an async client, or a function that hands the record over"
+                "use an async client, or a plain function that passes the record on"
             )
     return functions
 
@@ -107,14 +107,14 @@ def _chosen_plays(
     added = tuple(plays or ())
     chosen: list[Play] = []
     for play in before:
-        # Connection and a subclass of it replace each other: both would act otherwise.
+        # A play and its subclass replace each other: otherwise both would act.
         alike = [other for other in added if isinstance(other, type(play)) or isinstance(play, type(other))]
         chosen += [one for one in alike or [play] if not any(one is other for other in chosen)]
     return (*chosen, *(play for play in added if not any(play is other for other in chosen)))
 
 
 def checked_experiment(experiment: Any) -> Any:
-    """An experiment of ours, or None. Raises ConfigurationError."""
+    """Return the given experiment, or None. Raises ConfigurationError for any other object."""
     if experiment is not None:
         from ..experiments import Experiment
 
@@ -124,14 +124,14 @@ def checked_experiment(experiment: Any) -> Any:
 
 
 def arms_of_client(experiment: Any, pipeline: Pipeline, copy: Callable[..., Any], shared: Any = None) -> Any:
-    """The arms of a client with this pipeline; with those of one that has the same pipeline, they share theirs."""
+    """Make the experiment arms of a client. `shared`: arms of another client with the same pipeline, to share."""
     from ..experiments.client_arms import ClientArms
 
     return ClientArms(experiment, pipeline, copy, shared)
 
 
 def arm_clients_of(client: Any) -> tuple[Any, ...]:
-    """The clients for the arms of an experiment that were made beside this one."""
+    """Return the clients that were made for the other arms of the client's experiment."""
     client_state = client._fastlane
     return () if client_state is None or client_state.arms is None else tuple(client_state.arms.others(client))
 
@@ -145,7 +145,7 @@ def pipeline_for_copy(
     *,
     asynchronous: bool,
 ) -> Pipeline | None:
-    """Make the pipeline of a copy with settings of its own; None if the copy shares the original's pipeline."""
+    """Make the pipeline of a copy with changed settings; None if the copy shares the original's pipeline."""
     if plays is None and only_plays is None and on_call_end is None and raise_play_errors is None:
         return None
     original = original or make_pipeline(None, None, None, False, asynchronous=asynchronous)
@@ -162,7 +162,7 @@ def pipeline_for_copy(
 def wanted_settings(
     pipeline: Pipeline, *, workload_identity: Any, provider: Any, asynchronous: bool
 ) -> PoolSettings | Obstacle:
-    """Return the shared pool that the `Connection` play asks for, or why openai's own HTTP client is to be used."""
+    """Return the pool settings of the `Connection` play, or why fastlane's transport cannot be used."""
     connection = next((play for play in pipeline.plays if isinstance(play, Connection)), None)
     if connection is None:
         return _NO_CONNECTION
@@ -186,8 +186,8 @@ def wanted_settings(
     library = base.__module__.partition(".")[0]
     if _is_adapted(base, sys.modules[library], asynchronous=asynchronous):
         return Obstacle(
-            f"a constructor of {library} has been replaced, by a patch of the application's or by an instrumentation",
-            "remove the patch to use fastlane's transport; SSL_CERT_FILE names certificates to trust, without a patch",
+            f"a constructor of {library} has been patched by the application or an instrumentation",
+            "remove the patch to use fastlane's transport; set SSL_CERT_FILE to trust other certificates",
             is_chosen=False,
         )
     return PoolSettings(
@@ -201,8 +201,8 @@ def wanted_settings(
 
 
 def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bool) -> Any:
-    """An HTTP client on the pool with these settings; `timeout` as openai's constructor takes it."""
-    # The protocols' libraries are loaded with the first client, not by `import fastlane`.
+    """Make an HTTP client on the shared pool with these settings. `timeout`: as in openai's constructor."""
+    # Imported with the first client, not with `import fastlane`.
     from ..transport.drivers.transports import shared_transport
 
     if isinstance(timeout, openai.NotGiven):
@@ -212,7 +212,7 @@ def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bo
 
 
 def warn_of_plays_without_transport(pipeline: Pipeline, obstacle: Obstacle | None) -> None:
-    """Warn, once in a process for each reason, of plays that cannot act without fastlane's transport."""
+    """Log a warning, once per process and reason, that names plays which need fastlane's transport."""
     if obstacle is None:
         return
     unable = [
@@ -233,7 +233,7 @@ def warn_of_plays_without_transport(pipeline: Pipeline, obstacle: Obstacle | Non
 def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool) -> tuple[Any, Obstacle | None]:
     """Return the HTTP client of a copy with other plays, and why fastlane's transport does not carry its calls.
 
-    The HTTP client is None if the copy can go on with that of its original.
+    The HTTP client is None if the copy can share the original's.
     """
     client_state = client._fastlane
     if client_state is None or client_state.transport == "caller" or http_client_of(client).is_closed:
@@ -246,16 +246,16 @@ def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool)
     )
     settings, obstacle = (None, wanted) if isinstance(wanted, Obstacle) else (wanted, None)
     if settings == pool_settings_of(http_client_of(client)):
-        return None, obstacle  # connections, cookies and all
+        return None, obstacle  # share the connections and cookies
     if settings is None:
         return stock_http_client_class(asynchronous=asynchronous)(timeout=client.timeout), obstacle
     return pooled_http_client(settings, client.timeout, asynchronous=asynchronous), None
 
 
 def _proxy() -> Obstacle | None:
-    """Return what configures a proxy, which the library's own transports know how to use; None without one."""
-    # `getproxies()` looks through the whole environment, which is half of what another client costs: it is needed only
-    # where the system's own settings name proxies too.
+    """Return the obstacle if a proxy is configured, which fastlane's transport does not support; None otherwise."""
+    # `getproxies()` reads the whole environment, which doubles the cost of making a client. It is needed only on
+    # systems with proxy settings outside of the environment.
     has_system_settings = sys.platform in ("darwin", "win32")
     if has_system_settings and not any(scheme in ("http", "https", "all") for scheme in urllib.request.getproxies()):
         return None
@@ -271,7 +271,7 @@ def _proxy() -> Obstacle | None:
 
 
 def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:
-    """Whether somebody has put a constructor of theirs into the library, such as one with certificates of their own."""
+    """Return whether a constructor of the library is patched, for example to add certificates."""
     from ..transport.drivers.engines import is_library_method
 
     transport = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport

@@ -1,4 +1,4 @@
-"""Clients that are made from another one: for calls of one urgency, and for other upstreams."""
+"""Make clients from another client: for calls of one urgency, and for other upstreams."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..plays.urgency.level import checked_level
 from ..records.plays import CallUrgency, Level
 from .configuration import Obstacle, arms_of_client, make_pipeline, pooled_http_client, wanted_settings
 
-# What tells an application's account from others. Not every version of openai has all of them.
+# Attributes that identify an account. Not every version of openai has all of them.
 _IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
 
 
 def client_for(client: Any, level: Level) -> Any:
-    """Return a client for calls of one urgency, at a fraction of what a copy costs. See `with_urgency`."""
+    """Return a client for calls of one urgency, at a fraction of the cost of a copy. See `with_urgency`."""
     checked_level(level, "with_urgency()")
     client_state = client._fastlane
     if client_state is None:
@@ -32,7 +32,7 @@ def client_for(client: Any, level: Level) -> Any:
         return made
     kind: Any = type(client)
     made = object.__new__(kind)
-    # Resources remember the client that they were made for.
+    # Leave out the cached resources, which refer to the original client.
     bound = _remembered(kind)
     made.__dict__.update({name: value for name, value in client.__dict__.items() if name not in bound})
     made._fastlane = own = ClientState(client_state.pipeline, client_state.transport, client_state.requests)
@@ -46,34 +46,34 @@ def client_for(client: Any, level: Level) -> Any:
 
 @lru_cache(maxsize=64)  # an application's classes come and go
 def _remembered(kind: type[Any]) -> frozenset[str]:
-    """The names of what a client makes once and remembers."""
+    """Return the names of a class's cached properties."""
     return frozenset(
         name for base in kind.__mro__ for name, value in base.__dict__.items() if isinstance(value, cached_property)
     )
 
 
 def upstream_client(client: Any, kind: type[Any], base_url: str, key: str) -> Any:
-    """Return a client of the class `kind` for another upstream, which knows nothing of a client's keys and headers.
+    """Return a client of the class `kind` for another upstream, without the original's keys and headers.
 
-    It has the client's pipeline, and is on the shared connections where those are fastlane's.
+    It shares the client's pipeline, and its connections if those are fastlane's.
     """
     asynchronous = client._asynchronous
     http_client = _http_client(client, asynchronous=asynchronous)
     known = inspect.signature(kind).parameters
-    # Time-outs and retries come with each call's options: clients of one pipeline may have different ones.
+    # Timeouts and retries are set in each call's options: clients of one pipeline may have different ones.
     made = kind(
         only_plays=(),
         api_key=key,
         base_url=base_url,
         http_client=http_client,
         _strict_response_validation=validates_strictly(client),
-        # Where one of these is not given, openai takes it from its environment.
+        # Empty strings, because openai reads missing ones from the environment.
         **{name: "" for name in _IDENTITY if name in known},
     )
     for name in _IDENTITY:
         if hasattr(made, name):
             setattr(made, name, None)
-    # OPENAI_CUSTOM_HEADERS is read in any case.
+    # openai always reads OPENAI_CUSTOM_HEADERS.
     forget_given(made)
     transport = "stock" if http_client is None else "fastlane"
     made._fastlane = ClientState(client._fastlane.pipeline, transport, Requests(kind))
@@ -81,13 +81,13 @@ def upstream_client(client: Any, kind: type[Any], base_url: str, key: str) -> An
 
 
 def _http_client(client: Any, *, asynchronous: bool) -> Any:
-    """A client on the shared connections; None where openai's own HTTP client is to be made."""
+    """Make an HTTP client on the shared connections; None if openai has to make its own."""
     client_state = client._fastlane
     settings = pool_settings_of(http_client_of(client)) if client_state.transport == "fastlane" else None
     if settings is None:
         pipeline = client_state.pipeline
         if client_state.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
-            # Whoever brings a client of their own does not say by that how others are to be connected.
+            # The application's `http_client` is for its own provider: use the default connections for others.
             pipeline = make_pipeline(None, [Connection()], None, False, asynchronous=asynchronous)
         wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
         settings = None if isinstance(wanted, Obstacle) else wanted

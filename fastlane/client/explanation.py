@@ -1,4 +1,4 @@
-"""Say which plays of a client are on, which transport carries its calls, and why anything is off."""
+"""Explain which plays of a client are on, which transport carries its calls, and why anything is off."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Explanation:
 
 
 def explain(client: Any) -> Explanation:
-    """Return what a client does; nothing in it is a key, a header or an address."""
+    """Return the explanation of a client. It contains no key, header or URL."""
     client_state = client._fastlane
     if client_state is None:
         own = type(http_client_of(client)) is stock_http_client_class(asynchronous=client._asynchronous)
@@ -87,7 +87,7 @@ def explain(client: Any) -> Explanation:
     return Explanation(
         is_enabled=True,
         plays=client_state.pipeline.fingerprint,
-        # An application may have replaced the client's HTTP client.
+        # The application may have replaced the client's HTTP client.
         transport="caller" if settings is None and client_state.transport == "fastlane" else client_state.transport,
         http2=None if settings is None else settings.http2,
         experiment=None if experiment is None else experiment.name,
@@ -108,7 +108,7 @@ def _of_transport(client: Any) -> list[Limitation]:
             Limitation(
                 "fastlane's transport",
                 "a mock, an instrumentation, trio or patched sockets (gevent, for example) must see every request",
-                "Nothing to do: connections of the HTTP library carry the calls as long as that lasts",
+                "Nothing to do: meanwhile connections of the HTTP library carry the calls",
             )
         ]
     return []
@@ -127,9 +127,9 @@ def _of_short_path(client: Any) -> list[Limitation]:
 
 
 def _of_extras(plays: tuple[Play, ...]) -> list[Limitation]:
-    from ..plays import ContextTrimming, RequestEncoding  # when somebody asks, not with the client
+    from ..plays import ContextTrimming, RequestEncoding  # imported on demand
 
-    # What a play does less well where an optional package is not installed: the package, its extra, and the effect.
+    # The effect on a play if an optional package is not installed: play, package, extra, effect.
     extras = (
         (RequestEncoding, "isal", "speed", "gzip takes several times the CPU time"),
         (ContextTrimming, "tiktoken", "tokens", "token counts are estimates"),

@@ -1,4 +1,4 @@
-"""Opt in for apps that call `openai.chat.completions.create(...)` on the module itself."""
+"""`install()` for applications that call `openai.chat.completions.create(...)` on the module."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def install(
     on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
     raise_play_errors: bool = False,
 ) -> None:
-    """Make openai's module-level client one of ours, until `uninstall()`.
+    """Replace openai's module-level client by fastlane's, until `uninstall()`.
 
-    `plays` adds to the default plays, `only_plays` replaces them, as for `OpenAI`.
-    The classes `openai.OpenAI` and `openai.AsyncOpenAI` stay as they are: import those from fastlane. A second call
-    takes the place of the first. Raises ConfigurationError for arguments that cannot work, and FastlaneError where the
-    installed openai has no module-level client.
+    `plays` adds to the default plays, `only_plays` replaces them, as for `OpenAI`. The classes `openai.OpenAI` and
+    `openai.AsyncOpenAI` are not changed: import those from fastlane. A second call replaces the settings of the first.
+    Raises ConfigurationError for invalid arguments, and FastlaneError if the installed openai has no module-level
+    client.
     """
-    # Complain here, and not at the first call.
+    # Raise ConfigurationError here, not at the first call.
     is_disabled()
     pipeline = make_pipeline(plays, only_plays, on_call_end, raise_play_errors, asynchronous=False)
     settings = {
@@ -52,7 +52,7 @@ def install(
 
 
 def uninstall() -> None:
-    """Give openai its own module-level client back; nothing happens if `install()` was not called."""
+    """Restore openai's own module-level client. Does nothing if `install()` was not called."""
     if _stock:
         set_module_client_classes(_stock)
         _stock.clear()

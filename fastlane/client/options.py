@@ -1,4 +1,4 @@
-"""What the constructors and `copy()` of the clients take, for editors and type checkers alone.
+"""The arguments of the clients' constructors and `copy()`, only for editors and type checkers.
 
 A contract test compares openai's names with `inspect.signature` of the installed openai.
 """
@@ -89,7 +89,7 @@ class AsyncAzureOpenAIOptions(_AzureOnlyOptions, total=False):
 
 
 class CopyOptions(_CommonOptions, total=False):
-    """Arguments of `copy()` and `with_options()`; the Azure ones are taken by the Azure clients only."""
+    """Arguments of `copy()` and `with_options()`; only Azure clients take the Azure ones."""
 
     api_key: str | Callable[[], Any] | None
     http_client: Any

@@ -1,4 +1,4 @@
-"""Connect a client before its first call, keep it so, and let go of what nobody uses any more."""
+"""Open connections before the first call of a client, and close pools that no client uses any more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..compat.clients import http_client_of, pool_settings_of, transport_for
 
 
 def warm(client: Any) -> bool:
-    """Open a connection to the client's base URL; False where its connections are not ours."""
+    """Open a connection to the client's base URL. Returns False without fastlane's transport. Raises openai errors."""
     wanted = _wanted(client)
     if wanted is None:
         return False
@@ -26,7 +26,7 @@ def warm(client: Any) -> bool:
 
 
 async def awarm(client: Any) -> bool:
-    """Open a connection to the client's base URL on this event loop; False where its connections are not ours."""
+    """Open a connection on this event loop; see `warm`."""
     wanted = _wanted(client)
     if wanted is None:
         return False
@@ -37,17 +37,17 @@ async def awarm(client: Any) -> bool:
         raise _as_openai_error(error, request) from error
 
 
-# A loop keeps no task alive.
+# An event loop holds only weak references to its tasks.
 _connecting: set[asyncio.Task[None]] = set()
 
 
 def preconnect(client: Any, *, asynchronous: bool) -> None:
-    """Begin to connect, in the background; if that fails, the first call says why."""
+    """Begin to connect in a background thread or task. Errors are ignored: the first call raises them."""
     wanted = _wanted(client)
     if wanted is None:
         return
     transport, request = wanted
-    # Not the client itself, which nothing but its application may keep alive.
+    # Only the HTTP client: the thread must not keep the client alive.
     http_client = http_client_of(client)
     if not asynchronous:
 
@@ -58,7 +58,7 @@ def preconnect(client: Any, *, asynchronous: bool) -> None:
                 if http_client.is_closed:
                     _let_go(transport)
 
-        with contextlib.suppress(RuntimeError):  # no further thread to be had: the first call connects
+        with contextlib.suppress(RuntimeError):  # no thread can be started: the first call connects
             threading.Thread(target=connect, name="fastlane preconnect", daemon=True).start()
         return
 
@@ -82,7 +82,7 @@ def preconnect(client: Any, *, asynchronous: bool) -> None:
 
 
 def close(http_client: Any) -> None:
-    """Close the shared pool of a client that has left, unless another client uses it."""
+    """Close the shared pool of a closed HTTP client, unless another client uses it."""
     settings = pool_settings_of(http_client)
     if settings is not None:
         from ..transport.drivers.transports import close_if_unused
@@ -91,7 +91,7 @@ def close(http_client: Any) -> None:
 
 
 async def aclose(http_client: Any) -> None:
-    """Close what this event loop has in the shared pool of a client that has left, unless another client uses it."""
+    """Close this event loop's connections in the pool of a closed HTTP client, unless another client uses it."""
     settings = pool_settings_of(http_client)
     if settings is not None:
         from ..transport.drivers.transports import aclose_if_unused
@@ -100,12 +100,12 @@ async def aclose(http_client: Any) -> None:
 
 
 def _wanted(client: Any) -> tuple[Any, Any] | None:
-    """The transport to connect, and what a call would be sent on it as; None where the transport is not ours."""
+    """Return the transport and a sample request for the connection; None without fastlane's transport."""
     if client._fastlane is None:
         return None
     http_client = http_client_of(client)
-    # The HTTP client's own method, so that its base URL and library apply. The address and the time-outs count; it is
-    # never sent.
+    # Made by the HTTP client, so that its library and base URL apply. The request is never sent: only its URL and
+    # timeouts are used.
     request = http_client.build_request("GET", client.base_url, timeout=client.timeout)
     transport = transport_for(http_client, request.url)
     if not callable(getattr(transport, "warm", None)):
@@ -117,7 +117,7 @@ def _wanted(client: Any) -> tuple[Any, Any] | None:
 
 
 def _let_go(transport: Any) -> None:
-    """Close what was opened for a client that has been closed in the meantime, unless another client uses it."""
+    """Close a connection that was opened for a client which has been closed meanwhile."""
     settings = getattr(transport, "settings", None)
     if settings is not None:
         from ..transport.drivers.transports import close_if_left

@@ -1,4 +1,4 @@
-"""Give our constructors and `copy()` the stock client's signature, with our arguments added."""
+"""Give our constructors and `copy()` the stock client's signature plus our arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import openai
 
 
 def adopt_signature(client: type[Any]) -> None:
-    """Wrap the constructor and `copy()` of one of our clients so that they look like the stock ones."""
+    """Wrap the constructor and `copy()` of a client, so that they have the stock signatures."""
     stock = getattr(openai, client.__name__)
     for name in ("__init__", "copy"):
         ours = getattr(client, name)
@@ -21,7 +21,7 @@ def adopt_signature(client: type[Any]) -> None:
 
 
 def _adopted(ours: Any, stock: Any) -> Any:
-    # `__wrapped__` stays in place: `typing.get_type_hints` finds the stock annotations' own module through it.
+    # Keep `__wrapped__`: `typing.get_type_hints` finds the module of the stock annotations through it.
     unwrapped = getattr(ours, "__fastlane__", ours)
 
     @functools.wraps(stock)

@@ -1,4 +1,4 @@
-"""The body of a response that is read later: it can be begun, and it says when pieces arrive and how it ends."""
+"""The body of an unread response: it can be peeked at, and reports when pieces arrive and how it ends."""
 
 from __future__ import annotations
 
@@ -14,67 +14,67 @@ from ..protocol.events import EventReader
 from ..protocol.fields import from_json
 from ..transport.protocols.exchange import PHASES, Phases
 
-# What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
+# The most bytes kept of an undecoded answer to read its usage: more than any chat answer needs.
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
 
 OBSERVER = "fastlane.observation"
-"""Where a request carries its observer: a stream may be read in another thread or task than it was opened in."""
+"""The request extension with its observer: a stream may be read in another thread or task than it was opened in."""
 
 
 class Observer(Protocol):
-    """What a call learns while its response is read."""
+    """Gets what happens while a response is read; the engine's state of a call."""
 
     answer: Any
     decoded: bool
-    """A stream shows its events: nobody has to look for them in the bytes."""
+    """A decoding stream passes its events on: the bytes need not be parsed."""
     exhausted: bool
     pulling: bool
-    """The next piece is waited for."""
+    """The decoding stream waits for the next piece."""
     received_bytes: int
     streaming: bool
     watchers: Any
 
     @property
     def finishes(self) -> bool:
-        """Whether the answer is one that ends with a finish reason."""
+        """Whether the answer ends with a finish reason."""
 
     def show(self, event: Any, /) -> bool:
-        """Show an event to the watchers. Returns whether the stream ends with it."""
+        """Pass an event to the watchers. Returns whether the stream is to end after it."""
 
     def closing_events(self, typed: Callable[[Any], Any], /) -> list[Any]:
-        """Return the events that end a stopped stream, each made by `typed` of its JSON."""
+        """Return the events that end a stopped stream; `typed` makes each from its JSON."""
 
     def note_raw_answer(self, body: bytes, /) -> None:
-        """Look at a whole body that the caller takes undecoded."""
+        """Record a whole body that the caller reads undecoded."""
 
     def done(self) -> None:
-        """Note the end of the events."""
+        """Record the end of the events (`data: [DONE]`)."""
 
     def failed(self, error: BaseException, /) -> None:
-        """Note what ended the reading."""
+        """Record the error that ended the reading."""
 
     def finish(self) -> None:
         """Report the call."""
 
     def body_failed(self, error: BaseException, /) -> None:
-        """Note that the body broke off."""
+        """Record that reading the body failed."""
 
     def body_closed(self) -> None:
-        """Note that the body was closed."""
+        """Record that the body was closed."""
 
     def abandoned(self) -> None:
-        """Note that the body was dropped."""
+        """Record that the body was garbage-collected."""
 
 
 def watch_body(response: Any, observer: Observer, *, asynchronous: bool) -> None:
-    """Have whoever reads the body of a response be observed."""
+    """Report the reading of a response's body to an observer."""
     observer.streaming = True
     body = body_around(response, asynchronous=asynchronous)
     body.observer, body.reader = observer, _reader_for(response, observer)
 
 
 def body_around(response: Any, *, asynchronous: bool) -> SyncResponseBody | AsyncResponseBody:
-    """Put a body of ours around that of a response, unless it has one."""
+    """Wrap the body of a response, unless it is wrapped already. Returns the wrapper."""
     inner, form = response.stream, AsyncResponseBody if asynchronous else SyncResponseBody
     if isinstance(inner, form):
         return inner
@@ -86,7 +86,7 @@ def body_around(response: Any, *, asynchronous: bool) -> SyncResponseBody | Asyn
 
 
 def _family(stream_type: type, name: str) -> type:
-    """The base class by which the response's own library knows its streams (httpx2, or legacy httpx)."""
+    """Return the stream base class of the response's library (httpx2, or legacy httpx)."""
     ours = (base for base in stream_type.__mro__ if base.__name__ == name and base.__module__.startswith("httpx"))
     return next(ours, object)
 
@@ -96,13 +96,13 @@ def _body_class(form: type[Any], base: type) -> type[Any]:
     return type(form.__name__, (form, base), {})
 
 
-# What a library's wrapper around a transport's body does when it is read: hand its pieces on, and nothing else.
+# The names in the code of a library's wrapper that only passes the pieces of a transport's body on.
 _HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "aclose"})
 
 
 def unwrapped(inner: Any, own: str) -> Any:
-    """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
-    # Not imported where it is not used, because that takes time.
+    """Return the body of fastlane's transport without the HTTP client's timing wrapper; any other body unchanged."""
+    # Looked up, not imported: the import takes time, and is not needed if no client uses the transport.
     bodies = sys.modules.get("fastlane.transport.drivers.engines")
     wrapped = getattr(inner, "__dict__", {}).get("_stream")
     kind = type(inner)
@@ -117,11 +117,11 @@ def unwrapped(inner: Any, own: str) -> Any:
 
 
 class PeekedPieces:
-    """The pieces of a body of which some were read already: they come first, each with the time of its arrival."""
+    """The pieces of a body that was peeked at: first those that were read, each with its time of arrival."""
 
     def __init__(self, rest: Any, phases: Phases) -> None:
         self.rest = rest
-        """The pieces that were not read yet, as an iterator of the client's kind; None where reading has failed."""
+        """An iterator over the pieces that were not read yet, sync or async as the client; None if reading failed."""
         self._phases = phases
         self._held: deque[tuple[bytes, int]] = deque()
         self._error: Exception | None = None
@@ -134,7 +134,7 @@ class PeekedPieces:
             return self._next_held()
         if self.rest is None:
             self._failed(StopIteration())
-        self._phases.chunk_ns = 0  # another transport than ours does not stamp the next piece
+        self._phases.chunk_ns = 0  # only fastlane's transport sets it for the next piece
         piece: bytes = next(self.rest)
         return piece
 
@@ -149,17 +149,17 @@ class PeekedPieces:
         return following
 
     def hold(self, piece: bytes) -> None:
-        """Keep a piece that has been read."""
+        """Keep a piece that was read, for the reader of the body."""
         self._held.append((piece, self._phases.chunk_ns or now_ns()))
         self._phases.chunk_ns = 0
 
     def fail(self, error: Exception) -> None:
-        """Raise an error behind what has been read, once: that of reading on."""
-        # Its traceback leads to the response, and the response to this: only without it there is no cycle.
+        """Raise this error once, after the pieces that were read."""
+        # `_failed` drops the traceback, which refers to the response and so to this object.
         self._error, self.rest = error, None
 
     def forget(self) -> None:
-        """Keep nothing: the body is closed."""
+        """Drop the kept pieces, because the body is closed."""
         self._held.clear()
         self._error = None
 
@@ -179,34 +179,34 @@ class PeekedPieces:
 
 
 class _Body:
-    """What both forms share."""
+    """The code shared by the sync and the async body."""
 
     def __init__(self, inner: Any, phases: Phases) -> None:
         self._inner = inner
         self.phases = phases
-        """Where our own transport says when each piece arrived. Another one says nothing."""
+        """Where fastlane's transport records when each piece arrived. Another transport records nothing."""
         self.observer: Any = None
-        """The `Observer`; None while nobody observes the reading."""
+        """The `Observer`; None without one."""
         self.reader: _UndecodedReader | None = None
         self.peeked: PeekedPieces | None = None
-        """What was read already; None where nothing was."""
+        """The peeked pieces; None if the body was not peeked at."""
 
     @property
     def elapsed(self) -> Any:
-        """What the HTTP client took of the time; asked by the response, which says it to the application."""
+        """The elapsed time that the HTTP client measured; read by `response.elapsed`."""
         return getattr(self._inner, "elapsed", None)
 
     def peek(self) -> PeekedPieces:
-        """Read pieces before whoever reads the body does."""
+        """Begin to read pieces before the reader of the body does."""
         self.peeked = PeekedPieces(self.bare(), self.phases)
         return self.peeked
 
     def bare(self) -> Any:
-        """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
+        """Return the pieces unobserved, for a stream that reports to the observer itself."""
         raise NotImplementedError
 
     def _undecoded(self) -> _UndecodedReader | None:
-        """Who has to look into the bytes; nobody where a decoding stream shows its events."""
+        """Return the parser of undecoded bytes; None if a decoding stream passes the events on."""
         return None if self.observer.decoded else self.reader
 
     def _ended(self) -> None:
@@ -230,7 +230,7 @@ class _Body:
 
 
 class SyncResponseBody(_Body):
-    """The body of a synchronous response."""
+    """The wrapped body of a synchronous response."""
 
     def __iter__(self) -> Iterator[bytes]:
         return self.bare() if self.observer is None else self.observed(self.bare())
@@ -267,7 +267,7 @@ class SyncResponseBody(_Body):
 
 
 class AsyncResponseBody(_Body):
-    """The body of an asynchronous response."""
+    """The wrapped body of an asynchronous response."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self.bare() if self.observer is None else self.observed(self.bare())
@@ -304,7 +304,7 @@ class AsyncResponseBody(_Body):
 
 
 class _UndecodedReader:
-    """Reads tokens and usage out of bytes that the caller takes undecoded (`iter_lines()`, `iter_bytes()`)."""
+    """Parses tokens and usage from bytes that the caller reads undecoded (`iter_lines()`, `iter_bytes()`)."""
 
     def __init__(self, observer: Observer, *, events: bool) -> None:
         self.observer = observer
@@ -338,7 +338,7 @@ class _UndecodedReader:
         try:
             event = from_json(data)
         except ValueError:
-            return  # the caller finds out
+            return  # the caller reads the invalid data itself
         self.observer.answer.event(event)
 
 

@@ -1,4 +1,4 @@
-"""Classes and constants of openai that its public modules do not export, and what its clients keep in private."""
+"""Private classes, constants and attributes of openai and its clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RAW_RESPONSES = (LegacyAPIResponse, BaseAPIResponse)
 
 _MODULE_CLIENTS = ("_ModuleClient", "_AzureModuleClient")
 
-# Who the caller is may be found out anew before each call. Not every version of openai has all of them.
+# Attributes of clients. Not every version of openai has all of them.
 
 
 def http_client_of(client: Any) -> Any:
@@ -75,19 +75,19 @@ def request_of_error(error: BaseException | None) -> Any:
 
 
 def given_headers(client: Any) -> Mapping[str, Any]:
-    """Return the headers that a client was made with, without openai's own."""
+    """Return the `default_headers` that a client was made with, without openai's own."""
     headers: Mapping[str, Any] = client._custom_headers
     return headers
 
 
 def given_query(client: Any) -> Mapping[str, object]:
-    """Return the query parameters that a client was made with."""
+    """Return the `default_query` that a client was made with."""
     query: Mapping[str, object] = client._custom_query
     return query
 
 
 def forget_given(client: Any) -> None:
-    """Take from a client the headers and query parameters that it was made with, or has from the environment."""
+    """Remove the headers and query parameters that a client was made with or took from the environment."""
     client._custom_headers = {}
     client._custom_query = {}
     if hasattr(client, "_ambient_authorizations"):
@@ -100,24 +100,24 @@ def provider_of(client: Any) -> Any:
 
 
 def key_provider_of(client: Any) -> Any:
-    """Return what a client asks for its key before each call; None if its key is a string."""
+    """Return the function that a client calls for its key before each call; None if the key is a string."""
     return getattr(client, "_api_key_provider", None) or getattr(client, "_azure_ad_token_provider", None)
 
 
 def idempotency_header_of(client: Any) -> str | None:
-    """Return the name of the header that says which requests are the same one sent again."""
+    """Return the name of the idempotency header; None without one."""
     header: str | None = client._idempotency_header
     return header
 
 
 def validates_strictly(client: Any) -> bool:
-    """Whether a client was made to raise for a response that its types do not allow."""
+    """Whether a client validates responses against its types (`_strict_response_validation`)."""
     return bool(client._strict_response_validation)
 
 
 def status_error_of(response: Any, client: Any = None) -> openai.APIStatusError:
-    """Make openai's error of a response whose status is one. Without a client, as `openai.OpenAI` makes it."""
-    # Only the method is needed: a client of its own would need a key.
+    """Make openai's error for a response with an error status. Without a client, as `openai.OpenAI` makes it."""
+    # Without `__init__`, which would need a key.
     made_by: Any = object.__new__(openai.OpenAI) if client is None else client
     error: openai.APIStatusError = made_by._make_status_error_from_response(response)
     return error
@@ -129,17 +129,17 @@ def underlying_stream(stream: Any) -> Any:
 
 
 def module_client_classes() -> dict[str, Any]:
-    """Return the classes of openai's module-level clients by their names; empty for an openai that has others."""
+    """Return the classes of openai's module-level clients by name; empty for an unknown version of openai."""
     if not all(hasattr(openai, name) for name in (*_MODULE_CLIENTS, "_reset_client")):
         return {}
     return {name: getattr(openai, name) for name in _MODULE_CLIENTS}
 
 
 def set_module_client_classes(classes: Mapping[str, Any]) -> None:
-    """Have openai's module make its module-level client of these classes, when it is used next."""
+    """Replace the classes of openai's module-level client, which is made again on its next use."""
     for name, made in classes.items():
         setattr(openai, name, made)
-    # The module keeps the HTTP client that its last client made for itself.
+    # The module reuses the HTTP client of its last client.
     last = openai.http_client
     if pool_settings_of(last) is not None or type(last) is stock_http_client_class(asynchronous=False):
         openai.http_client = None

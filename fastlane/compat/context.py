@@ -1,4 +1,4 @@
-"""Whether a finalizer runs, and context variables that are restored wherever that is possible."""
+"""Detect finalizers, and reset context variables where that is possible."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _T = TypeVar("_T")
 
 
 def in_finalizer() -> bool:
-    """Whether Python is closing a generator or a coroutine here, or calling a `__del__`.
+    """Return whether this code runs in a `__del__`, or while Python closes a generator or a coroutine.
 
-    It does so at any point of any thread, even where that thread holds a lock: nothing may wait for a lock here, and
-    no code of a play or of the application may be called.
+    Finalizers run at any point of any thread, even while that thread holds a lock. They must not wait for a lock, nor
+    call code of plays or of the application.
     """
     if isinstance(sys.exception(), GeneratorExit):
         return True
@@ -27,9 +27,9 @@ def in_finalizer() -> bool:
 
 
 def restore(variable: ContextVar[_T], token: Token[_T]) -> bool:
-    """Give the variable back what it held, unless the code ends in another context than it began in: then, False.
+    """Reset a variable by its token. Returns False if the code ends in another context than it began in.
 
-    That is so where a coroutine is closed by somebody else than the task that ran it: its context is gone with it.
+    That happens if a coroutine is closed by other code than the task that ran it.
     """
     try:
         variable.reset(token)

@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Any
 
 OPENAI_MODULES = frozenset({"auth", "helpers", "lib", "pagination", "resources", "types"})
-"""Type checkers do not run this module: fastlane has a stub (`.pyi`) for each of these that openai documents."""
+"""Top-level modules of openai. For type checkers, fastlane has a stub (`.pyi`) of each documented one."""
 
 
 class OpenAIModules:
-    """Finds and loads them: the stubs are no modules at run time."""
+    """A finder and loader for `sys.meta_path` that maps fastlane's names to openai's modules."""
 
     @classmethod
     def find_spec(cls, name: str, *_: Any) -> ModuleSpec | None:
@@ -27,11 +27,11 @@ class OpenAIModules:
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:
-        """Let Python make the module that `exec_module` replaces."""
+        """Return None, so that Python makes the module that `exec_module` replaces."""
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Put openai's module into its place."""
+        """Replace the module with openai's."""
         sys.modules[module.__name__] = import_module(_openai_name(module.__name__))
 
 

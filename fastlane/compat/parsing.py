@@ -1,4 +1,4 @@
-"""Make bodies of arguments, and typed objects of bodies, as the methods of openai's resources do."""
+"""Make bodies from arguments, and typed objects from bodies, as the methods of openai's resources do."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def with_text_format(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_bytes(body: object) -> bytes:
-    """Write a body as openai does. Raises TypeError or ValueError for what is no JSON."""
+    """Write a body as openai does. Raises TypeError or ValueError for values that are not JSON."""
     from openai._utils._json import openapi_dumps
 
     return openapi_dumps(body)
 
 
 def typed_answer(kind: Any, body: bytes, request_id: str | None) -> Any:
-    """Make openai's typed object of a response's JSON body, without validating it."""
+    """Make openai's typed object from a response's JSON body, without validation."""
     from openai._models import add_request_id, construct_type
 
     built: Any = construct_type(type_=kind, value=json.loads(body))

@@ -1,4 +1,4 @@
-"""Options, JSON bodies and requests, as openai's client makes them, past what it works out anew for each call."""
+"""Build options, JSON bodies and requests equal to those of openai's client, at less CPU time for each call."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _PACKAGES = ("openai", "fastlane", "httpx2", "httpx")
 
 
 class OwnMethods:
-    """Methods and properties of classes, asked about before every call: that takes microseconds."""
+    """Checks whether methods and properties of classes are overridden or patched. A check takes microseconds."""
 
     def __init__(self, *owners: tuple[type[Any], Iterable[str]]) -> None:
         """`owners`: classes, each with the names of its methods.
 
-        A method may call the one that it overrides: name both classes. Names that a class does not have are left out,
-        because another version of openai may have others.
+        If a method calls the one that it overrides, name both classes. Names that a class does not have are ignored:
+        versions of openai differ.
         """
         self._owners = [_Owner(owner, [name for name in names if hasattr(owner, name)]) for owner, names in owners]
 
     @property
     def are_own(self) -> bool:
-        """Whether all of them are the code of openai's package, of its HTTP library, or of this one."""
+        """Whether all of them are code of openai, its HTTP library or fastlane."""
         for owner in self._owners:
             found = owner.read(owner.kind)
-            # By identity: an instrumentation's wrapper may claim to equal what it wraps.
+            # By identity: an instrumentation's wrapper may compare equal to what it wraps.
             seen, were_own = owner.last
             if not seen or not all(map(is_, found, seen)):
                 were_own = all(is_own(owner.kind, name) for name in owner.names)
@@ -62,25 +62,25 @@ class _Owner:
         self.names = names
         self.read: Any = attrgetter(*names, "__class__", "__mro__")
         self.last: tuple[tuple[Any, ...], bool] = ((), False)
-        """What was found the last time, and whether it was all its own: one value, for threads that ask meanwhile."""
+        """The last methods found and the verdict on them: one tuple, because threads share it."""
 
 
 def is_own(owner: type[Any], name: str) -> bool:
-    """Whether a method or property of a class is the code of openai's package, of its HTTP library, or of this one."""
+    """Return whether a method or property of a class is code of openai, its HTTP library or fastlane."""
     base = next(base for base in owner.__mro__ if name in base.__dict__)
     found = base.__dict__[name]
     if type(found) is property:
         found = found.fget
     elif type(found) is staticmethod:
         found = found.__func__
-    # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
+    # Check the globals: a wrapper copies the name and module of what it wraps.
     return type(found) is FunctionType and str(found.__globals__.get("__name__")).partition(".")[0] in _PACKAGES
 
 
 def no_override_is_between(client: type[Any], names: frozenset[str]) -> bool:
-    """Whether no class of an application's with one of these methods stands between a client's of ours and openai's.
+    """Return whether no class between fastlane's and openai's in the MRO defines one of these methods.
 
-    One does in `class Mine(fastlane.OpenAI, Theirs)`, where openai's own way would lead to it.
+    In `class Mine(fastlane.OpenAI, Theirs)`, `Theirs` is such a class: openai's own code would call its methods.
     """
     packages = [base.__module__.partition(".")[0] for base in client.__mro__]
     behind = max((at for at, package in enumerate(packages) if package == "fastlane"), default=-1) + 1
@@ -102,77 +102,77 @@ class Issued:
         self.ns = ns
         """Monotonic nanoseconds at which the application issued it."""
         self.is_direct = is_direct
-        """Nobody between the resource and our client's own `post()` could change the body."""
+        """Whether no code between the resource and our client's `post()` can change the body."""
         self.is_replaced = False
-        """Another tool, such as an instrumentation, may have replaced the method of openai's that issues it."""
+        """Whether another tool, such as an instrumentation, may have replaced openai's method that issues it."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
-        """The bytes of `body`, where they were written to find out whether it is plain JSON."""
+        """The bytes of `body`, if they were written to check that it is plain JSON."""
         self.placements: tuple[Any, ...] | None = None
-        """What the caller declared of each message, or of each part of its content; None where nothing was declared."""
+        """The declared placement of each message, or of each part of its content; None if nothing was declared."""
         self.telemetry_context: Any = None
-        """OpenTelemetry's context of the application, where another one was put into its place for this call."""
+        """The application's OpenTelemetry context, if another one was attached for this call."""
 
 
 issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)
-"""None where a call came to `request()` without a resource of ours."""
+"""The call that a resource of ours is issuing; None for a call without such a resource."""
 
 
 # JSON bodies
 #
 # openai writes them with the standard library's encoder. orjson differs from it on values that the encoder refuses
-# (NaN, enumerations, UUIDs, whole dataclasses), and in how it writes the exponents of floats. So its output stands only
-# where nothing but plain JSON is inside and every float reads the same; all else is left to openai's function.
+# (NaN, enumerations, UUIDs, dataclasses), and in how it writes the exponents of floats. So its output is used only for
+# plain JSON whose floats are all written alike. openai's function writes everything else.
 
 PLAIN_TYPES = frozenset({dict, list, tuple, str, int, float, bool, NoneType})
 
-# What orjson itself refuses to nest any deeper.
+# orjson's own limit of nesting.
 _MAX_DEPTH = 255
 
-# What contains itself twice grows without end, level by level: beyond this it is not looked at any further.
+# A value that contains itself twice doubles with each level: the walk stops at this number of members.
 _MAX_MEMBERS = 1_000_000
 
-# Refused rather than written in a way of orjson's own. Keys that are no strings, surrogates and integers beyond 64 bits
-# are refused without being asked.
+# Have orjson refuse types that it would write differently. It always refuses keys that are not strings, surrogates and
+# integers beyond 64 bits.
 _STRICTLY = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 def is_plain(value: object, types: Collection[type] = PLAIN_TYPES) -> bool:
-    """Whether there is nothing but exact `types` inside, keys included; False for what contains itself.
+    """Return whether a value contains only exact `types`, keys included; False if it contains itself.
 
-    About 30 ns for each member: strings are not read.
+    Takes about 30 ns for each member: strings are not read.
     """
     try:
         return _floats(value, frozenset(types), _MAX_MEMBERS) is not None
-    except Exception:  # noqa: BLE001 - what cannot be looked at is left to openai
+    except Exception:  # noqa: BLE001 - openai's code handles such values
         return False
 
 
 def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes | None:
-    """Exactly the bytes that `openai._utils._json.openapi_dumps` writes; None where it has to do it, or to raise.
+    """Return exactly the bytes that `openai._utils._json.openapi_dumps` writes; None if that function has to be called.
 
-    None as well where there is anything inside but exact `types`.
+    Also None if the value contains other than exact `types`.
     """
     try:
-        # First, because it goes down before it goes on: what contains itself, or is nested too deeply, ends here.
+        # First, because orjson goes depth-first: it refuses a value that contains itself or is nested too deeply.
         text = orjson.dumps(value, option=_STRICTLY)
-        # A member takes a byte at least, and so does a key.
+        # Each member and each key takes at least a byte, so the text's length bounds their number.
         floats = _floats(value, frozenset(types), len(text))
         if floats is None:
             return None
         # NaN and infinity have a text of their own in both.
         return text if not floats or all(orjson.dumps(one) == repr(one).encode() for one in floats) else None
-    except Exception:  # noqa: BLE001 - whatever orjson or a value's own code raises, openai's function says it better
+    except Exception:  # noqa: BLE001 - openai's function raises the error that the application expects
         return None
 
 
 def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, object]) -> bytes | None:
-    """The bytes of `longer`, which begins with the very members of `body`, whose bytes were written; None elsewhere."""
+    """Return the bytes of `longer` from those of `body`, if it begins with the very same members; None otherwise."""
     count = len(body)
     if not body or len(longer) < count:
         return None
     members = iter(longer.items())
-    # Identity: an equal member may be written otherwise (1 and 1.0), and what was changed is another object.
+    # By identity: equal members may be written differently (1 and 1.0).
     if not all(
         name == own and value is given for (own, given), (name, value) in zip(body.items(), members, strict=False)
     ):
@@ -185,17 +185,16 @@ def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, obje
 
 
 def has_float_beyond(value: object, bound: float) -> bool:
-    """Whether a float of at least this size is inside a value of plain JSON types; True where there are other types."""
+    """Return whether plain JSON contains a float of at least this size; True if it contains other types."""
     floats = _floats(value, PLAIN_TYPES, _MAX_MEMBERS)
     return floats is None or any(abs(one) >= bound for one in floats)
 
 
 def _floats(value: object, types: frozenset[type], max_members: int) -> list[float] | None:
-    """All floats inside a value; None if there is any type but `types`.
+    """Return all floats inside a value; None if it contains any type but `types`.
 
-    Level by level, and each level by C code alone: nothing here runs once per string. The containers of the standard
-    types name their members and keys as referents, and strings and numbers have none. An instance of any other type is
-    found before its referents are asked for, which would lead to its class and from there to everything.
+    It goes level by level, in C code only. The referents of standard containers are their members and keys; strings and
+    numbers have none. Other types are found before their referents are read, which would lead to their class.
     """
     level: list[object] = [value]
     floats: list[float] = []
@@ -217,7 +216,7 @@ def _floats(value: object, types: frozenset[type], max_members: int) -> list[flo
 
 _set = object.__setattr__
 
-# What openai's resources say of a call beside its body.
+# The options that openai's resources pass besides the body.
 _GIVEN = frozenset({
     "extra_json", "follow_redirects", "headers", "idempotency_key", "max_retries", "params", "post_parser", "security",
     "stream_mode", "synthesize_event_and_data", "timeout",
@@ -225,9 +224,9 @@ _GIVEN = frozenset({
 
 
 def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: bool = False) -> Any:
-    """What `FinalRequestOptions.construct()` gives for a POST of a JSON body, without files.
+    """Return what `FinalRequestOptions.construct()` returns for a POST of a JSON body without files.
 
-    `is_checked`: do not ask openai's code, even if it has not been compared with this.
+    `is_checked`: build the options here even if that was not compared with openai's code yet.
     """
     if not (is_checked or (_is_known() and given.keys() <= _GIVEN)):
         return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
@@ -239,7 +238,7 @@ def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: boo
     values["method"] = "post"
     values["url"] = path
     call = issued.get()
-    # A body that was written already has nothing in it that is to be taken out.
+    # A body that was written already contains no `NotGiven`.
     values["json_data"] = body if call is not None and call.body is body else strip_not_given(body)
     fields_set = {"method", "url", "json_data", "content", "files"}
     for name, value in given.items():
@@ -254,7 +253,7 @@ def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: boo
 
 
 def changed_options(options: FinalRequestOptions, changes: dict[str, Any]) -> FinalRequestOptions:
-    """What `options.model_copy(update=changes)` gives: the options of a call with other values of some fields."""
+    """Return what `options.model_copy(update=changes)` returns: the options with other values of some fields."""
     if (
         type(options) is not FinalRequestOptions
         or options.__pydantic_extra__ is not None
@@ -279,7 +278,7 @@ def _is_known() -> bool:
 
 
 def _is_as_expected() -> bool:
-    """Whether options made here are those of the stock client."""
+    """Return whether options made here equal those of the stock client."""
     given: dict[str, Any] = {"headers": {"a": "b"}, "timeout": 3.0}
     arguments: dict[str, Any] = {"method": "post", "url": "/x", "json_data": {"c": "d"}, "content": None, "files": None}
     stock = FinalRequestOptions.construct(**arguments)
@@ -298,27 +297,27 @@ def _is_as_expected() -> bool:
 
 
 def _described(options: Any) -> list[tuple[str, Any]]:
-    # Each "not given" is an object of its own.
+    # `NotGiven` objects do not compare equal.
     return [(name, "not given" if type(value) is NotGiven else value) for name, value in options.__dict__.items()]
 
 
-# Requests whose URL, headers and timeouts were worked out before, for a call that differs only in its body
+# Requests made from templates: URL, headers and timeouts of an earlier request, with another body
 
-# What decides about a request, apart from its body. Where an application's class has its own, that builds the request.
+# Methods that determine a request, apart from its body. If any is overridden, openai's code builds the request.
 _BUILDING = (
     "_build_headers", "_prepare_url", "_validate_headers", "_enforce_trailing_slash", "_auth_headers", "_auth_query",
     "_bearer_auth", "_admin_api_key_auth", "auth_headers", "base_url", "default_headers", "default_query",
     "platform_headers", "qs", "user_agent",
 )  # fmt: skip
 
-# What openai's loop asks around an attempt. They have nothing to do unless somebody gave them something.
+# Methods that openai's loop calls around an attempt. Unless overridden, they do nothing for a plain call.
 _LOOPING = (
     "_prepare_options", "_prepare_request", "_build_request", "_custom_auth", "custom_auth", "_maybe_override_cast_to",
     "_should_stream_response_body", "_idempotency_key", "_validate_max_retries", "_calculate_retry_timeout",
     "_send_request", "_process_response",
 )  # fmt: skip
 
-# Another one than ours may change the body that it was called with, after that was written.
+# An override may change the body after it was written.
 _ENTRY = "request"
 
 _METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY, "_process_response_data"})
@@ -326,7 +325,7 @@ _BYPASSED = _METHODS | {"post", "_send_with_auth_retry"}
 
 _log = logging.getLogger("openai._base_client")
 
-# Headers of a call that decide more than their own line.
+# Headers of a call that affect more than their own line.
 _SPECIAL = frozenset({
     b"accept", b"authorization", b"connection", b"content-encoding", b"content-length", b"content-type", b"cookie",
     b"host", b"transfer-encoding", b"x-stainless-read-timeout", b"x-stainless-retry-count", b"x-stainless-raw-response",
@@ -335,7 +334,7 @@ _SPECIAL = frozenset({
 _RAW = b"x-stainless-raw-response"
 _RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
 
-# What a request of the HTTP library consists of.
+# The attributes of a request of the HTTP library.
 _MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
 
 _STOCK_CLASSES = (
@@ -343,16 +342,16 @@ _STOCK_CLASSES = (
     (openai.AsyncOpenAI, openai._base_client.AsyncAPIClient),
 )
 
-# What our clients or openai's define above the base class. Instrumentations put theirs in its place at any time.
+# Methods that our clients or openai's define above the base class. Instrumentations may replace them at any time.
 _AROUND = frozenset({
     "post", "request", "_build_request", "_process_response", "_process_response_data", "_send_request",
     "_send_with_auth_retry",
 })  # fmt: skip
 
-# How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
+# How a call's own headers are sent: some versions of openai pass their names to the HTTP library in lower case.
 _UNKNOWN, _NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = range(4)
 
-# A client's calls differ in few ways besides their bodies and the names of their own headers.
+# Limits of the caches. The calls of a client differ little besides their bodies and header names.
 _MOST_TEMPLATES = 64
 _MOST_SETS_OF_NAMES = 256
 
@@ -383,10 +382,10 @@ class _Template:
             raise ValueError
         self.names = frozenset(names)
         self.verified: dict[tuple[bytes, ...], int] = {}
-        """By the names of a call's own headers: in which form a request put together here was the stock client's."""
+        """By the names of a call's own headers: the form in which a built request equals the stock client's."""
 
     def verify(self, wanted: _Wanted, body: bytes, cookies: Any, request: Any) -> bool:
-        """Whether a request put together here is the one that the stock client has made."""
+        """Return whether a request built here equals the one of the stock client."""
         form = _NEVER
         lower = [line[1] for line in wanted.own]
         if len(set(lower)) == len(lower) and self.names.isdisjoint(lower):
@@ -400,9 +399,9 @@ class _Template:
         return form != _NEVER
 
     def fill(self, wanted: _Wanted, body: bytes, cookies: Any, form: int = _UNKNOWN) -> Any:
-        """The request of one attempt, with the cookies of its HTTP client.
+        """Return the request of one attempt, with the cookies of its HTTP client.
 
-        None where it has not been shown to be the stock client's, unless a `form` is to be tried.
+        None if it has not been verified against the stock client's. A given `form` is not checked.
         """
         if form == _UNKNOWN:
             form = self.verified.get(wanted.names, _NEVER)
@@ -426,7 +425,7 @@ class _Template:
 
 
 class _Wanted(NamedTuple):
-    """What is known of a request before it is built."""
+    """The properties of a request before it is built."""
 
     key: tuple[Any, ...]
     state: tuple[Any, ...]
@@ -435,44 +434,43 @@ class _Wanted(NamedTuple):
 
 
 class Requests:
-    """Builds the requests of one client as the stock client would, or has its code do it."""
+    """Builds the requests of one client from templates, or by openai's code. Threads may share it."""
 
     def __init__(self, client: type[Any]) -> None:
         self._templates: dict[Any, _Template] = {}
         stock, base = _STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)]
         self._methods = OwnMethods((client, _METHODS | _AROUND), (stock, _AROUND), (base, _METHODS | _AROUND))
-        # Azure's writes the model into the path, and its key is its HTTP client's concern too.
+        # Azure's client writes the model into the path, and sends other credentials.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
         self.bypasses_no_override = no_override_is_between(client, _BYPASSED)
-        """No class of an application's has a method that openai's own way would call and ours would not."""
+        """Whether our path bypasses no method of an application's class that openai's code would call."""
 
     def are_stock(self, client: Any) -> bool:
-        """Whether nobody has put their own in the place of openai's methods, which then need not be called."""
+        """Return whether openai's methods are not overridden or patched, so that they need not be called."""
         return self.bypasses_no_override and self._methods.are_own and _METHODS.isdisjoint(client.__dict__)
 
     @property
     def can_build(self) -> bool:
-        """Whether requests can be built here, if openai's methods are its own."""
-        return not (
-            self._is_azure or _log.isEnabledFor(logging.DEBUG)
-        )  # it says in the log what it does, and what with
+        """Whether requests can be built from templates, if `are_stock`."""
+        # At DEBUG, openai's code logs the requests that it builds.
+        return not (self._is_azure or _log.isEnabledFor(logging.DEBUG))
 
     def why_not(self, client: Any) -> list[str]:
-        """Return why openai's own code has to build the requests of a client; empty if it has not."""
+        """Return the reasons why openai's code has to build the requests of a client; empty if there is none."""
         found = []
         replaced = _replaced_methods(client)
         if replaced:
-            found.append(f"not openai's own, but an application's or an instrumentation's: {', '.join(replaced)}")
+            found.append(f"overridden by the application or patched by an instrumentation: {', '.join(replaced)}")
         if self._is_azure:
-            found.append("openai's code writes the path and the key of an Azure client")
+            found.append("openai's code sets the path and the key of an Azure client")
         if _log.isEnabledFor(logging.DEBUG):
-            found.append("openai's log is on at level DEBUG")
+            found.append("the logger openai._base_client is on at level DEBUG")
         return found
 
     def first(self, client: Any, options: Any, state: Any) -> Any:
-        """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise.
+        """Return the request of a first attempt, if openai's loop has nothing else to do before it; None otherwise.
 
-        openai's methods are its own.
+        Only call this if `are_stock`.
         """
         retries = options.max_retries
         if isinstance(retries, openai.NotGiven):
@@ -497,7 +495,7 @@ class Requests:
         return None if template is None else template.fill(wanted, body, client._client._cookies)
 
     def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[Any], Any]) -> Any:
-        """The request of any attempt with the JSON `body`; `stock` is the stock client's own way to it."""
+        """Return the request of any attempt with the JSON `body`. `stock(client)` builds it by openai's code."""
         wanted = _wanted(client, options, retries_taken)
         if wanted is None:
             return stock(client)
@@ -505,7 +503,7 @@ class Requests:
         request = None if template is None else template.fill(wanted, body, client._client._cookies)
         if request is not None:
             return request
-        # Another thread may give the client another key meanwhile: what is learned here must be of one piece.
+        # Another thread may change the client's key meanwhile: learn from a consistent copy.
         still = object.__new__(type(client))
         still.__dict__.update(client.__dict__)
         wanted = _wanted(still, options, retries_taken)
@@ -516,7 +514,7 @@ class Requests:
         return request
 
     def _learn(self, request: Any, wanted: _Wanted, body: bytes, client: Any) -> None:
-        """Learn from a request of the stock client's: the next like it is put together here, if that gives the same."""
+        """Make a template from a request of the stock client, if the template gives the same request."""
         cookies = client._client._cookies
         try:
             template = self._templates.get(wanted.key)
@@ -524,7 +522,7 @@ class Requests:
                 template.verify(wanted, body, cookies, request)
                 return
             template = _Template(request, wanted.own, wanted.state)
-            # One that lacks a header of the client's, because this call has another, is none for other calls.
+            # If this call overrides a header of the client, the template would lack it in other calls.
             theirs = {name.lower().encode() for name in client.default_headers} | {b"authorization"}
             theirs.update(line[1] for line in client._client._headers._list)
             if theirs.isdisjoint(line[1] for line in wanted.own) and template.verify(wanted, body, cookies, request):
@@ -532,13 +530,13 @@ class Requests:
                     self._templates.clear()
                 self._templates[wanted.key] = template
         except TransportError:
-            pass  # no HTTP address: whatever transport is to send the request raises its own error
+            pass  # not an HTTP URL: the transport raises its own error
         except (AttributeError, KeyError, TypeError, ValueError):
-            pass  # another version of the library: its own code builds every request
+            pass  # an unknown version of the library: openai's code builds every request
 
 
 def build_request(client: Any, options: Any, state: Any, retries_taken: int) -> Any:
-    """Build the request of an attempt, with the body that was written once for all attempts where that is possible."""
+    """Build the request of an attempt, with the body that was written once for all attempts if possible."""
     requests = client._fastlane.requests
     body = None
     if requests.are_stock(client) and requests.can_build and not has_content_type(client, options):
@@ -547,7 +545,7 @@ def build_request(client: Any, options: Any, state: Any, retries_taken: int) -> 
         return client._build_request(options, retries_taken=retries_taken)
 
     def build(still: Any) -> Any:
-        # openai's own code need not write the body once more.
+        # Pass the bytes, so that openai's code does not write the body again.
         encoded = options.model_copy(update={"json_data": body, "extra_json": None})
         return still._build_request(encoded, retries_taken=retries_taken)
 
@@ -555,7 +553,7 @@ def build_request(client: Any, options: Any, state: Any, retries_taken: int) -> 
 
 
 def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
-    """What a request is to be; None where it is one for the stock client's own code."""
+    """Return the properties of a request; None if openai's code has to build it."""
     try:
         http, query, headers = client._client, client._custom_query, client._custom_headers
         if (
@@ -563,12 +561,12 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
             or http._params
             or client._idempotency_header is not None
             or getattr(client, "_provider_runtime", None) is not None
-            # Only strings say by being equal that they are sent alike.
+            # Equal strings are sent alike; other equal values (1 and True) are not.
             or (query and not all(type(value) is str for value in query.values()))
         ):
             return None
         if client._asynchronous:
-            asyncio.get_running_loop()  # a header names the library that runs the call: in others openai's code does it
+            asyncio.get_running_loop()  # a header names the async library: under others openai's code builds it
         own = _lines(options.headers) if options.headers else []
         if own is None:
             return None
@@ -578,7 +576,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
             if timeout is None or type(timeout) in (int, float)
             else (timeout.connect, timeout.read, timeout.write, timeout.pool)
         )
-        # What it depends on beside its own arguments: where that has changed, a template is made anew.
+        # The client's state that a request depends on: when it changes, the template is made again.
         state = (
             client._base_url,
             client.api_key,
@@ -591,7 +589,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
             client._platform,
             http._headers._list,
         )
-        # A header says 5 or 5.0.
+        # repr(): a timeout header has 5 or 5.0.
         key = (options.url, retries_taken, parts, repr(parts))
         return _Wanted(key, state, own, tuple([line[0] for line in own]) if own else ())
     except (AttributeError, RuntimeError, TypeError, ValueError):
@@ -599,7 +597,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
 
 
 def body_of(options: Any) -> bytes | None:
-    """The JSON body of a call as the stock client sends it; None where that is for its own code to say."""
+    """Return the JSON body of a call as the stock client sends it; None if openai's code has to write it."""
     body = options.json_data
     if type(body) is not dict or options.method != "post" or options.content is not None or options.files is not None:
         return None
@@ -617,14 +615,14 @@ def _replaced_methods(client: Any) -> list[str]:
     last = max(at for at, base in enumerate(bases) if base.__module__.partition(".")[0] == "fastlane")
     found = {f"client.{name}" for name in _METHODS & client.__dict__.keys()}
     for at, base in enumerate(bases):
-        # A class before ours calls it with `super()`, a class behind ours would be passed by.
+        # A class before ours can call ours with `super()`; a class after ours would be bypassed.
         names = _METHODS if at < last else _BYPASSED
         found |= {f"{base.__name__}.{name}" for name in names & vars(base).keys() if not is_own(base, name)}
     return sorted(found)
 
 
 def has_content_type(client: Any, options: Any) -> bool:
-    """Whether openai may send the body in another form than JSON: a header says so."""
+    """Return whether a content-type header is given, for which openai may send another body than JSON."""
     for headers in (options.headers, client._custom_headers):
         if headers and isinstance(headers, Mapping) and any(name.lower() == "content-type" for name in headers):
             return True
@@ -632,12 +630,12 @@ def has_content_type(client: Any, options: Any) -> bool:
 
 
 def _kept(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The state with copies of what can be changed in place."""
+    """Copy the mutable parts of a state."""
     return tuple(type(part)(part) if isinstance(part, (dict, list)) else part for part in state)
 
 
 def _lines(given: Any) -> list[_Line] | None:
-    """The headers of a call as lines; None where they are more than lines."""
+    """Return the headers of a call as lines; None if any of them needs openai's code."""
     if type(given) is not dict:
         return None
     lines = []

@@ -1,14 +1,14 @@
-"""The chat and responses resources of our clients: openai's own, which build bodies quickly and stamp their calls.
+"""The chat and responses resources of our clients: subclasses of openai's that build bodies quickly and time calls.
 
-A call is stamped at the moment at which the application issues it: openai's resources walk through all messages before
-they come to `request()`, which takes many milliseconds with a long history. Each resource is imported when it is first
-used, as in openai: the two together take tens of milliseconds.
+The time of issue is taken at the entry of the method: openai's resources walk through all messages before they call
+`request()`, which takes many milliseconds with a long history. Each resource is imported on first use, as in openai:
+the two together take tens of milliseconds.
 """
 
 from __future__ import annotations
 
-# Registers its fork handlers here. If openai's modules import it while a fork waits for `_importing` below, Python runs
-# only the second half of those handlers.
+# Imported here to register its fork handlers. If openai's modules imported it while a fork waits for `_importing`
+# below, Python would run only the second half of those handlers.
 import concurrent.futures.thread  # noqa: F401
 import functools
 import logging
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 
 # Copies of openai's own methods
 #
-# The stock methods hand what they were called with to `maybe_transform`, which compares every member of every message
-# with openai's types, at about 0.1 ms per message. For these endpoints that changes nothing in plain JSON: none of
-# their types asks for another name or format. So a method is copied with one difference: in the copy, `maybe_transform`
-# means the function below, which hands on what is plain, and everything else to openai's. openai's modules stay as they
-# are.
+# The stock methods pass their arguments to `maybe_transform`, which compares every member of every message with
+# openai's types, at about 0.1 ms per message. For these endpoints that does not change plain JSON: none of their types
+# has an alias or a format. So a method is copied with one difference: in the copy, `maybe_transform` is the function
+# below, which returns plain JSON and passes everything else to openai's. openai's modules are not changed.
 
 _TRANSFORMS = ("maybe_transform", "async_maybe_transform")
 
@@ -51,11 +50,11 @@ _CHECKING = "openai._utils._utils"
 # Where the types of these endpoints' arguments are defined.
 _TYPES = ("openai.types.chat.", "openai.types.responses.", "openai.types.shared_params.")
 
-# openai's function makes lists of some tuples and not of others, and plays see the body before it is written.
+# openai's function converts some tuples to lists and not others, and plays see the body before it is written.
 _WITHOUT_TUPLES = PLAIN_TYPES - {tuple}
 
-# Arguments with many members that do not depend on each other, of which a few may need openai's function: messages that
-# are a model's own answers, tools that are made of pydantic models.
+# Arguments with independent members, a few of which may need openai's function: messages that are openai's objects,
+# tools made from pydantic models.
 _LISTS = ("messages", "input", "tools")
 
 
@@ -65,19 +64,19 @@ class Quick(NamedTuple):
     whole: FunctionType
     """The method with openai's check of required arguments around it, if it has one."""
     needed: frozenset[str]
-    """Keyword arguments with which that check finds nothing to say."""
+    """Keyword arguments with which that check succeeds."""
     inner: FunctionType
     """The method without the check."""
 
 
 def quick(resource: type[Any], name: str) -> Quick | None:
-    """A copy of a method of one of openai's resources; None where it is not, or not as, openai wrote it.
+    """Return a copy of a method of one of openai's resources; None if it is patched or not as expected.
 
-    The copy sees the globals of the method's module as they are at each call, with this one difference.
+    The copy reads the current globals of the method's module at each call, with this one difference.
     """
     method = vars(resource).get(name)
     function = _unchecked(method)
-    # Whatever another library put into the place of a method is called as it is.
+    # A method that another library has replaced is called unchanged.
     if function is None or function.__globals__ is not getattr(sys.modules.get(resource.__module__), "__dict__", None):
         return None
     made: list[Quick] = []
@@ -95,7 +94,7 @@ def quick(resource: type[Any], name: str) -> Quick | None:
 
 
 def _unchecked(method: Any) -> FunctionType | None:
-    """The function inside openai's check of required arguments, or the function itself."""
+    """Return the function inside openai's check of required arguments, or the function itself."""
     if type(method) is not FunctionType:
         return None
     if method.__globals__.get("__name__") != _CHECKING:
@@ -140,9 +139,9 @@ def _transforms(value: Any) -> bool:
 
 
 def _rebound(function: FunctionType) -> FunctionType | None:
-    """A copy for which `maybe_transform` is ours; None where the function does not call it.
+    """Return a copy for which `maybe_transform` is ours; None if the function does not call it.
 
-    It may do so through another function of openai's, which is copied in the same way.
+    If it calls it through another function of openai, that one is copied as well.
     """
     theirs = function.__globals__
     ours: dict[str, Any] = {}
@@ -156,9 +155,9 @@ def _rebound(function: FunctionType) -> FunctionType | None:
 
 
 def _overlaid(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Globals that are ours where we have some, and otherwise whatever the module has at that moment."""
-    # The interpreter asks a dictionary's subclass for what it lacks. What it, warnings and tracebacks read past that
-    # question has to be inside.
+    """Return a globals dictionary with our functions, which reads all other names from the module at each access."""
+    # The interpreter calls `__missing__` of a dictionary's subclass. It, warnings and tracebacks read some names
+    # without that: these are copied.
     inside = {name: value for name, value in theirs.items() if name.startswith("__") and name.endswith("__")}
     overlaid: dict[str, Any] = type("Globals", (dict,), {"__missing__": theirs.__getitem__})(inside | ours)
     return overlaid
@@ -190,7 +189,7 @@ def _async_building(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outcome(coroutine: CoroutineType[Any, Any, Any]) -> Any:
-    """What a coroutine returns that has nothing to wait for. Raises RuntimeError if it has."""
+    """Run a coroutine that does not wait, and return its result. Raises RuntimeError if it waits."""
     try:
         coroutine.send(None)
     except StopIteration as returned:
@@ -214,10 +213,10 @@ def _completed(body: dict[str, Any], odd: _Odd, transformed: dict[str, list[Any]
 
 
 def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _Odd] | None:
-    """The body of a call, and the members of its lists that openai's function has to look at; None if it has to do all.
+    """Return the body and the list members that openai's function has to transform; None if it has to transform all.
 
-    As after openai's function, the body does not change when the caller appends to a list or changes a message of it
-    while the call is on its way. What lies deeper inside is the caller's own.
+    As with openai's function, lists and messages are copied, so that the body does not change if the caller changes
+    them during the call. Values deeper inside are not copied.
     """
     if type(data) is not dict:
         return None
@@ -231,7 +230,7 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
     odd: _Odd = {}
     call = issued.get()
     written = stock_bytes(body, _WITHOUT_TUPLES)
-    # What a call cannot be written with are marks on messages, among others, and only then are they looked for.
+    # Marked messages cannot be written: look for marks only if writing failed.
     if written is None and (placements := _unmark(body)) is not None:
         if call is not None:
             call.placements = placements
@@ -256,7 +255,7 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
 
 
 def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
-    """Put plain dictionaries into the place of marked messages; what was declared of each, None where nothing was."""
+    """Replace marked messages by plain dictionaries. Returns the declared placements, or None if nothing is marked."""
     for name in ("messages", "input"):
         messages = body.get(name)
         if isinstance(messages, list | tuple):
@@ -266,13 +265,13 @@ def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
             if placements is not None:
                 body[name] = plain
                 return placements
-            if isinstance(messages, list):  # which may be a kind of its own
+            if isinstance(messages, list):  # it may be a subclass of list
                 body[name] = plain
     return None
 
 
 def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
-    """What openai's function makes of a message that is an answer's own, or of a tool that is made of a model."""
+    """Convert a message that is an openai object, or a tool made from a model, as openai's function does."""
     if type(member) is dict:
         function: Any = member.get("function")
         return {**member, "function": dict(function)} if _is_tool_of_a_model(function) else member
@@ -280,15 +279,15 @@ def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
         return dict(member)
     if isinstance(member, BaseModel):
         try:
-            # Of a type that says nothing, it does what it does for each of the types that a message may have.
+            # With the type `object` it converts as with each of the types that a message may have.
             return stock(member, object)
-        except Exception:  # noqa: BLE001 - it will fail again, as it does without us
+        except Exception:  # noqa: BLE001 - openai's function will raise it again later
             return member
     return member
 
 
 def _is_tool_of_a_model(value: Any) -> bool:
-    """Whether this is one of openai's own dictionaries that know the model they were made of."""
+    """Return whether this is openai's dictionary of a tool that was made from a pydantic model."""
     kind = type(value)
     return issubclass(kind, dict) and kind.__module__ == "openai.lib._tools"
 
@@ -302,7 +301,7 @@ def _odd_members(members: list[Any]) -> dict[int, Any]:
 
 
 class _FakeResource:
-    """Takes the place of a resource, and keeps what a method asks the client for."""
+    """Stands in for a resource, and records the arguments with which a method calls `_post`."""
 
     def __init__(self, *, asynchronous: bool) -> None:
         self._post = self._keep_later if asynchronous else self._keep
@@ -316,7 +315,7 @@ class _FakeResource:
         self._keep(path, **arguments)
 
     def of(self, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """The path, the body in its order, and the rest; a function for the answer is another one each time."""
+        """Return path, ordered body, options and the rest; without `post_parser`, which is a new function each time."""
         calling = method(self, **arguments)
         if isinstance(calling, CoroutineType):
             _outcome(calling)
@@ -326,7 +325,7 @@ class _FakeResource:
 
 
 def _is_equivalent(method: Any, copied: Quick) -> bool:
-    """Whether the copy asks for the same as the method, having passed openai's walk by, and no type needs that walk."""
+    """Return whether the copy sends the same as the method without openai's transformation, and no type needs that."""
     if any(_renames(name, module) for name, module in list(sys.modules.items()) if name.startswith(_TYPES)):
         return False
     code = copied.inner.__code__
@@ -340,14 +339,14 @@ def _is_equivalent(method: Any, copied: Quick) -> bool:
         copied.whole, arguments
     ):
         return False
-    # openai's function makes lists of its own.
+    # openai's function would have copied the list.
     return ours.arguments["body"][conversation][0]["content"] is parts
 
 
 def _renames(name: str, module: Any) -> bool:
-    """Whether a module asks openai's function for other names or formats, and defines types of arguments."""
+    """Return whether a module defines argument types with aliases or formats."""
     members = vars(module)
-    # What openai's typed dictionaries have in common, whichever library they come from.
+    # Only typed dictionaries have `__total__`, from typing or typing_extensions.
     kinds = [member for member in members.values() if isinstance(member, type) and member.__module__ == name]
     return "PropertyInfo" in members and any(hasattr(kind, "__total__") for kind in kinds)
 
@@ -356,21 +355,21 @@ def _renames(name: str, module: Any) -> bool:
 
 _Made = TypeVar("_Made")
 
-# Held while they are imported, and by every fork: a child whose parent was in the middle of it would wait for ever for
-# the thread that went on with it, which it does not have.
+# Held during the imports and by every fork. A child forked during an import would wait forever for the importing
+# thread, which it does not have.
 _importing = RLock()
 
 
 class made_once(cached_property[_Made]):  # noqa: N801 - used as a decorator
-    """A `cached_property` without the lock that it has before Python 3.12, with which a fork's child hangs likewise."""
+    """A `cached_property` without the lock that it has before Python 3.12, which can deadlock a forked child."""
 
-    if not TYPE_CHECKING:  # it gives what its base gives
+    if not TYPE_CHECKING:  # its type is that of the base class
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
-            """What was made, or is made now: by two threads at once, two of which one is kept."""
+            """Return the value, and make it on first access. If two threads make it at once, one value is kept."""
             if instance is None:
                 return self
-            # What stands in the instance is found before this, which is no data descriptor.
+            # A value in the instance is found before this, because it is not a data descriptor.
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
@@ -400,7 +399,7 @@ def _chat_class(*, asynchronous: bool) -> type[Any]:
         from openai.resources import chat
         from openai.resources.chat import completions
 
-        # openai imports what is asked for by name then.
+        # openai imports these classes lazily, on access.
         base: Any = chat.AsyncChat if asynchronous else chat.Chat
         name = "AsyncCompletions" if asynchronous else "Completions"
         stamped = _stamping(getattr(completions, name), asynchronous=asynchronous)
@@ -428,13 +427,13 @@ _log = logging.getLogger("fastlane")
 _ISSUING = ("create", "parse")
 
 OWN_POSTS: set[Any] = set()
-"""`post()` of our own clients, which register theirs."""
+"""The `post()` functions of our clients, which register them."""
 
 
 class _Method:
-    """What a call of a resource's method is to run: a quick copy of openai's, or what has taken the place of openai's.
+    """Chooses what a resource's method runs: a quick copy of openai's method, or its replacement.
 
-    Other instrumentations replace methods of openai's own classes, also after our clients were made.
+    Instrumentations replace methods of openai's classes, also after our clients were made.
     """
 
     __slots__ = ("_beneath", "_choice", "_name", "_resource", "is_replaced")
@@ -445,7 +444,7 @@ class _Method:
         self._choice: tuple[Any, Quick | None] = (None, None)
         self._beneath: tuple[Any, Callable[..., Any] | None, Quick | None] = (None, None, None)
         self.is_replaced = False
-        """Somebody has put theirs in the place of openai's, as far as can be seen."""
+        """Whether another tool has replaced openai's method, as far as known."""
 
     def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         found = self._resource.__dict__.get(self._name)
@@ -459,7 +458,7 @@ class _Method:
         return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
 
     def beneath(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """The same, as if the official instrumentation were not there; None where somebody else's code is as well."""
+        """Return what `now` would without the official instrumentation; None if another tool wraps the method too."""
         found = self._resource.__dict__.get(self._name)
         seen, stock, copied = self._beneath
         if found is not seen:
@@ -484,12 +483,12 @@ def _among_others(
     except Exception as error:  # noqa: BLE001 - telemetry must not break a call
         _report_error(error)
         return run, nullcontext()
-    # Silenced, the official one would still look at every chunk of a stream.
+    # Bypass the official instrumentation: suppressed, it would still process every chunk of a stream.
     return (run, around) if beneath is None else (beneath, nullcontext())
 
 
 def _report_error(error: Exception) -> None:
-    _log.warning("telemetry did not find out who else instruments openai: %s", type(error).__name__)
+    _log.warning("telemetry could not detect other instrumentations of openai: %s", type(error).__name__)
 
 
 def _stamped(resource: type[Any], name: str) -> Any:
@@ -531,7 +530,7 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
         finally:
             try:
                 issued.reset(token)
-            except ValueError:  # somebody else than its task closes the coroutine: its context is gone with it
+            except ValueError:  # the coroutine is closed outside of its task, in another context
                 pass
 
     return stamped
@@ -544,7 +543,7 @@ def _preparing(resource: type[Any], name: str) -> Any:
     def preparing(self: Any, *args: Any, **kwargs: Any) -> Any:
         run = getattr(resource, name)
         if type(resource.__dict__.get(name)) is not FunctionType and listeners.listener.is_active():
-            # The official instrumentation makes the call's span of what this returns, and ours is made in `create()`.
+            # The official instrumentation makes the call's span from what this returns. Ours is made in `create()`.
             run, _ = _among_others(method, run, self, Issued(0, is_direct=False), args, kwargs)
         return run(self, *args, **kwargs)
 
@@ -552,9 +551,9 @@ def _preparing(resource: type[Any], name: str) -> Any:
 
 
 def _stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
-    """A subclass of a resource whose calls are stamped. It calls what its base class has at that time.
+    """Make a subclass of a resource that times its calls. It calls the current methods of its base class.
 
-    `stream()` is not stamped: it only prepares a call, which its context manager issues by `create()`.
+    `stream()` is not timed: it only prepares a call, which its context manager issues by `create()`.
     """
     stamped = _async_stamped if asynchronous else _stamped
     methods = {name: stamped(resource, name) for name in _ISSUING if hasattr(resource, name)}

@@ -1,7 +1,7 @@
-"""What openai's client does with responses, as flows: send an attempt again, raise its error, make the typed object.
+"""openai's retry loop and its handling of responses, as flows: retries, errors, typed objects and streams.
 
-openai's own methods make every decision of its retry loop, so that an overridden one is called. Three things are copied
-from openai: the order of the steps, the classes of errors that are retried, and the arguments of `_send_request`.
+openai's methods make every decision of the retry loop, so that overrides are called. Three things are copied from
+openai: the order of the steps, the classes of errors that are retried, and the arguments of `_send_request`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _AlwaysReplayable:
         return True
 
 
-# openai 2 and the first versions of 3 send any body again, and retry after any exception.
+# openai 2 and the first versions of 3 resend any body, and retry after any exception.
 _RequestBodyReplay: Any = getattr(_base_client, "_RequestBodyReplay", _AlwaysReplayable)
 _request_exceptions: Any = getattr(_httpx2, "request_exceptions", None)
 _timeout_exceptions: Any = _httpx2.timeout_exceptions
@@ -50,7 +50,7 @@ _method_for_logging: Any = getattr(_base_client, "get_http_method_for_logging", 
 
 _SLEEP: Any = (_base_client.time.sleep, _base_client.anyio.sleep)
 
-# What the log says before a pause differs between versions of openai.
+# The log message before a retry differs between versions of openai.
 _RETRYING: str = next(
     text
     for text in _base_client.SyncAPIClient._sleep_for_retry.__code__.co_consts
@@ -74,28 +74,28 @@ class Attempt:
     arguments: dict[str, Any]
     """Further arguments of `send_request`."""
     stream: bool
-    """Whether the body of the response is to be left unread."""
+    """Whether to leave the body of the response unread."""
     is_stock: bool = False
-    """Whether nobody has put their own in the place of openai's methods around a request: see `Requests.are_stock`."""
+    """Whether openai's methods around a request are not overridden or patched: see `Requests.are_stock`."""
     form: Form = "json"
-    """How the body is written."""
+    """The encoding of the body."""
     kind: AttemptKind | None = None
-    """Why it is made; None: as the flow knows it."""
+    """Why it is made; None: the flow decides."""
     connection_errors: list[openai.APIConnectionError] = field(default_factory=list)
-    """Errors of the connection, to which openai's rules apply: its client may retry the attempt. Copies share it."""
+    """Connection errors that openai's rules allow to be retried. Copies of the attempt share the list."""
 
 
 class Reply:
-    """A response whose head has arrived, and the attempt that it answers."""
+    """A response whose head has arrived, and its attempt."""
 
     __slots__ = ("_ends", "attempt", "cast_to", "response", "result", "state")
 
     def __init__(self, attempt: Attempt | None, response: Any, state: Any) -> None:
         self.attempt = attempt
-        """None where a wrapped `request()` of openai's has made the attempts."""
+        """None if a wrapped `request()` of openai has made the attempts."""
         self.response = response
         self.result: Any = None
-        """What the caller gets; known once the attempt is over."""
+        """What the caller gets; set after the last attempt."""
         self.cast_to: Any = None
         self.state = state
         """The engine's state of the call."""
@@ -103,21 +103,21 @@ class Reply:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether the body is still to be read."""
+        """Whether the body has not been read to its end."""
         return self.response is not None and not self.response.is_closed
 
     def on_end(self, function: Callable[[str], None]) -> None:
-        """Call a function with the outcome when the body has been read or closed; at once if it has been."""
+        """Call a function with the outcome when the body has been read or closed; now if it has been already."""
         if not self.is_streaming:
             function("completed")
             return
         if not self._ends:
-            # Not `self.end`: a stream in a cycle with its call would tell nobody that it was dropped.
+            # Not `self.end`: a reference cycle would delay the finalizer of a dropped stream.
             self.state.on_end(functools.partial(_end, self._ends))
         self._ends.append(function)
 
     def end(self, outcome: str) -> None:
-        """Call what waits for the end of the body."""
+        """Call the functions that were registered with `on_end`."""
         _end(self._ends, outcome)
 
 
@@ -127,7 +127,7 @@ def _end(functions: list[Callable[[str], None]], outcome: str) -> None:
 
 
 SendAttempt = Callable[[Attempt], Flow]
-"""Returns a Reply of any status. openai's rules apply to the errors that are in `Attempt.connection_errors`."""
+"""Returns a Reply of any status. Only errors in `Attempt.connection_errors` are retried by openai's rules."""
 
 
 def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stock: bool) -> Flow:
@@ -138,7 +138,7 @@ def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stoc
     """
     client, cast_to, stream = state.client, state.cast_to, state.stream
     requests = client._fastlane.requests
-    # Where openai's methods have nothing to do before the first attempt, none of them is called.
+    # If openai's methods have nothing to do before the first attempt, none of them is called.
     request = requests.first(client, options, state) if is_stock else None
     asynchronous = client._asynchronous
     if request is None:
@@ -251,7 +251,7 @@ def _log_response(request: Any, response: Any) -> None:
 
 
 def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
-    """Make what the caller gets of a successful response, by openai's own code."""
+    """Return what openai's own code makes of a successful response."""
     attempt = reply.attempt
     assert attempt is not None
     result = client._process_response(
@@ -268,7 +268,7 @@ def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any
 
 
 def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, response: Any) -> Flow:
-    """Pause before a retry. `response`: the one that was no success; None where none came."""
+    """Pause before a retry. `response`: the unsuccessful response; None if there was none."""
     client = state.client
     sleep = client._sleep_for_retry
     remaining = max_retries - retries_taken
@@ -291,7 +291,7 @@ def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, resp
         log.info(_RETRYING, seconds, retries_taken + 1, max_retries)
     if state.upstream is not None:
         state.upstream.before_retry(response, seconds)
-    # Tests of applications put theirs in the place of these.
+    # Applications' tests mock these functions.
     pause: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
     yield Sleep(client._client, seconds, None if pause in _SLEEP else pause)
 
@@ -309,24 +309,24 @@ def _send_arguments(client: Any, options: Any) -> dict[str, Any]:
 
 
 def is_request_wrapped(client: Any) -> bool:
-    """Whether somebody, such as an instrumentation, has put another `request()` in the place of openai's."""
+    """Return whether another tool, such as an instrumentation, has replaced openai's `request()`."""
     request = client.stock_request
     # By type: the objects of wrapt pass for functions.
     return type(request) is not MethodType or getattr(request.__func__, "__globals__", None) is not vars(_base_client)
 
 
-# The typed objects and streams of responses, past those steps of openai's that only look if they are needed
+# Fast paths for typed objects and streams, without those steps of openai that do nothing here
 
-# By this header a call asks for the answer undecoded.
+# The header that requests an undecoded response.
 _RAW = RAW_RESPONSE_HEADER.lower().encode()
 _NAME = itemgetter(1)
 
 UNDECODED = object()
-"""The answer is one for openai's own way."""
+"""Returned if openai's code has to process the response."""
 
 
 def decode(client: Any, reply: Reply) -> Any:
-    """The typed object that the stock client makes of a whole answer, or `UNDECODED`."""
+    """Return the typed object that the stock client makes of a whole answer, or `UNDECODED`."""
     attempt, response = reply.attempt, reply.response
     if attempt is None or not attempt.is_stock or client._strict_response_validation:
         return UNDECODED
@@ -361,7 +361,7 @@ def decode(client: Any, reply: Reply) -> Any:
 
 
 def open_stream(client: Any, reply: Reply, stream_cls: Any) -> Any:
-    """The stream that the stock client makes of an answer, or `UNDECODED`."""
+    """Return the stream that the stock client makes of a response, or `UNDECODED`."""
     attempt = reply.attempt
     if attempt is None or not attempt.is_stock or stream_cls is None:
         return UNDECODED
@@ -371,7 +371,7 @@ def open_stream(client: Any, reply: Reply, stream_cls: Any) -> Any:
             return UNDECODED
     except AttributeError:
         return UNDECODED
-    # Who asks for the HTTP library's answer gets that.
+    # A `cast_to` of the HTTP library requests its own response.
     if not getattr(reply.cast_to, "__module__", "").startswith(("openai.", "typing", "builtins")):
         return UNDECODED
     if not _seams.holds("openai.Stream()", _streams_are_as_expected):

@@ -1,4 +1,4 @@
-"""Send a request past the layers of its HTTP client that have nothing to do for it."""
+"""Send a request without the layers of its HTTP client that do nothing for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SET_COOKIE = (b"set-cookie", b"set-cookie2")
 
 
 class _Layers:
-    """One class of HTTP clients: which of its methods stand between a caller and the transport."""
+    """One class of HTTP clients, and its methods between a caller and the transport."""
 
     def __init__(self, client: type[Any]) -> None:
         library: Any = next(base for base in client.__mro__ if base.__module__.partition(".")[0] in ("httpx", "httpx2"))
@@ -38,7 +38,7 @@ class _Layers:
         self.closed, self.opened = module["ClientState"].CLOSED, module["ClientState"].OPENED
 
     def bind(self, response: Any, started_s: float) -> None:
-        """Have the answer's body say how long the exchange took, as the library does."""
+        """Have the body record the elapsed time, as the library does."""
         if self._wants_response:
             response.stream = self._bound(response.stream, response=response, start=started_s)
         else:
@@ -58,9 +58,9 @@ def _layers(client: type[Any]) -> _Layers | None:
 
 
 def layers_to_bypass(client: Any, http: Any, request: Any, options: dict[str, Any]) -> _Layers | None:
-    """The layers of an HTTP client that have nothing to do for a request: no hooks, mounts or credentials of its own.
+    """Return the layers to bypass for a request of a client without hooks, mounts or credentials of its own.
 
-    None where one of them may have, and `http.send` is the way.
+    None if a layer may have something to do: then `http.send` has to be called.
     """
     if options or getattr(client, "_provider_runtime", None) or getattr(client, "_workload_identity_auth", None):
         return None
@@ -81,7 +81,7 @@ def layers_to_bypass(client: Any, http: Any, request: Any, options: dict[str, An
             or not http.__dict__.keys().isdisjoint(_METHODS)
         ):
             return None
-        if state is not layers.opened:  # lest a client be opened again that another thread closes meanwhile
+        if state is not layers.opened:  # only if needed: another thread may be closing it
             http._state = layers.opened
     except (AttributeError, KeyError):
         return None
@@ -93,7 +93,7 @@ _WHOLE = object()
 
 
 def _received(layers: _Layers, http: Any, request: Any, response: Any, started_s: float, *, stream: bool) -> Any:
-    """Do what the library does with a head. Returns the request that a redirect leads to, or `_WHOLE`, or None."""
+    """Handle the head of a response as the library does. Returns the redirected request, `_WHOLE`, or None."""
     response.request = request
     plain, cookies = True, False
     for _, name, _ in response.headers._list:
@@ -129,7 +129,7 @@ def _take(response: Any, pieces: list[bytes], started_s: float) -> None:
 
 
 def send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
-    """Send a request; its answer, with the whole body unless it is to be streamed. Raises the library's errors."""
+    """Send a request. Returns the response, with its body unless `stream`. Raises the library's errors."""
     started_s = now_ns() / 1e9
     response = http._transport.handle_request(request)
     try:

@@ -1,7 +1,6 @@
-"""Streams of openai's classes whose events are read straight from the bytes of a response, and shown to its observer.
+"""Streams of openai's classes that decode events directly from the bytes, and pass them to an observer.
 
-openai's own code reads a stream that is unusual in any respect, and of every other one what is unusual in it, from the
-exact byte on.
+openai's own code reads a stream of an unusual kind, and the rest of any other stream from the first unusual byte on.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from ..protocol.events import EventSplitter
 from .bodies import OBSERVER, AsyncResponseBody, Observer, SyncResponseBody, name_request
 from .requests import OwnMethods
 
-# What is done here in the place of openai's and the HTTP library's code, by the class that has it.
+# The methods of openai and the HTTP library that this module replaces, by class.
 _OF_CLIENTS = ("_make_sse_decoder", "_process_response_data")
 _OF_STREAMS = ("__init__", "__stream__", "_iter_events")
 _OF_DECODERS = ("__init__", "decode", "iter_bytes", "aiter_bytes")
 _OF_RESPONSES = ("iter_bytes", "iter_raw", "close", "aiter_bytes", "aiter_raw", "aclose")
 
-# A client may have been given others, and a response its content or a decoder.
+# Attributes that may have been set on a client or a response.
 _GIVEN_TO_CLIENTS = frozenset(_OF_CLIENTS)
 _GIVEN_TO_RESPONSES = frozenset({*_OF_RESPONSES, "_content", "_decoder"})
 
@@ -39,7 +38,7 @@ _LF = 10
 
 @lru_cache(maxsize=256)  # an application's classes come and go
 def observing(stream_cls: Any) -> Any:
-    """Return the subclass of a stream class, such as `Stream[ChatCompletionChunk]`, that shows its events."""
+    """Return a subclass of a stream class, such as `Stream[ChatCompletionChunk]`, that reports to an observer."""
     origin = getattr(stream_cls, "__origin__", stream_cls)
     read: Any = async_read_events if issubclass(origin, openai.AsyncStream) else read_events
 
@@ -76,18 +75,18 @@ class Reading:
         self.observer = observer
         self.response = response
         self.decode: Any = None
-        """Makes an event of its data; None for data that openai's code has to read. None: openai's reads all of it."""
+        """Decodes the data of an event; returns None for data that openai's code has to read. None: that reads all."""
         self.reopen: Any = None
         """Makes the stream again, as openai has it."""
         self.source: Any = None
-        """openai's own iterator, once that is read."""
+        """openai's own iterator, once it is in use."""
         self.rest: list[bytes] | None = None
-        """What came and is for openai's code to read, with all that is still to come."""
+        """Received bytes that openai's code has to read, followed by the rest of the body; None: not needed."""
         self._cast_to = cast_to
         self._splitter = EventSplitter()
 
     def begin(self) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
-        """Return what to read first, and what makes events of its items."""
+        """Return the first iterator to read, and the function that makes events from its items."""
         response = self.response
         if self.source is None and (response.is_closed or response.is_stream_consumed):
             self.source = self.reopen()._iterator  # raises the error that says so
@@ -100,7 +99,7 @@ class Reading:
         return self._pieces, self.feed
 
     def feed(self, piece: bytes) -> Iterable[Any]:
-        """Return the events that a piece of the body ends, as far as they are usual."""
+        """Return the events that a piece of the body completes, up to the first unusual one."""
         observer, decode, splitter = self.observer, self.decode, self._splitter
         observer.answer.arrived_ns = self._phases.chunk_ns or now_ns()
         size = len(piece)
@@ -113,7 +112,7 @@ class Reading:
             and piece.find(b"\r") < 0
             and not splitter.is_open
         ):
-            # Nearly every piece of a stream at the pace of a model.
+            # The fast path: one whole event in one piece, as in nearly every stream.
             event = decode(piece[6:-2])
             if event is not None:
                 return (event,)
@@ -133,7 +132,7 @@ class Reading:
         return events
 
     def follow(self, error: BaseException) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
-        """Return what to read after an iterator has ended, None after the last. Raises what it failed with."""
+        """Return what to read after an iterator has ended; None after the last. Raises its error if it has failed."""
         is_end = isinstance(error, StopIteration | StopAsyncIteration)
         if self.source is not None:
             if not is_end:
@@ -147,21 +146,21 @@ class Reading:
         self.observer.body_failed(error)
         if not isinstance(error, Exception):
             raise error
-        return self.resume(error)  # openai's code makes of it what the caller gets
+        return self.resume(error)  # openai's code converts the error
 
     def resume(self, failure: Exception | None = None) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
-        """Return openai's own iterator over the rest of the body, or up to its failure."""
+        """Return openai's own iterator over the rest of the body, up to its failure if there is one."""
         rest, self.rest = self.rest or [], None
         stream = self.reopen()
         left = _async_left if isinstance(stream, openai.AsyncStream) else _left
         coming = self.response.stream.observed(self._pieces)
-        # Its iterator has not begun: it asks its decoder for events when it does.
+        # Replace the decoder before the iterator begins, which reads events from it.
         stream._decoder = _Resuming(stream._decoder, left(self.response, rest, coming, failure))
         self.source = stream._iterator
         return self.source, _alone
 
     def closing_events(self) -> list[Any]:
-        """Return the events with which a stream ends that a play has stopped."""
+        """Return the events that end a stream which a play has stopped."""
         return self.observer.closing_events(lambda event: construct_type(value=event, type_=self._cast_to))
 
 
@@ -169,11 +168,11 @@ def _alone(event: Any) -> tuple[Any]:
     return (event,)
 
 
-# Generators, as openai's own are, because instrumentations look at what kind of iterator a stream has.
+# Generators, as in openai, because instrumentations check the type of a stream's iterator.
 
 
 def read_events(reading: Reading) -> Generator[Any, None, None]:
-    """Yield the events of a stream, each shown to the observer before."""
+    """Yield the events of a stream, after passing each to the observer."""
     observer = reading.observer
     observer.decoded = True
     see, watched = observer.answer.event, bool(observer.watchers)
@@ -186,7 +185,7 @@ def read_events(reading: Reading) -> Generator[Any, None, None]:
             except BaseException as error:  # noqa: BLE001 - raised again, or given to openai's code
                 items, events_of = reading.follow(error)
                 continue
-            # How the call ended, which reading may have found out, counts when control is back here.
+            # Until here, `pulling` defers what reading reports about the end of the call.
             observer.pulling = False
             for event in events_of(item):
                 see(event)
@@ -250,7 +249,7 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
 
 
 def _left(response: Any, rest: Iterable[bytes], coming: Iterable[bytes], failure: Exception | None) -> Iterator[bytes]:
-    """Yield what `response.iter_bytes()` still would: the rest of what came, and what is still to come."""
+    """Yield the rest of `response.iter_bytes()`: the received bytes, then those still to come."""
     yield from rest
     try:
         if failure is not None:
@@ -284,7 +283,7 @@ async def _async_left(
 
 
 class _Resuming:
-    """openai's decoder, given other bytes than those of the response that was opened for it."""
+    """openai's decoder, reading other bytes than those of the response that it was opened for."""
 
     def __init__(self, decoder: Any, left: Any) -> None:
         self._decoder = decoder
@@ -298,13 +297,13 @@ class _Resuming:
 
 
 def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[bytes], Any] | None:
-    """Return what makes events of data, if a stream can be read without openai's code; None otherwise.
+    """Return the decoder of events, if a stream can be read without openai's code; None otherwise.
 
-    Called by the stream's own constructor, for its iterator. A class may be patched at any time: asked for each stream.
+    Called by the stream's constructor, for its iterator. Checked for each stream, as a class may be patched any time.
     """
     origin = getattr(stream_cls, "__origin__", None)
     if origin is not openai.Stream and origin is not openai.AsyncStream:
-        return None  # a class of the application's own may do anything
+        return None  # a subclass of the application
     asynchronous = origin is openai.AsyncStream
     if asynchronous and not _is_in_asyncio():
         return None
@@ -331,7 +330,7 @@ def _methods(owner: Any, names: tuple[str, ...]) -> OwnMethods:
 
 
 def _is_in_asyncio() -> bool:
-    """Whether asyncio runs here: trio complains of generators that are gone before it looks, as ours would be."""
+    """Return whether asyncio runs here. trio warns of generators that are garbage-collected, as ours may be."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -340,14 +339,14 @@ def _is_in_asyncio() -> bool:
 
 
 def _is_data_alone(options: Any) -> bool:
-    """Whether an event's data is all that becomes of it; of the newest openai's two modes, one."""
+    """Return whether the stream yields the data of events alone, and not whole events."""
     if options is None:
         return True
     return not options.synthesize_event_and_data and getattr(options, "stream_mode", "legacy") == "legacy"
 
 
 def _is_plain(response: Any, observer: Observer, *, asynchronous: bool) -> bool:
-    """Whether a response is its library's own, with an unread body that is not encoded, and that is observed."""
+    """Return whether a response is the library's own class, with an unread, uncompressed and observed body."""
     body = response.stream
     kind: Any = type(response)
     library = kind.__module__.partition(".")[0]
@@ -364,7 +363,7 @@ def _is_plain(response: Any, observer: Observer, *, asynchronous: bool) -> bool:
     )
 
 
-# What openai makes of the plainest forms is taken for granted. Asked once, of openai's own code.
+# The probe: checks once that openai's own code reads these forms of events as assumed here.
 
 _PROBE = (
     b'data: {"n": 1}\n\n: a\n\nevent: name\nda',
@@ -375,7 +374,7 @@ _PROBED = [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 class _ProbeResponse:
-    """A response without a network, as far as a stream looks at it."""
+    """A fake response with what a stream uses of it."""
 
     http_version = "HTTP/2"
     request = None
@@ -384,10 +383,10 @@ class _ProbeResponse:
         self.is_closed = False
 
     def iter_bytes(self) -> Iterator[bytes]:
-        yield b"data: these bytes are not asked for\n\n"
+        yield b"data: these bytes must not be read\n\n"
 
     async def aiter_bytes(self) -> AsyncIterator[bytes]:
-        yield b"data: these bytes are not asked for\n\n"
+        yield b"data: these bytes must not be read\n\n"
 
     def close(self) -> None:
         self.is_closed = True
@@ -405,7 +404,7 @@ def _reads_as_expected(origin: Any) -> bool:
         found = list(stream._iterator)
     else:
         stream._decoder = _Resuming(stream._decoder, _one_by_one())
-        # What openai leaves unread there is nothing for the application's event loop to close, or to complain about.
+        # Without hooks, the event loop does not close or report the generator that openai leaves unfinished.
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
         try:
@@ -421,7 +420,7 @@ async def _one_by_one() -> AsyncIterator[bytes]:
 
 
 def _without_waiting(items: Any) -> Iterator[Any]:
-    """Yield the items of an async iterator that never has to wait."""
+    """Yield the items of an async iterator that never waits."""
     while True:
         step = items.__anext__()
         try:

@@ -1,4 +1,4 @@
-"""Read the texts of a whole answer, and how it ended, out of its JSON."""
+"""Read the texts and the ending of a whole answer from its JSON."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class AnswerText(NamedTuple):
 
 
 def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
-    """Return the texts of a whole answer, in order. Raises nothing, whatever it is given.
+    """Return the texts of a whole answer, in order. Never raises.
 
-    A choice that says nothing, neither text nor call nor refusal, has an empty content. Reasoning is not in it, nor
-    what the Responses API calls commentary. Calls of tools come behind the content of their choice.
+    A choice without text, tool call and refusal has an empty content. Reasoning and what the Responses API calls
+    commentary are left out. Tool calls follow the content of their choice.
     """
     if not isinstance(body, Mapping):
         return []
@@ -52,10 +52,10 @@ def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
 
 
 def verdict_of(body: Any, endpoint: str) -> Literal["truncated", "refused"] | None:
-    """Return "truncated" or "refused" for an answer that ended so by its own word, and None for any other.
+    """Return "truncated" or "refused" if the finish reason or status of an answer says so, else None.
 
-    One choice that was cut off or refused counts for the answer. An answer that is complete and ran on to the limit in
-    white space is "truncated" here, too. Raises nothing.
+    One truncated or refused choice decides for the answer. An answer that is complete but ran on to the token limit in
+    white space also counts as "truncated". Never raises.
     """
     if not isinstance(body, Mapping):
         return None
@@ -128,14 +128,14 @@ def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:
         elif kind == "message":
             texts = list(_message(item, at, status))
         yield from texts
-        # What is neither text nor thought does something of its own: a call of a tool of the provider's.
+        # Any other item is output as well: a call of a tool that the provider runs.
         silent = silent and not texts and kind in ("message", "reasoning")
     if silent:
         yield AnswerText("content", "", (len(output), 0), status)
 
 
 def _message(item: Mapping[str, Any], at: int, status: str | None) -> Iterator[AnswerText]:
-    # What a model says on the way to its answer is not in the form that was asked of the answer.
+    # Commentary before the final answer does not have the requested format.
     if item.get("phase") not in (None, "final_answer"):
         return
     content = item.get("content")
@@ -154,12 +154,12 @@ def _incomplete(body: Mapping[str, Any]) -> str | None:
         return None
     details = body.get("incomplete_details")
     reason = string(details.get("reason")) if isinstance(details, Mapping) else None
-    # Without a reason it is still no whole answer.
+    # Incomplete without a reason: treat it as cut off.
     return reason or "max_output_tokens"
 
 
 def _text(value: object) -> str:
-    """A text, or the texts of the parts that some providers make of it."""
+    """Return a text, or the joined texts of its parts, which some providers send."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple):

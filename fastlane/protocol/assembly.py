@@ -50,7 +50,7 @@ class AnswerCut:
 
 
 class Assembly(Protocol):
-    """One answer, assembled event by event. Nothing raises, whatever the events are: odd ones are skipped."""
+    """One answer, assembled event by event. Never raises: invalid events are skipped."""
 
     error: Mapping[str, Any] | None
     """The provider's error in the stream: the object that openai's own error has as its body."""
@@ -65,14 +65,14 @@ class Assembly(Protocol):
     def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
         """Return a new copy of the answer as the API gives it without streaming.
 
-        With `cut` the answer counts as one that the model has ended: "stop", "tool_calls" or "completed".
+        With `cut`, the answer gets a normal finish reason: "stop", "tool_calls" or "completed".
         """
 
     def closing_events(self, cut: AnswerCut, *, include_usage: bool = False) -> list[dict[str, Any]]:
-        """Return the events, as JSON, that end a stream which we stopped as its provider would have ended it.
+        """Return the events, as JSON, that end a stopped stream as its provider would have ended it.
 
-        None for a stream that has not begun or has ended by itself. `include_usage`: whether the request asks for usage
-        at the end of a stream of chat or completions.
+        Empty for a stream that has not begun or has ended by itself. `include_usage`: whether the request asks for
+        usage at the end of a stream of chat or completions.
         """
 
 
@@ -88,7 +88,7 @@ def assembly_of(endpoint: str, *, choices: int = 1) -> Assembly | None:
 
 # Growing JSON values
 
-# Texts that a provider sends whole each time. All other texts of a delta are pieces.
+# Texts that a provider always sends whole. All other texts of a delta are pieces.
 _WHOLE = frozenset(("channel", "format", "id", "index", "model", "name", "object", "phase", "role", "type"))
 
 

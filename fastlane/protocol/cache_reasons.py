@@ -1,4 +1,4 @@
-"""What a provider itself says of why a prompt was not read from its cache."""
+"""Read the reason that a provider gives for a cache miss."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from typing import Any
 
 from .fields import field
 
-# A reason is a word, as of today "previous_message_not_found" at most. What is longer is none: no text of a provider
-# gets into a record unbounded.
+# The longest reason as of today is "previous_message_not_found". Longer texts are ignored: records must stay bounded.
 _LONGEST = 64
-# These say that the provider did not compare, and so nothing of the prompt.
+# Reasons that do not concern the prompt: the provider did not compare it.
 _NOTHING = frozenset(
     {"unavailable", "comparison_response_not_found", "previous_message_not_found", "cache_hit", "cache_miss"}
 )
 
 
 def cache_miss_reason(answer: Any) -> str | None:
-    """Return a provider's own word for why a prompt was not read from its cache ("tools_changed").
+    """Return the reason that a provider gives for a cache miss, such as "tools_changed".
 
-    `answer` is a whole answer, the response that a Responses stream ends with or the event that it comes in, as an
-    object or as a mapping. None where it gives no reason: it read the prompt, could not compare, or says nothing. Never
-    raises.
+    `answer` is a whole answer, the response that ends a Responses stream, or its event, as an object or a mapping. None
+    if there was a hit, no comparison, or no reason. Never raises.
     """
     try:
         return _reason(answer) or _reason(field(answer, "response"))
-    except Exception:  # noqa: BLE001 - answers are made of whatever a provider sent
+    except Exception:  # noqa: BLE001 - an answer may contain anything
         return None
 
 

@@ -1,4 +1,4 @@
-"""Read the server-sent events of a stream out of its bytes."""
+"""Parse the server-sent events of a stream."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ INVALID_JSON: Any = object()
 _LINE_ENDS = re.compile(rb"\r\n|\n|\r")
 _LINE_END, _BLOCK_END, _CARRIAGE_RETURN = b"\n", b"\n\n", b"\r"
 
-# A plain block has two lines at most. One that has more and no end yet is left to openai's decoder, so that what is
-# kept here is not put together again for every line that comes.
+# A plain block has at most two lines. A longer one without an end is left to openai's decoder, so that the buffer is
+# not joined again for every line.
 _MOST_LINES = 2
 
 
@@ -26,13 +26,13 @@ def parse_event(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            return json.loads(data)  # which takes half of a surrogate pair, as openai's client does
+            return json.loads(data)  # it accepts a lone surrogate, as openai's client does
         except ValueError:
             return INVALID_JSON
 
 
 class EventReader:
-    """Sans-IO: read the data of every event, in any form. As in openai's client, a cut-off event does not count."""
+    """Sans-IO: read the data of every event, in any form. As in openai's client, an unfinished event is ignored."""
 
     __slots__ = ("_carriage_return", "_data", "_line", "_splitter")
 
@@ -40,14 +40,14 @@ class EventReader:
         self._splitter: EventSplitter | None = EventSplitter()
         """The fast path; None after the first event in another form."""
         self._data: list[bytes] = []
-        """The data of the event that has not ended, line by line."""
+        """The data lines of the unfinished event."""
         self._line: list[bytes] = []
-        """The pieces of the line that has not ended: joined once, however many they are."""
+        """The pieces of the unfinished line, joined once at its end."""
         self._carriage_return = b""
-        """A carriage return at the end of a piece: it can be the half of a line's end."""
+        """A carriage return at the end of a piece, which may be half of a line end."""
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the data of the events that this piece ends."""
+        """Return the data of the events that this piece completes."""
         if self._splitter is None:
             return self._lines(piece)
         blocks = self._splitter.feed(piece)
@@ -78,31 +78,31 @@ class EventReader:
 
 
 class EventSplitter:
-    r"""Sans-IO. Plain are `data: X\n\n`, `event: NAME\ndata: X\n\n` and blocks of comments; at all else it stops.
+    r"""Sans-IO: split plain events, which are `data: X\n\n`, `event: NAME\ndata: X\n\n` and blocks of comments.
 
-    What it stops at, and what comes behind that, is `left()` as it came, for a decoder that knows every form: anything
-    with a carriage return, several lines of data, `thread.` events, other fields, a byte order mark.
+    It stops at anything else: a carriage return, several data lines, `thread.` events, other fields, a byte order mark.
+    `left()` then returns the unchanged rest, for a decoder of every form.
     """
 
     __slots__ = ("_blocks", "_pieces", "is_open", "stopped")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        """What came since the first of the blocks that were fed last began."""
+        """The pieces from the first block of the last `feed` on."""
         self._blocks: list[bytes] | None = None
-        """The same, split at the ends of blocks; None while it is one block."""
+        """The same, split into blocks; None while it is one unfinished block."""
         self.is_open = False
-        """The last of the blocks has not ended."""
+        """Whether the last block is unfinished."""
         self.stopped = False
-        """There is more behind the events that `feed` has just given, and it is not plain."""
+        """Whether a block that is not plain follows the events that `feed` returned."""
 
     def feed(self, piece: bytes) -> Sequence[bytes | None]:
-        """The data of the events that this piece ends, one for each block; None for a block of comments."""
+        """Return the data of each block that this piece completes; None for a block of comments."""
         pieces = self.unended()
         pieces.append(piece)
         self._pieces, self._blocks = pieces, None
         if len(pieces) > 1 and _LINE_END not in piece and _CARRIAGE_RETURN not in piece:
-            return ()  # a long event in many pieces is put together once
+            return ()  # join the pieces of a long event only once
         text = piece if len(pieces) == 1 else b"".join(pieces)
         blocks = self._blocks = text.split(_BLOCK_END)
         rest = blocks[-1]
@@ -115,9 +115,9 @@ class EventSplitter:
         return self._carefully(ended, rest)
 
     def left(self, index: int) -> list[bytes]:
-        """All that came from the block `index` of those that were fed last on.
+        """Return the received bytes from block `index` of the last `feed` on.
 
-        A block that began in an earlier piece is in pieces as it was: to openai's decoder an edge may mean something.
+        A block that began in an earlier piece keeps its pieces, because openai's decoder may depend on their borders.
         """
         if index == 0 or self._blocks is None:
             return self._pieces
@@ -126,7 +126,7 @@ class EventSplitter:
         return [rest] if rest else []
 
     def unended(self) -> list[bytes]:
-        """What came of a block that has not ended."""
+        """Return the pieces of the unfinished block."""
         if not self.is_open:
             return []
         return self._pieces if self._blocks is None else self.left(len(self._blocks) - 1)
@@ -140,13 +140,13 @@ class EventSplitter:
                 return found
             found.append(data)
         lines = rest.rpartition(_LINE_END)[0]
-        # A line that is not UTF-8 is an error as soon as it has ended.
+        # openai's decoder raises at the end of a line that is not UTF-8.
         self.stopped = _CARRIAGE_RETURN in rest or rest.count(_LINE_END) > _MOST_LINES or not _is_text(lines)
         return found
 
 
 def _look(block: bytes) -> tuple[bool, bytes | None]:
-    """Whether a block without its end is plain, and its data: None where it is all comments."""
+    """Return whether a block (without its end) is plain, and its data; None for comments only."""
     if _CARRIAGE_RETURN in block:
         return False, None
     first, *others = block.split(_LINE_END)

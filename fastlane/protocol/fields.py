@@ -1,4 +1,4 @@
-"""Read fields of JSON objects and of openai's objects alike; a missing or odd field is None, never an error."""
+"""Read fields of JSON objects and of openai's objects; a missing or invalid field is None, never an error."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-# A provider's names are no more trusted than its errors, which quote prompts and keys: a name is one short word.
+# Names from a provider are not trusted, because its texts may quote prompts and keys: a name is one short word.
 _NAME = re.compile(r"[!-~]{1,128}")
 ID = re.compile(r"[!-~]{1,512}")
 _MAX_NAMES = 1_024
 known_names: set[str | None] = {None}
-"""Names that `safe_name` has found to be safe."""
+"""Names that `safe_name` has accepted, and None."""
 
 
 def from_json(data: bytes | str) -> Any:
-    """Parse JSON into objects with attributes, as openai's are; ValueError for invalid JSON."""
+    """Parse JSON into objects with attributes, as openai's are. Raises ValueError for invalid JSON."""
     try:
         return json.loads(data, object_hook=lambda fields: SimpleNamespace(**fields))
     except RecursionError:
@@ -53,7 +53,7 @@ def fields_of(value: Any) -> Mapping[str, Any] | None:
 
 
 def members_of(source: Any) -> Mapping[str, Any]:
-    """Return all fields of an object or of a JSON object by name, those with defaults too; none for a plain value."""
+    """Return all fields of an object or a JSON object by name, defaults included; empty for a plain value."""
     if isinstance(source, Mapping):
         return source
     members: dict[str, Any] = getattr(source, "__dict__", {})
@@ -62,7 +62,7 @@ def members_of(source: Any) -> Mapping[str, Any]:
 
 
 def string(value: Any) -> str | None:
-    """Return a text that is not empty; None for anything else."""
+    """Return a non-empty string; None for anything else."""
     return value if isinstance(value, str) and value else None
 
 

@@ -17,20 +17,20 @@ Verdict = Literal["content", "empty", "error", "unknown"]
 - content: it has output that a user can show or use: text, reasoning, a tool call, a refusal
 - empty: it ended normally without any output
 - error: the provider reported an error, or sent something that is not JSON, before any output
-- unknown: take the answer as it is. It is no event stream, or compressed, or it ended at its limit or in a filter
-  without output, or it has output of a kind that is unknown here
+- unknown: pass the answer on. It is not an event stream, or compressed, or it ended at its limit or in a filter
+  without output, or its output is of an unknown kind
 """
 
 # Fields of a message or an item that are not output.
 _FRAME_FIELDS = frozenset({"type", "index", "id", "role", "object"})
 _DONE_FIELDS = ("text", "refusal", "arguments", "input", "code", "part")
 
-# The most of an answer to hold back. A response repeats all of its instructions and tools before it begins.
+# The most bytes to hold back. A response repeats all of its instructions and tools before its first output.
 _MAX_HELD_BYTES = 16 * 1024 * 1024
 
 
 class FirstContent:
-    """Sans-IO: one answer's event stream, until it is known how it begins."""
+    """Sans-IO: parses the event stream of an answer until its first output."""
 
     __slots__ = ("_bytes", "_has_unknown_end", "_is_response", "_reader", "_verdict", "status_of_error")
 
@@ -39,10 +39,10 @@ class FirstContent:
         self._reader = EventReader()
         self._bytes = 0
         self._has_unknown_end = False
-        """If the answer ends without content, that can be right."""
+        """Whether an answer without content may be correct."""
         self._verdict: Verdict | None = None
         self.status_of_error: int | None = None
-        """The status that the error has without streaming; None without an error, or if it was not JSON."""
+        """The status of the error without streaming; None if there is no error, or it is not JSON."""
 
     def feed(self, piece: bytes) -> Verdict | None:
         """Read the next piece of the body; return None until the answer begins."""
@@ -108,7 +108,7 @@ class FirstContent:
         elif kind == "response.output_item.done":
             begun = _item_has_output(event.get("item"), reasoning=True)
         else:
-            # A tool of the provider's is at work, or a text ended that had no delta.
+            # A tool that the provider runs has begun, or a text without deltas has ended.
             begun = "_call." in kind or (
                 kind.endswith(".done") and any(_has_value(event.get(name)) for name in _DONE_FIELDS)
             )
@@ -150,7 +150,7 @@ def _has_unknown_output(message: Any) -> bool:
 
 
 def _item_has_output(item: Any, *, reasoning: bool) -> bool:
-    """Return whether an item of a response has output. An item of another type than these is a tool at work."""
+    """Return whether an item of a response has output. Any other type of item is a tool call."""
     if not isinstance(item, Mapping):
         return False
     if item.get("type") == "reasoning":

@@ -1,4 +1,4 @@
-"""Marks on messages and on parts of their content, which say how long these stay as they are."""
+"""Marks on messages and content parts, which declare how long they stay unchanged."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any, Literal, TypeAlias
 from fastlane.errors import ConfigurationError
 
 Placement = Literal["stable", "session", "volatile"]
-"""How long a part of a prompt stays as it is: for all calls, for one conversation, or for one call."""
+"""For how long a part of a prompt is unchanged: for all calls, for one conversation, or for one call."""
 
 Declared: TypeAlias = Placement | tuple[Placement | None, ...] | None
-"""What was declared of a message: of it as a whole, of each part of its content, or nothing."""
+"""The placement of a message as a whole, or of each part of its content; None if nothing was declared."""
 
-# A message of these is the same said in two: an assistant's is what the model wrote, and a tool's answers one call.
+# Messages of these roles may be split. An assistant's message is the model's output, and a tool's answers one call.
 DIVISIBLE_ROLES = ("system", "developer", "user")
 
-# Messages of these at the beginning are the same in all calls, if nothing else is declared.
+# Leading messages of these roles count as stable by default.
 LEADING_ROLES = ("system", "developer")
 
-# The system's word for what the application says, also behind the conversation: a volatile text of its own there is not
-# taken for the user's.
+# Texts of the application are system messages, also after the conversation, so that the model does not take a volatile
+# text for the user's.
 _ROLES: Mapping[Placement, str] = {"stable": "system", "session": "user", "volatile": "system"}
 
-# Where messages, and items of `input`, hold parts.
+# Fields of messages and of `input` items that hold parts.
 _HOLDING_PARTS = ("content", "output")
 
 
 class Marked(dict[str, Any]):
-    """A message or content part that knows how long it stays as it is; to everybody else, the dictionary that it is."""
+    """A message or content part with a placement; for all other code it is a plain dictionary."""
 
     __slots__ = ("placement",)
 
     placement: Placement
-    """For all calls, for one conversation, or for one call."""
+    """For how long it is unchanged."""
 
     def __init__(self, part: Mapping[str, Any], placement: Placement) -> None:
         super().__init__(part)
@@ -67,28 +67,28 @@ def session(part: str | Mapping[str, Any]) -> Any:
 def volatile(part: str | Mapping[str, Any]) -> Any:
     """Declare that a message or content part may differ in every call; a text becomes a system message.
 
-    It belongs behind all others: a prompt can be read from the cache up to the first token that differs. See `stable`.
+    Put it after all others: a prompt is read from the cache up to the first token that differs. See `stable`.
     """
     return marked(part, "volatile")
 
 
 def marked(part: Any, placement: Placement) -> Marked:
-    """A message or part with a mark, instead of the one that it may have. Raises ConfigurationError for other types."""
+    """Return a message or part with this mark, replacing any other. Raises ConfigurationError for other types."""
     if isinstance(part, str):
         return Marked({"role": _ROLES[placement], "content": part}, placement)
     if isinstance(part, Mapping):
         return Marked(part, placement)
     raise ConfigurationError(
         f"fastlane.prompts.{placement}() takes a text, a message or a part of a message's content as a dictionary, got "
-        f"{type(part).__name__}: convert it first, such as by its model_dump(exclude_unset=True)"
+        f"{type(part).__name__}: convert it first, for example with model_dump(exclude_unset=True)"
     )
 
 
 def unmarked(messages: Iterable[Any]) -> tuple[list[Any], tuple[Declared, ...] | None]:
-    """The messages as plain dictionaries, and what was declared of each; None where nothing was of any.
+    """Return the messages as plain dictionaries, and their declared placements; None if nothing was declared.
 
-    Of a system, developer or user message with marked parts, what was declared of each part; marks on parts of others
-    say nothing. What is not marked is the caller's own object, and nothing of it is changed.
+    A system, developer or user message with marked parts has a placement for each part; marks on parts of other
+    messages are ignored. Unmarked messages are the caller's own objects, unchanged.
     """
     plain: list[Any] = []
     declared: list[Declared] = []

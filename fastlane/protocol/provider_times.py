@@ -1,4 +1,4 @@
-"""Read a provider's own times out of its answers, in the places that its facts name."""
+"""Read a provider's own times from the headers and fields of responses that its facts name."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .fields import field as field_in
 _SECONDS = {"s": 1.0, "ms": 1e-3}
 _DURATION = re.compile(r"dur=([0-9]+(?:\.[0-9]+)?)")
 
-# Beyond this it is no time that an answer took, but a moment, or in another unit.
+# A larger number is not a duration in this unit: it is a timestamp, or in another unit.
 _MOST_SECONDS = 1e6
 
 
 class _Place(NamedTuple):
     path: tuple[str, ...]
     field: str
-    """Of `ProviderTimes`."""
+    """The field of `ProviderTimes`."""
     unit_s: float
 
 
 class TimesReader:
-    """Where one provider says its times."""
+    """Reads the times of one provider."""
 
     __slots__ = ("_fields", "_headers")
 
@@ -34,7 +34,7 @@ class TimesReader:
         self._fields = fields
 
     def in_answer(self, answer: Any) -> dict[str, float] | None:
-        """The times in a whole answer or in an event of a stream; None where there are none."""
+        """Return the times, in seconds, in a whole answer or an event of a stream; None if there are none."""
         found: dict[str, float] = {}
         for place in self._fields:
             value = answer
@@ -47,7 +47,7 @@ class TimesReader:
     def of(
         self, headers: Mapping[str, str], in_answer: dict[str, float] | None, *, is_stream: bool
     ) -> ProviderTimes | None:
-        """The times of an answer, of which the body counts more than its headers; None where it says none."""
+        """Return the times of an answer; those of the body override those of the headers. None if there are none."""
         found: dict[str, float] = {}
         for place in self._headers:
             said = headers.get(place.path[0])
@@ -73,7 +73,7 @@ def _note(found: dict[str, float], field: str, unit_s: float, value: Any) -> Non
 
 @lru_cache(maxsize=64)
 def times_reader(timing: Any) -> TimesReader | None:
-    """Where a provider says its times, by that part of its facts; None where the facts name no place."""
+    """Return the reader for the `timing` of a provider's facts; None if they name no header or field."""
     phases = timing.phases.value if timing.phases is not None else None
     places: dict[str, list[_Place]] = {"headers": [], "fields": []}
     for kind, found in places.items():

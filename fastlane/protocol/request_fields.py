@@ -1,4 +1,4 @@
-"""Read and write the fields of a request that say what form its answer has."""
+"""Read and write the fields of a request that determine the format of its answer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .endpoints import CHAT, RESPONSES
 
 
 class Tool(NamedTuple):
-    """What the arguments of one tool are."""
+    """The arguments of one tool."""
 
     schema: Mapping[str, Any] | bool
     strict: bool
-    """Whether the provider was told to keep to it, so that anything else is a fault."""
+    """Whether the provider has to enforce the schema (`strict`)."""
 
 
 class Wanted(NamedTuple):
-    """The form of an answer's content."""
+    """The requested format of an answer's content."""
 
     is_json: bool
     name: str | None = None
@@ -28,11 +28,11 @@ class Wanted(NamedTuple):
 FREE_TEXT = Wanted(is_json=False)
 _ANY_JSON = Wanted(is_json=True)
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-"""What `json_object` promises, which has no schema."""
+"""The schema for `json_object`, which has none of its own."""
 
 
 def wanted_of(body: Mapping[str, Any], endpoint: str) -> Wanted:
-    """Return what form the body asks for; `FREE_TEXT` where it asks for none."""
+    """Return the format that a body requests; `FREE_TEXT` if it requests none."""
     if endpoint == CHAT:
         form = body.get("response_format")
         described = form.get("json_schema") if isinstance(form, Mapping) else None
@@ -57,7 +57,7 @@ def wanted_of(body: Mapping[str, Any], endpoint: str) -> Wanted:
 
 
 def says_form(body: Mapping[str, Any], endpoint: str) -> bool:
-    """Whether a body says what form its answer is to have, be it plain text, or cannot say so."""
+    """Return whether a body sets the format of its answer, plain text included, or its endpoint cannot set one."""
     if endpoint == CHAT:
         return body.get("response_format") is not None
     text = body.get("text")
@@ -65,7 +65,7 @@ def says_form(body: Mapping[str, Any], endpoint: str) -> bool:
 
 
 def with_schema(body: Mapping[str, Any], endpoint: str, schema: Mapping[str, Any], *, name: str) -> dict[str, Any]:
-    """Return the fields of the body that ask for a schema, with this one in the place of the one there, or of none."""
+    """Return the body fields that request this schema; it replaces the schema in the body, if there is one."""
     if endpoint == CHAT:
         form = body.get("response_format")
         described = form["json_schema"] if isinstance(form, Mapping) and "json_schema" in form else None
@@ -98,22 +98,22 @@ def tools_of(body: Mapping[str, Any], endpoint: str) -> dict[str, Tool]:
 
 
 def may_call_tools(body: Mapping[str, Any]) -> bool:
-    """Whether the model was given tools that it may call."""
+    """Return whether the model may call tools."""
     listed = body.get("tools") or body.get("functions")
     return bool(listed) and "none" not in (body.get("tool_choice"), body.get("function_call"))
 
 
 def is_kept(body: Mapping[str, Any]) -> bool:
-    """Whether the application counts on the provider's own copy of the answer, which it has none of if it is stopped.
+    """Return whether the application needs the provider to store the answer, which a stopped stream prevents.
 
-    Responses are kept by default. That alone says nothing: most applications never come back to them.
+    Responses are stored by default. The default alone does not count: most applications never fetch them.
     """
     chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
     return chained or body.get("store") is True
 
 
 def only_tool(body: Mapping[str, Any], endpoint: str) -> str | None:
-    """Return the name of the function that the answer is one call of; None where it may be anything else."""
+    """Return the name of the function that the answer must call exactly once; None if it may be anything else."""
     choice = body.get("tool_choice")
     if (
         not isinstance(choice, Mapping)
@@ -127,7 +127,7 @@ def only_tool(body: Mapping[str, Any], endpoint: str) -> str | None:
 
 
 def effort_in(body: Mapping[str, Any]) -> str | None:
-    """Return the reasoning effort that a body asks for."""
+    """Return the reasoning effort that a body requests; None if it sets none."""
     inner = body.get("reasoning")
     effort = body.get("reasoning_effort", inner.get("effort") if isinstance(inner, Mapping) else None)
     return effort if isinstance(effort, str) else None

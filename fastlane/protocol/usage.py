@@ -25,7 +25,7 @@ _MAX_TOKENS = 2**53
 def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
     """Return the token counts of a `usage` of any endpoint, by the fields of a record's `Usage`.
 
-    A missing count is None, not 0. `cached_path` is where this provider counts cached tokens, if not where OpenAI does.
+    A missing count is None, not 0. `cached_path`: this provider's path to cached tokens; empty if it is OpenAI's.
     """
     if usage is None:
         return {}
@@ -47,9 +47,9 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """Return a `usage` in the endpoint's field names, for an answer whose provider's counts were cut off.
+    """Return an estimated `usage` in the endpoint's field names, for an answer without the provider's counts.
 
-    It has `"estimated": True`, and zeros for the details that openai's type requires: they are unknown.
+    It has `"estimated": True`, and zeros for the unknown details that openai's type requires.
     """
     which = 1 if endpoint == RESPONSES else 0
     input_tokens, output_tokens = max(0, input_tokens), max(0, output_tokens)

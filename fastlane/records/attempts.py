@@ -21,7 +21,6 @@ AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
 - repair: the answer before was not valid
 - fallback: another upstream, because the one before had failed
 - hedge: the one before was late, and may still have won
-- shared: none was: an identical call's request was under way, and its answer is this one's too
 """
 
 

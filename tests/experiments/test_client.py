@@ -111,7 +111,7 @@ def test_copy_with_other_plays_takes_no_part(arguments: dict[str, Any], make: Ma
         record = other.last_call
         assert record is not None
         assert (record.experiment, record.changes) == (None, ("other",))
-        with pytest.raises(ConfigurationError, match=r"takes part in no experiment: make it with OpenAI\(experiment="):
+        with pytest.raises(ConfigurationError, match=r"has no experiment: make it with OpenAI\(experiment="):
             _ = other.experiment
 
         again = other.with_options(experiment=experiment)

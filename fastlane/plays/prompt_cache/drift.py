@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +23,7 @@ from fastlane.records.plays import Drift, DriftKind
 from .volatile import kind_of_change, kind_of_number
 
 if TYPE_CHECKING:
-    from .history import CacheRules, PromptHistory, PromptLine, TokenScale
+    from .history import CacheRules, PromptHistory, PromptLine, SentPrompt
 
 # If the size of the blocks is not known: OpenAI's (https://developers.openai.com/cookbook/examples/prompt_caching_201).
 _USUAL_BLOCK = 128
@@ -80,125 +80,88 @@ def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
     return low
 
 
-@dataclass(slots=True, kw_only=True, repr=False, eq=False)
-class DriftFinder:
-    """Finds the drift of one prompt when it is called, once. It holds no text itself."""
+def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
+    """Return the drift of a settled prompt; None if nothing was lost, or if the prompts are no longer kept."""
+    line = prompt.line
+    new = None if line is None else segments_of(line, line.text, prompt.count)
+    found = None
+    if line is not None and new is not None:
+        earlier = [
+            Earlier(segments, other.head.parameters, other.key, used_ns)
+            for other, text, count, used_ns in history.earlier(line.head, prompt.answered_before)
+            # What has expired is not lost by a difference.
+            if prompt.sent_ns - used_ns <= prompt.head.rules.lifetime_ns
+            and (segments := segments_of(other, text, count)) is not None
+        ]
+        found = find_departure(new, line.head.parameters, prompt.key, prompt.known.size, earlier)
+    if found is not None:
+        return _with_reason(prompt, _broken(prompt, found, history.quote))
+    return _with_reason(prompt, _lost(prompt) if prompt.keeps else None)
 
-    history: PromptHistory | None
-    rules: CacheRules
-    key: str | None
-    count: int
-    """Messages of the prompt."""
-    sent_ns: int
-    answered_before: int
-    """How many calls were answered when it was sent."""
-    known_size: int
-    """Bytes of its beginning that were sent before."""
-    fresh_size: int
-    """Of these, the ones that had not expired."""
-    scale: TokenScale
-    keeps: bool
-    """Whether the provider is known to keep the prompt."""
-    cached: int | None
-    """Tokens that it has read from its cache."""
-    reason: str | None
-    """Its own word for why it has read no more."""
-    line: PromptLine | None = None
-    """The line that the prompt has become part of."""
-    drift: Drift | None = None
 
-    def __call__(self) -> Drift | None:
-        """Return the drift; None if nothing was lost, or if the prompts are no longer kept."""
-        if self.history is not None:
-            self.drift = self._with_reason(self._found(self.history, self.line))
-            self.history = self.line = None
-        return self.drift
+def _broken(prompt: SentPrompt, departure: Difference, quote: bool) -> Drift | None:
+    """Return the drift that a difference is, unless the provider has read beyond it."""
+    scale, rules, cached = prompt.scale, prompt.head.rules, prompt.cached
+    offset = scale.at(departure.before_size)
+    fresh = scale.at(prompt.known.fresh_size)
+    reusable = fresh if departure.is_apart else max(fresh, offset)
+    unbroken = scale.at(departure.before_size + departure.lost_size)
+    lost = unbroken - max(reusable, offset)
+    broken, whole = rules.kept(max(reusable, offset)), rules.kept(unbroken)
+    if lost <= 0:
+        return None
+    if departure.is_apart and broken and lost <= _slack(unbroken, rules):
+        # If two models are asked the same, turn by turn, each keeps all but what the other was asked just now.
+        return None
+    if (
+        cached
+        and cached > max(reusable, offset) + (rules.block_tokens or _USUAL_BLOCK)
+        and cached >= whole - min(_slack(whole, rules), (whole - rules.kept(reusable)) / 2)
+    ):
+        return None
+    before, after = departure.quoted() if quote else (None, None)
+    return Drift(
+        kind=departure.kind,
+        path=departure.path,
+        character=departure.character,
+        token_offset=offset,
+        tokens_lost=lost,
+        before=before,
+        after=after,
+    )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the drift alone."""
-        return _returned, (self(),)
 
-    def _found(self, history: PromptHistory, line: PromptLine | None) -> Drift | None:
-        new = None if line is None else segments_of(line, line.text, self.count)
-        found = None
-        if line is not None and new is not None:
-            earlier = [
-                Earlier(segments, other.head.parameters, other.key, used_ns)
-                for other, text, count, used_ns in history.earlier(line.head, self.answered_before)
-                # What has expired is not lost by a difference.
-                if self.sent_ns - used_ns <= self.rules.lifetime_ns
-                and (segments := segments_of(other, text, count)) is not None
-            ]
-            found = find_departure(new, line.head.parameters, self.key, self.known_size, earlier)
-        if found is not None:
-            return self._broken(found, history.quote)
-        return self._lost() if self.keeps else None
+def _lost(prompt: SentPrompt) -> Drift | None:
+    """Return the drift of an unbroken beginning that was not read: it has expired, or was given up early."""
+    scale, rules, cached = prompt.scale, prompt.head.rules, prompt.cached
+    should, fresh = rules.kept(scale.at(prompt.known.size)), rules.kept(scale.at(prompt.known.fresh_size))
+    # If the provider does not say what it has read, it is known all the same that the time is over.
+    found, is_old = (fresh, True) if cached is None else (cached, fresh < should)
+    share = _SLACK_SHARE if prompt.known.size == scale.known_size else _LOOSE_SHARE
+    if should - found <= _slack(should, rules, share):
+        return None
+    kind: DriftKind = "expired" if is_old else "evicted"
+    return Drift(kind=kind, path=None, token_offset=found, tokens_lost=should - found)
 
-    def _broken(self, departure: Difference, quote: bool) -> Drift | None:
-        """Return the drift that a difference is, unless the provider has read beyond it."""
-        scale, rules, cached = self.scale, self.rules, self.cached
-        offset = scale.at(departure.before_size)
-        fresh = scale.at(self.fresh_size)
-        reusable = fresh if departure.is_apart else max(fresh, offset)
-        unbroken = scale.at(departure.before_size + departure.lost_size)
-        lost = unbroken - max(reusable, offset)
-        broken, whole = rules.kept(max(reusable, offset)), rules.kept(unbroken)
-        if lost <= 0:
+
+def _with_reason(prompt: SentPrompt, drift: Drift | None) -> Drift | None:
+    """Return the drift with the provider's own word for it, which wins if it says something else."""
+    reason, cached, rules = prompt.reason, prompt.cached or 0, prompt.head.rules
+    kind, path, beginnings = _REASONS.get(reason or "", (None, None, ()))
+    if reason is None:
+        return drift
+    if drift is None:
+        whole = rules.kept(prompt.scale.tokens)
+        # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
+        if kind is None or (cached and cached >= whole - _slack(whole, rules)):
             return None
-        if departure.is_apart and broken and lost <= _slack(unbroken, rules):
-            # If two models are asked the same, turn by turn, each keeps all but what the other was asked just now.
-            return None
-        if (
-            cached
-            and cached > max(reusable, offset) + (rules.block_tokens or _USUAL_BLOCK)
-            and cached >= whole - min(_slack(whole, rules), (whole - rules.kept(reusable)) / 2)
-        ):
-            return None
-        before, after = departure.quoted() if quote else (None, None)
-        return Drift(
-            kind=departure.kind,
-            path=departure.path,
-            character=departure.character,
-            token_offset=offset,
-            tokens_lost=lost,
-            before=before,
-            after=after,
-        )
-
-    def _lost(self) -> Drift | None:
-        """Return the drift of an unbroken beginning that was not read: it has expired, or was given up early."""
-        scale, rules, cached = self.scale, self.rules, self.cached
-        should, fresh = rules.kept(scale.at(self.known_size)), rules.kept(scale.at(self.fresh_size))
-        # If the provider does not say what it has read, it is known all the same that the time is over.
-        found, is_old = (fresh, True) if cached is None else (cached, fresh < should)
-        share = _SLACK_SHARE if self.known_size == scale.known_size else _LOOSE_SHARE
-        if should - found <= _slack(should, rules, share):
-            return None
-        kind: DriftKind = "expired" if is_old else "evicted"
-        return Drift(kind=kind, path=None, token_offset=found, tokens_lost=should - found)
-
-    def _with_reason(self, drift: Drift | None) -> Drift | None:
-        """Return the drift with the provider's own word for it, which wins if it says something else."""
-        reason, cached = self.reason, self.cached or 0
-        kind, path, beginnings = _REASONS.get(reason or "", (None, None, ()))
-        if reason is None:
-            return drift
-        if drift is None:
-            whole = self.rules.kept(self.scale.tokens)
-            # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
-            if kind is None or (cached and cached >= whole - _slack(whole, self.rules)):
-                return None
-            lost = max(0, self.scale.at(self.fresh_size) - cached)
-            offset = min(cached, self.scale.tokens)
-            return Drift(kind=kind, path=path, token_offset=offset, tokens_lost=lost, provider_reason=reason)
-        drift = replace(drift, provider_reason=reason)
-        if kind is None or kind == drift.kind or (drift.path is not None and drift.path.startswith(beginnings)):
-            return drift
-        return replace(drift, kind=kind, path=path or drift.path, character=None)
-
-
-def _returned(drift: Drift | None) -> Drift | None:
-    return drift
+        lost = max(0, prompt.scale.at(prompt.known.fresh_size) - cached)
+        offset = min(cached, prompt.scale.tokens)
+        return Drift(kind=kind, path=path, token_offset=offset, tokens_lost=lost, provider_reason=reason)
+    drift = replace(drift, provider_reason=reason)
+    if kind is None or kind == drift.kind or (drift.path is not None and drift.path.startswith(beginnings)):
+        return drift
+    return replace(drift, kind=kind, path=path or drift.path, character=None)
 
 
 def _slack(tokens: int, rules: CacheRules, share: float = _SLACK_SHARE) -> float:

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,7 +21,7 @@ from fastlane.knowledge.table import Table
 from fastlane.protocol.endpoints import PROMPT_FIELDS
 from fastlane.protocol.prompt_marks import LEADING_ROLES
 
-from .drift import HEAD_PARTS, DriftFinder, common_length, json_of
+from .drift import HEAD_PARTS, common_length, find_drift, json_of
 from .key import KEY_FIELD, stable_key
 from .report import FamilyReport, PromptCacheReport
 from .section import PromptCacheSection
@@ -123,7 +124,7 @@ class PromptHead:
 
 
 class SentPrompt:
-    """One call's prompt, from before it is sent until it is answered."""
+    """One call's prompt. Once it is settled, it has no text any more."""
 
     head: PromptHead
     text: bytes
@@ -147,8 +148,18 @@ class SentPrompt:
     """The field of the key, if fastlane has added it."""
     sent_ns: int
     answered_before: int
+    """How many calls were answered before it was sent."""
     known: KnownBeginning
-    """What was sent before under the same cache key."""
+    """What was sent before."""
+    scale: TokenScale
+    keeps: bool
+    """Whether the provider is known to keep the prompt."""
+    cached: int | None
+    """Tokens that it has read from its cache."""
+    reason: str | None
+    """Its own word for why it has read no more."""
+    line: PromptLine | None = None
+    """The line that the prompt has become part of."""
     record: PromptCacheRecord | None = None
 
 
@@ -392,29 +403,15 @@ class PromptHistory:
         is_lost = reason is not None or (cached is not None and expected is not None and cached < expected)
         # Of less than a block nothing can have been kept.
         may_depart = not goes_on and tokens - reusable >= (rules.block_tokens or 1)
-        finder, line = None, None
-        if answered and not head.is_stored and (is_lost or may_depart):
-            finder = DriftFinder(
-                history=self,
-                rules=rules,
-                key=prompt.key,
-                count=prompt.count,
-                sent_ns=prompt.sent_ns,
-                answered_before=prompt.answered_before,
-                known_size=known.size,
-                fresh_size=known.fresh_size,
-                scale=scale,
-                keeps=keeps,
-                cached=cached,
-                reason=reason,
-            )
+        departs = answered and not head.is_stored and (is_lost or may_depart)
+        prompt.known, prompt.scale, prompt.keeps, prompt.cached, prompt.reason = known, scale, keeps, cached, reason
         record = prompt.record = PromptCacheSection(
             family=prompt.family,
             prompt_tokens=tokens,
             reusable_tokens=reusable,
             expected_tokens=expected,
             cached_tokens=cached,
-            explanation=finder,
+            explanation=partial(find_drift, self, prompt) if departs else None,
             key=prompt.key,
             shards=prompt.shards,
         )
@@ -424,11 +421,11 @@ class PromptHistory:
                 self._uncounted.append((head, record))
                 if len(self._uncounted) >= _MAX_UNCOUNTED:
                     self._count()
-                if self.kept_bytes and not head.is_stored and size > len(head.text):
-                    line = self._enter(prompt, usage.input_tokens, now_ns)
-                if finder is not None:
-                    finder.line = line
+                if departs:
                     self._explained.append(record)
+                if self.kept_bytes and not head.is_stored and size > len(head.text):
+                    prompt.line = self._enter(prompt, usage.input_tokens, now_ns)
+        prompt.text = b""
         return record
 
     def _enter(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:

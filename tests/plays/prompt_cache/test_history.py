@@ -346,15 +346,16 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
     sent: list[bytes] = []
     for messages in prompts:
         prompt = provider.sent(messages)
+        text = prompt.text
         record = provider.answer(prompt)
         longest = 0
         for earlier in sent:
             count = 0
-            while count < min(len(earlier), len(prompt.text)) and earlier[count] == prompt.text[count]:
+            while count < min(len(earlier), len(text)) and earlier[count] == text[count]:
                 count += 1
             longest = max(longest, count)
         assert record.reusable_tokens == longest
-        sent.append(prompt.text)
+        sent.append(text)
 
 
 @given(st.integers(0, 10**6), st.none() | st.integers(1, 5_000), st.none() | st.integers(1, 500))

@@ -185,8 +185,8 @@ class Database:
                 with self._connected(writes=writes) as connection:
                     return work(Transaction(connection))
             except DBAPIError as error:
-                said = " ".join(str(error.orig).split())
-                failed = self._explained(error, said)
+                message = " ".join(str(error.orig).split())
+                failed = self._explained(error, message)
                 if not self._may_pass(error):
                     until_ns = 0
             if now_ns() >= until_ns:
@@ -248,8 +248,8 @@ class Database:
     def _may_pass(self, error: DBAPIError) -> bool:
         raise NotImplementedError
 
-    def _explained(self, error: DBAPIError, said: str) -> Exception:
-        """Return the error to raise, without values and passwords. `said`: the message of the database's library."""
+    def _explained(self, error: DBAPIError, message: str) -> Exception:
+        """Return the error to raise, without values and passwords. `message`: that of the database's library."""
         raise NotImplementedError
 
     def _before_fork(self) -> None:
@@ -357,11 +357,13 @@ class SqliteDatabase(Database):
     def _may_pass(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-    def _explained(self, error: DBAPIError, said: str) -> Exception:
+    def _explained(self, error: DBAPIError, message: str) -> Exception:
         code = getattr(error.orig, "sqlite_errorname", "")
         if code == "SQLITE_NOTADB":
             return ConfigurationError(f"a queue is a SQLite file, got {self.name!r}, something else: give another path")
-        return StorageError(f"the queue {self.name} failed: {said} ({code}). What was not written has to be repeated")
+        return StorageError(
+            f"the queue {self.name} failed: {message} ({code}). What was not written has to be repeated"
+        )
 
     def _before_fork(self) -> None:
         # An open file must not be carried into a child (https://sqlite.org/howtocorrupt.html, 2.6).
@@ -432,13 +434,13 @@ class PostgresDatabase(Database):
     def _may_pass(self, error: DBAPIError) -> bool:
         return error.connection_invalidated or isinstance(error.orig, self._psycopg.OperationalError)
 
-    def _explained(self, error: DBAPIError, said: str) -> Exception:
+    def _explained(self, error: DBAPIError, message: str) -> Exception:
         # A server's message about a statement may quote values; one about a connection does not.
         sqlstate = getattr(error.orig, "sqlstate", None)
-        said = f"SQLSTATE {sqlstate}" if sqlstate else said
+        message = f"SQLSTATE {sqlstate}" if sqlstate else message
         if self._given.get("password"):
-            said = said.replace(str(self._given["password"]), "***")
-        return StorageError(f"the queue {self.name} failed: {type(error.orig).__name__}: {said}")
+            message = message.replace(str(self._given["password"]), "***")
+        return StorageError(f"the queue {self.name} failed: {type(error.orig).__name__}: {message}")
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()

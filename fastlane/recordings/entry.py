@@ -92,13 +92,13 @@ def entry(asked: IssuedCall, record: CallRecord, *, salt: bytes, at_s: float, wi
 
 
 def _urgency(record: CallRecord) -> str | None:
-    """What a routed call was said to be for; None where nobody said."""
+    """Return the urgency of the route that a call asked for; None without one."""
     route = None if record.routing is None else Route.parse(record.routing.asked)
     return None if route is None else route.urgency
 
 
 def _sampling(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that say how the answer is drawn and how long it may be: numbers and known words, nothing else."""
+    """Return the parameters of sampling and length: numbers and known words, nothing else."""
     found: dict[str, Any] = {}
     for name in _NUMBERS:
         value = body.get(name)
@@ -151,7 +151,7 @@ def _listed(value: Any) -> Iterable[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """An object of openai's own as plain data: an answer's message is often sent back as it came."""
+    """Return an object of openai's as plain data: an answer's message is often sent back as it came."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json", exclude_unset=True)
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
 
 
 def _of_item(item: dict[str, Any]) -> dict[str, Any]:
-    """An item of the Responses API's input as a chat message."""
+    """Return an item of the Responses API's input as a chat message."""
     kind = item.get("type")
     if kind == "function_call":
         function = {"name": str(item.get("name", "")), "arguments": str(item.get("arguments", ""))}

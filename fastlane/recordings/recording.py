@@ -83,7 +83,7 @@ class RecordingFile:
 
 
 def _open_private(path: str, flags: int) -> int:
-    # What applications ask of models is nobody else's to read.
+    # Prompts are private to the owner of the file.
     return os.open(path, flags, 0o600)
 
 
@@ -130,7 +130,7 @@ class Recording:
         self._pipeline = pipeline
         self._with_text = with_text
         self._max_bytes = max_bytes
-        # Never written: nobody who has the file can try what a prompt may have been.
+        # Never written, so that a reader of the file cannot guess prompts by their digests.
         self._salt = secrets.token_bytes(32)
         self._family = secrets.token_hex(4)
         self._under_way: dict[str, IssuedCall] = {}

@@ -1,4 +1,4 @@
-"""The shape of a prompt: who says how much, and which prompts begin alike, without a word of what is said."""
+"""The shape of a prompt: roles, lengths, and digests that show which prompts begin alike. It holds no text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spoken(NamedTuple):
         return MESSAGE_FRAME + self.length + calls + ATTACHMENT_FRAME * self.attachments
 
     def to_dict(self) -> dict[str, Any]:
-        """Itself as plain data, without what is empty."""
+        """Return plain data, without empty parts."""
         shown: dict[str, Any] = {"role": self.role, "length": self.length}
         if self.calls:
             shown["calls"] = list(self.calls)
@@ -80,7 +80,7 @@ def _blocks(text: str, salt: bytes) -> Iterator[str]:
 
 
 def _content(content: Any, salt: bytes) -> tuple[list[str], list[str]]:
-    """The texts of a content, and digests of its other parts."""
+    """Return the texts of a content, and digests of its other parts."""
     if content is None:
         return [], []
     if isinstance(content, str):

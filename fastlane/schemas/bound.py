@@ -42,7 +42,7 @@ _FORMATS = {
     "ipv6": 45,  # six groups of four digits and an IPv4 address: RFC 4291
     "uuid": 36,  # RFC 4122
 }
-# These specifications have no longest string, or one that nobody writes.
+# These specifications have no longest string, or an impractical one.
 _ASSUMED_FORMATS = {
     "date-time": 35,  # RFC 3339 with nanoseconds
     "time": 24,
@@ -109,7 +109,7 @@ def bound(
     What bounds a value: `enum` and `const`, `maxLength`, simple patterns, formats, ranges of numbers, `maxItems` and
     closed objects, also in `$ref`, `anyOf`, `oneOf` and `allOf`. No valid value is longer by `json.dumps` with an
     indent of up to four, or none, and any way with non-ASCII characters; formats count as asserted. A text can be
-    longer that has white space nobody needs, escapes for letters that need none, zeros at the end of a number, or more
+    longer that has needless white space, escapes for letters that need none, zeros at the end of a number, or more
     digits than a double has.
 
     With `unbounded=200` each field without a bound is given 200 tokens of four characters. A number without a range is

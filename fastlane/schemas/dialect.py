@@ -23,7 +23,7 @@ _DESCRIBED = frozenset(
      "minLength", "minProperties", "minimum", "multipleOf", "pattern", "uniqueItems")
 )  # fmt: skip
 _MAX_DESCRIBED_CHARACTERS = 200
-# With less said within them, these allow less and not more.
+# These allow less, not more, once keywords within them are dropped.
 _CONTRARY = frozenset(("contains", "if", "not"))
 # What means nothing, or more than it should, without another keyword.
 _NEEDS = {
@@ -133,8 +133,8 @@ class _Dropping:
             else:
                 kept[key] = self.schema(value) if key in _ONE else value
         if described:
-            said, note = kept.get("description"), f"Must keep to: {', '.join(described)}."
-            kept["description"] = f"{said} {note}" if isinstance(said, str) and said else note
+            description, note = kept.get("description"), f"Must keep to: {', '.join(described)}."
+            kept["description"] = f"{description} {note}" if isinstance(description, str) and description else note
         return kept
 
     def _is_dropped(self, key: str, schema: Mapping[str, Any]) -> bool:
@@ -145,7 +145,7 @@ class _Dropping:
         return key in self._refused or (key in _CONTRARY and bool(self._refused))
 
     def _reworded(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a schema with what is refused said in other words, where there are any."""
+        """Return a schema with refused keywords replaced by equivalent ones, where there are any."""
         renamed = {}
         if "const" in self._refused and "const" in schema and "enum" not in schema:
             schema = {**schema, "const": [schema["const"]]}

@@ -178,7 +178,7 @@ class WatchedAnswer:
             if scanner.end is None and not plan.play.validate:
                 return  # the application is to have all of an answer that may be anything
             if kind == "content" and not plan.content_is_all and reason in ("prose", "fence"):
-                return  # a tool may be called yet, and what is said before that is no answer
+                return  # a tool may be called yet, and text before that is no answer
             is_fence = reason == "fence" and scanner.text[scanner.end :].strip(" \t\r\n") in ("`", "``", "```")
             if is_fence and plan.play.early_stop != "at_once":
                 reason = "complete"  # which may be the end of it
@@ -345,7 +345,7 @@ class WatchedAnswer:
             self.text = next((text for text, wrong in judged if wrong is not None), judged[0][0]).text
 
     def _of_answer(self, texts: list[AnswerText]) -> list[AnswerText]:
-        """Return the texts without what is said beside calls of tools: that is no answer."""
+        """Return the texts without those beside calls of tools, which are no answer."""
         is_response = self._plan.endpoint == RESPONSES
         calling = {is_response or one.where[0] for one in texts if one.kind == "tool_call"}
         return [one for one in texts if one.kind != "content" or (is_response or one.where[0]) not in calling]

@@ -1,6 +1,6 @@
 """Make the request that asks a model again for an answer that was not valid, and says what was wrong with it.
 
-It only appends: what the first request said stays as it was, so that a cache of prompts holds it. The sentences
+It only appends, so that the provider's prompt cache holds the first request. The sentences
 around what was wrong are always the same.
 """
 
@@ -50,19 +50,19 @@ def ask_again(
     texts = list(answer)
     if not any(wrong is not None for _, wrong in texts):
         texts = [(text, problem if text.kind != "tool_call" else None) for text, _ in texts]
-    said = [text.text for text, _ in texts if text.kind != "tool_call" and text.text.strip()]
+    contents = [text.text for text, _ in texts if text.kind != "tool_call" and text.text.strip()]
     wrong = next((wrong for text, wrong in texts if text.kind != "tool_call" and wrong is not None), None)
     if wrong is None and not any(wrong is not None for _, wrong in texts):
         wrong = problem
     calls = [judged for judged in texts if judged[0].kind == "tool_call"]
-    turns = _chat_turns(said, calls) if endpoint == CHAT else _response_items(said, calls)
+    turns = _chat_turns(contents, calls) if endpoint == CHAT else _response_items(contents, calls)
     if wrong is not None:
         turns.append({"role": "user", "content": encodable(f"{_WRONG}{wrong.advice}{_AGAIN}")})
     return {**body, field: [*given, *turns]}
 
 
-def _chat_turns(said: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, Any]]:
-    answer: dict[str, Any] = {"role": "assistant", "content": _content(said) if said or not calls else None}
+def _chat_turns(contents: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, Any]]:
+    answer: dict[str, Any] = {"role": "assistant", "content": _content(contents) if contents or not calls else None}
     turns = [answer]
     for position, (text, wrong) in enumerate(calls):
         call_id = text.call_id or f"call_{position}"
@@ -72,8 +72,10 @@ def _chat_turns(said: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, 
     return turns
 
 
-def _response_items(said: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = [{"role": "assistant", "content": _content(said)}] if said or not calls else []
+def _response_items(contents: Sequence[str], calls: Sequence[Judged]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = (
+        [{"role": "assistant", "content": _content(contents)}] if contents or not calls else []
+    )
     results: list[dict[str, Any]] = []
     for position, (text, wrong) in enumerate(calls):
         call_id = text.call_id or f"call_{position}"
@@ -84,9 +86,9 @@ def _response_items(said: Sequence[str], calls: Sequence[Judged]) -> list[dict[s
     return [*items, *results]
 
 
-def _content(said: Sequence[str]) -> str:
+def _content(contents: Sequence[str]) -> str:
     # White space at its end is what an answer ran on in, and is paid for again.
-    return encodable("\n".join(said).rstrip()) or _EMPTY
+    return encodable("\n".join(contents).rstrip()) or _EMPTY
 
 
 def _call_result(wrong: Problem | None) -> str:

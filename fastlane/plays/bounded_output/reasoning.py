@@ -1,4 +1,4 @@
-"""How many tokens a request leaves for what a model thinks before it answers."""
+"""How many tokens the limit of a request leaves for reasoning."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from fastlane.providers import ProviderFacts
 from fastlane.providers.output_facts import efforts_of, reasons
 
 UNKNOWN_TOKENS = 25_000
-"""What is left where nobody knows how long a model thinks: as much as OpenAI's guide to reasoning models advises to
-leave for it (https://platform.openai.com/docs/guides/reasoning)."""
+"""Tokens that are left where it is not known how much a model reasons, as OpenAI's guide to reasoning models advises
+(https://platform.openai.com/docs/guides/reasoning)."""
 
 # A ceiling that is too high costs nothing unless the model runs on; one that is too low costs the whole answer. How
-# long a model thinks about prompts of one kind differs by several times.
+# much a model reasons about prompts of one kind differs by several times.
 _TIMES = 4
 _LEAST_TOKENS = 4_096
-# Of so few answers the longest says little of the next, and none that nothing was thought says anything.
+# Fewer answers say little of the next one.
 _ENOUGH = 3
-# Between what was counted and what was estimated of the visible answer lies also what estimates are wrong by, the
-# tokens that frame an answer, and white space.
+# An estimate of the visible answer differs from the count by its error, the frame of an answer, and white space.
 _FRAME_TOKENS = 64
 
 
@@ -29,7 +28,7 @@ class _Seen(NamedTuple):
 
 
 class ReasoningTokens:
-    """What answers have shown of how long models think. Threads may share it."""
+    """How much models have reasoned, by the answers so far. Threads may share it."""
 
     __slots__ = ("_seen",)
 
@@ -39,10 +38,9 @@ class ReasoningTokens:
     def headroom(self, origin: str, model: str | None, effort: str | None, facts: ProviderFacts | None) -> int:
         """Return the tokens that the limit of a request's output has to leave beside the visible answer.
 
-        0 for a model of which facts say that it does not think, for an effort of "none" that it is known to act on, and
-        where the limit does not count what is thought. Else four times the most that was seen, no less than 4,096, and
-        no less than 25,000 until three answers were. 0 also where three answers showed no thought, unless facts say
-        that the model thinks: it may have had no reason to.
+        0 where facts say that the model does not reason, that it acts on an effort of "none", or that limits do not
+        count reasoning. Else four times the most that was seen, at least 4,096, and at least 25,000 until three answers
+        were seen. 0 also where three answers had no reasoning, unless facts say that the model reasons.
         """
         if facts is not None and facts.reasoning.counted is not None and facts.reasoning.counted.value is False:
             return 0
@@ -66,14 +64,13 @@ class ReasoningTokens:
         output_tokens: int,
         reasoning_tokens: int | None,
     ) -> None:
-        """Take note of an answer: what could be seen of it, what was paid for, and what was said to be reasoning.
+        """Learn from the tokens of an answer, by the provider's own count.
 
-        `visible_tokens` may be an estimate, and is of all that can be seen of an answer but its reasoning: of every
-        choice, with the arguments of tools. An answer without the provider's own count says nothing: do not tell it.
-        One that was cut off at its limit has thought at least as long as it says.
+        `visible_tokens` may be an estimate, and counts all of an answer but its reasoning: every choice, with the
+        arguments of tools. An answer that was cut off at its limit has reasoned at least as much as it reports.
         """
         hidden = output_tokens - visible_tokens
-        # What cannot be an estimate's mistake was thought, even where the provider does not say so.
+        # More than an estimate can be wrong by was reasoning, even where the provider does not report it.
         is_clear = hidden > max(_FRAME_TOKENS, visible_tokens)
         thought = max(reasoning_tokens or 0, hidden if is_clear else 0)
 
@@ -85,7 +82,7 @@ class ReasoningTokens:
 
 
 def _is_switched_off(model: str | None, effort: str | None, facts: ProviderFacts | None) -> bool:
-    """Whether nothing is thought: because the model never does, or because it was told not to, and heeds that."""
+    """Whether the model does not reason: it never does, or it acts on an effort of "none"."""
     if reasons(facts, model) is False:
         return True
     if effort != "none":
@@ -95,5 +92,5 @@ def _is_switched_off(model: str | None, effort: str | None, facts: ProviderFacts
         return "none" in own
     known = facts.parameters.get("reasoning_effort") if facts is not None else None
     taken = known.value if known is not None else None
-    # A server of which nobody knows whether it heeds the word may pass over it, and think.
+    # A server may ignore an effort that it is not known to act on.
     return "none" in taken if isinstance(taken, tuple) else taken is True

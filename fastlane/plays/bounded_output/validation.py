@@ -13,7 +13,7 @@ from fastlane.schemas.given import Schema, check_schema, validator_of, written
 
 E = TypeVar("E", bound=BaseException)
 
-# What a model is told is part of the next prompt, and is paid for.
+# The advice is part of the next prompt, and is paid for.
 _MAX_LINES = 8
 _MAX_ADVICE_CHARACTERS = 2_000
 _MAX_LINE_CHARACTERS = 400

@@ -103,11 +103,11 @@ class _Session(Session):
         self._origin, self._model = call.origin, call.model
         if trimmed.messages is None:
             return call
-        said = (
+        change = (
             f"ContextTrimming cut {name} from {record.tokens_before:,} to {record.tokens_after:,} tokens: "
             f"{len(record.cuts)} messages shortened or left out, {record.new_cuts} of them now"
         )
-        changed = call.with_body(said, **{name: [*trimmed.messages, *messages[end:]]})
+        changed = call.with_body(change, **{name: [*trimmed.messages, *messages[end:]]})
         if call.placements is None:
             return changed
         return changed.replaced(placements=(*(placements[index] for index in trimmed.indexes), *placements[end:]))

@@ -65,7 +65,7 @@ def expected_cpu_s(form: Form, size: int, level: int) -> float:
 def write(plain: bytes, form: Form, writing: Writing) -> tuple[bytes, float]:
     """Write a JSON body in another form. Returns it and the CPU seconds of this thread that it took.
 
-    Raises where it cannot be said in MessagePack (integers beyond 64 bits).
+    Raises for what MessagePack cannot hold (integers beyond 64 bits).
     """
     started_ns = thread_cpu_ns()
     body = _messagepack(plain) if form.startswith("msgpack") else plain

@@ -122,7 +122,7 @@ class RequestEncodingSession(Session):
     def __init__(self, play: RequestEncoding) -> None:
         self._play = play
         self._call: Call | None = None
-        """The call as it is sent; None where somebody else has decided on the form of its body."""
+        """The call as it is sent; None where the caller has decided on the form of its body."""
         self._forms: tuple[Form, ...] = ()
         """Those that may be used, the best first; without "json", which is always allowed."""
         self._is_known = False
@@ -136,7 +136,7 @@ class RequestEncodingSession(Session):
         self._decision: FormDecision | None = None
         self._is_tried = False
         self._is_trial = False
-        """Whether this call tries a form of which nobody knows whether the provider takes it."""
+        """Whether this call tries a form that the provider is not known to take."""
         self._refused: str | None = None
         self._failed: str | None = None
 

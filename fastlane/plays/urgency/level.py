@@ -27,7 +27,7 @@ class _Block(CallUrgency):
 
 
 def checked_level(level: Any, what: str) -> Level:
-    """A level of urgency as it was given. Raises ConfigurationError for anything else; `what` takes it."""
+    """Return a level of urgency. Raises ConfigurationError for anything else; `what` takes it."""
     if level not in LEVELS:
         raise ConfigurationError(f'{what} takes "interactive", "background" or "offline", got {level!r:.80}')
     return level  # type: ignore[no-any-return]
@@ -36,8 +36,8 @@ def checked_level(level: Any, what: str) -> Level:
 class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("background"):`
     """Say how urgent calls are: `with urgency("background"):`, `async with`, or `@urgency("background")`.
 
-    Levels: "interactive" (somebody waits for the answer), "background" (it is wanted soon), "offline" (at some time).
-    They say something to clients that have the `Urgency` play. Blocks nest, and the innermost counts. asyncio's tasks
+    Levels: "interactive" (a user waits for the answer), "background" (it is wanted soon), "offline" (at some time).
+    They count for clients that have the `Urgency` play. Blocks nest, and the innermost counts. asyncio's tasks
     and `asyncio.to_thread` go on with the level. Threads do not: start them with `contextvars.copy_context().run`, or
     with a function that `urgency.carried(...)` returns. One object may be entered any number of times, by several
     threads and tasks at once. Raises ConfigurationError for another level.
@@ -74,7 +74,7 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
         if isgeneratorfunction(inner) or isasyncgenfunction(inner):
             raise ConfigurationError(
                 f"@urgency decorates functions and coroutine functions, and {inner.__qualname__} is a generator: its "
-                "body runs in the context of whoever asks it for the next value; use `with urgency(...)` around that"
+                "body runs in the context of its consumer; use `with urgency(...)` around that"
             )
         within: Any
         if iscoroutinefunction(inner):
@@ -100,6 +100,6 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
 
 
 def current_urgency() -> Level | None:
-    """The level of the innermost `urgency()` block around this point of the program; None outside of any."""
+    """Return the level of the innermost `urgency()` block around this point of the program; None outside of any."""
     block: CallUrgency | None = attached.get().get(CallUrgency)
     return None if block is None else block.level

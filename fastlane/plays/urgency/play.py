@@ -25,7 +25,7 @@ _TIERS = (
 
 @settings
 class Urgency(Play):
-    """Keep calls that somebody waits for apart from calls that can wait.
+    """Send calls that a user waits for before calls that can wait.
 
     A call's route says how urgent it is (`Route(urgency=...)`), else the client that `with_urgency(...)` made, else
     `fastlane.urgency(...)` around it, else `default`. Calls to one origin and model with one key share their slots in
@@ -41,7 +41,7 @@ class Urgency(Play):
     reads: ClassVar[tuple[type, ...]] = (CallUrgency,)
 
     default: Level = "interactive"
-    """Of calls of which nothing else is said."""
+    """The level of calls without another one."""
     tiers: Annotated[bool | Mapping[str, str | None], Field(description=_TIERS)] = False
     """Whether calls ask for service tiers. True: as the provider's facts say, the cheap one for background and offline
     calls, none for interactive ones. A mapping says it by level, None for no tier; the facts say it for levels that are

@@ -59,7 +59,7 @@ class RequestedTier:
     answer_header: str | None = None
     """The header in which a response says which tier served, where no field does."""
     timeout_s: float | None = None
-    """Seconds that an answer of the asked tier may take, where the application has not said how long it waits."""
+    """Seconds that an answer of the asked tier may take, where the application sets no timeout."""
     full: tuple[str, ...] = ()
     """Tiers that had no capacity."""
     is_denied: bool = False

@@ -1,44 +1,44 @@
-"""How many tokens prompts and answers have, as the latest calls of a kind had them: of a task, or of an upstream."""
+"""Estimate the tokens of prompts and answers from the latest calls of a task or an upstream."""
 
 from __future__ import annotations
 
 from .token_ratios import TokenRatio
 
-# Before the provider has counted anything: of English prose and JSON, of an answer, and of a body of unknown size.
+# Defaults until the provider has counted: tokens per byte of English prose and JSON, of an answer, and of a prompt.
 _TOKENS_PER_BYTE = 0.25
 _OUTPUT_TOKENS = 300.0
 _INPUT_TOKENS = 2_000.0
-# Beyond these it is no text that was counted, but pictures, sounds or files; short bodies are mostly frames.
+# Ratios out of this range come from images, audio or files. Short bodies are mostly JSON syntax.
 _LEAST_PER_BYTE, _MOST_PER_BYTE = 0.08, 0.8
 _LEAST_BYTES = 400
 _REMEMBERED = 50.0
-# One endless answer is not to make all seem long.
+# A value counts as at most this many times the mean, so that one endless answer has little effect.
 _OUTLIER = 8.0
 
 
 class RunningMean:
-    """A mean of about the last 50 values. Threads may share it: of two values at the same moment, one may be lost."""
+    """A mean of about the last 50 values. Threads may share it without a lock: concurrent values may be lost."""
 
     __slots__ = ("count", "value")
 
     def __init__(self, value: float, count: float = 0.0) -> None:
-        """`value` is what is expected before any value was seen. It counts as `count` values."""
+        """`value` is the prior, which counts as `count` values."""
         self.value = value
         self.count = count
 
     def note(self, value: float) -> None:
-        """Learn from one value."""
+        """Add a value."""
         self.count = min(_REMEMBERED, self.count + 1.0)
         self.value += (min(value, _OUTLIER * self.value) - self.value) / self.count if self.value > 0 else value
 
 
 class CallSizes:
-    """The sizes of one kind of calls. Threads may share it."""
+    """Token statistics of one kind of calls. Threads may share it."""
 
     __slots__ = ("_cached_share", "_input", "_ratio", "output")
 
     def __init__(self, output: RunningMean | None = None) -> None:
-        """`output`: the tokens that an answer is expected to have."""
+        """`output`: the mean of output tokens, which may be shared with other objects."""
         self._ratio = TokenRatio()
         self._input = RunningMean(_INPUT_TOKENS)
         self.output = output if output is not None else RunningMean(_OUTPUT_TOKENS, 0.3)
@@ -47,17 +47,17 @@ class CallSizes:
 
     @property
     def tokens_per_byte(self) -> float | None:
-        """Tokens for each byte of a request's JSON; None where nothing was counted."""
+        """Tokens per byte of a request's JSON; None before any count."""
         return self._ratio.median
 
     def input_tokens(self, body_bytes: int) -> float:
-        """Return the tokens of the prompt in a body of so many bytes of JSON; for 0 bytes, the mean of the latest."""
+        """Estimate the tokens of the prompt in a JSON body of this size; for 0 bytes, return the recent mean."""
         if not body_bytes:
             return self._input.value
         return body_bytes * (self._ratio.median or _TOKENS_PER_BYTE)
 
     def output_tokens(self, limit: int | None) -> float:
-        """Return the tokens of an answer: the mean of the latest, and no more than the caller's limit."""
+        """Estimate the tokens of an answer: the recent mean, at most the caller's limit."""
         return self.output.value if limit is None else min(self.output.value, float(limit))
 
     @property
@@ -73,7 +73,7 @@ class CallSizes:
         cached_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """Learn from what the provider has counted of one call; None is not known."""
+        """Add the provider's counts of one call; None for unknown counts."""
         if input_tokens is not None and input_tokens > 0:
             self._input.note(input_tokens)
             if (

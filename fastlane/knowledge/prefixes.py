@@ -1,4 +1,4 @@
-"""Which upstream has read which beginning of a prompt lately, by hashes of its blocks."""
+"""Remember which upstream recently received which prompt prefix, by hashes of blocks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from .sightings import Upstream
 # Providers keep prompts in blocks of 16 to 128 tokens, most of them from 1,024 tokens on: this is about 512 tokens.
 _BLOCK_BYTES = 2_048
 _MOST_BLOCKS_OF_ONE = 512
-# Twice as many at most, the older ones in `_old`: 32 to 64 MB of prompts, in a tenth of that.
+# At most twice as many, the older ones in `_old`: 32 to 64 MB of prompts, in a tenth of that memory.
 _MOST_BLOCKS = 16_384
-# No catalog has more upstreams that are sent the same prompt within its life time.
+# More than any catalog has for one prompt within its lifetime.
 _MOST_UPSTREAMS = 32
 _LONGEST_LIFETIME_S = 1e9
 
@@ -17,26 +17,27 @@ _Readers = tuple[tuple[Upstream, int], ...]
 
 
 class PrefixMemory:
-    """What was read where. Threads and finalizers may share it without a lock: of two that write at once, one may lose.
+    """The prefixes that upstreams have received.
 
-    No text is kept. The hashes are Python's own, which are keyed per process: elsewhere they mean nothing.
+    Threads and finalizers share it without a lock: concurrent writes may be lost. No text is kept. The hashes are
+    Python's own, keyed per process, and mean nothing elsewhere.
     """
 
     __slots__ = ("_new", "_old")
 
     def __init__(self) -> None:
-        # What is in them is replaced and never changed, so that no thread sees anything half done.
+        # Values are replaced and never changed, so that no thread sees a partial update.
         self._new: dict[int, _Readers] = {}
         self._old: dict[int, _Readers] = {}
 
     def __reduce__(self) -> tuple[type[PrefixMemory], tuple[()]]:
-        """A copy remembers nothing: another process has other hashes."""
+        """Copy as an empty memory, because another process has other hashes."""
         return PrefixMemory, ()
 
     def blocks(self, prompt: bytes) -> tuple[int, ...]:
-        """Return a number for each whole block of 2,048 bytes of a prompt, which stands for all that is before it too.
+        """Return a chained hash for each whole block of 2,048 bytes of a prompt, which covers all blocks before it too.
 
-        What follows the first megabyte is not looked at. About 0.3 us per kB.
+        Only the first megabyte is hashed. Takes about 0.3 us per kB.
         """
         found: list[int] = []
         chain = 0
@@ -46,15 +47,15 @@ class PrefixMemory:
         return tuple(found)
 
     def expected(self, blocks: tuple[int, ...], now_ns: int) -> dict[Upstream, float]:
-        """Return how many bytes of the prompt's beginning each upstream has read and should still have.
+        """Return how many bytes of the prompt's prefix each upstream should still have cached.
 
-        One that is not named has none of it. Sharing more with what an upstream has read never makes it fewer.
+        Upstreams without any are left out. `now_ns`: monotonic nanoseconds.
         """
         found: dict[Upstream, float] = {}
         last: _Readers | None = None
         for index in range(len(blocks) - 1, -1, -1):
             readers = self._readers(blocks[index])
-            # Blocks that were read together have the same readers, mostly.
+            # Blocks of one prompt mostly share one tuple of readers.
             if readers is None or readers is last:
                 continue
             last = readers
@@ -64,7 +65,7 @@ class PrefixMemory:
         return found
 
     def note(self, blocks: tuple[int, ...], upstream: Upstream, now_ns: int, lifetime_s: float) -> None:
-        """Take note that an upstream has just read a prompt, and keeps it for so many seconds."""
+        """Record that an upstream has just received a prompt, and caches it for `lifetime_s` seconds."""
         if not lifetime_s > 0:
             return
         until_ns = now_ns + int(min(lifetime_s, _LONGEST_LIFETIME_S) * 1e9)

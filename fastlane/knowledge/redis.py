@@ -1,7 +1,7 @@
-"""Counters and values that processes share at a Redis server: a single one, one behind Sentinel, or a cluster.
+"""Share counters and values between processes through Redis: a single server, Sentinel, or a cluster.
 
-No call waits for it. A short-lived thread sends what was added and reads what others have added, a few times a second.
-While the server is unreachable, each process uses what it knows by itself.
+Calls never wait for Redis. A short-lived thread sends and reads changes, a few times a second. While the server is
+unreachable, each process uses its local state.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ log = logging.getLogger("fastlane")
 
 K = TypeVar("K")
 ReceiveCounts: TypeAlias = Callable[[Mapping[str, float]], None]
-"""Takes what other processes have added since the last time, by field."""
+"""Called with the amounts that other processes have added since the last call, by field."""
 ReceiveValue: TypeAlias = Callable[[bytes, float], None]
-"""Takes a value, and the seconds until it expires."""
+"""Called with a value and the seconds until it expires."""
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 _EXPECTED = "store expects an address such as redis://user:password@host:6379/0, and in the one that came "
-# For a connection, and for each reply. Only threads of this module ever wait.
+# The timeout of connecting and of each reply. Only threads of this module wait.
 _TIMEOUT_S = 2.0
-# The protocol in which all versions of the library give the same replies.
+# In RESP2 all versions of the library return the same replies.
 _PROTOCOL = 2
 _EVERY_S = 0.2
-# A process that has not used it for so long looks less often.
+# After a minute without use, a process exchanges less often.
 _IDLE_AFTER_NS, _IDLE_EVERY_S = 60_000_000_000, 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _AT_EXIT_S = 1.0
-# Fields of one hash that wait to be added while the server is unreachable.
+# The most pending fields of one hash while the server is unreachable.
 _MOST_PENDING = 10_000
-# After a window has ended, others may still add to it for so long.
+# Seconds after the end of a window during which other processes may still add to it.
 _LATE_S = 5.0
-# Sums of floating-point numbers are off by less.
+# Smaller differences are rounding errors of sums.
 _LEAST_AMOUNT = 1e-6
 _MOST_AMOUNT = 1e15
 _NS = 1e9
 
 
 class Counters(NamedTuple):
-    """A hash of counters. Every `window_s` seconds a new one begins; the old one expires a window later."""
+    """A hash of counters. A new one begins every `window_s` seconds; the old one expires one window later."""
 
     key: str
     window_s: int
 
     def name(self, wall_s: float) -> str:
-        """Return the name of the hash at a time."""
+        """Return the name of the hash at a time in seconds since the epoch."""
         return f"{self.key}:{int(wall_s // self.window_s)}"
 
 
 class Redis:
-    """What this process shares through one server. Thread-safe."""
+    """The shared state of this process at one server. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._connect, self._name = client_of(url)
         self._client: Any = None
         self._closing: Callable[[], Any] = _nothing
-        """Closes the client; called too when this object is gone."""
+        """Closes the client; also called when this object is garbage-collected."""
         self._pending: dict[Counters, dict[str, float]] = {}
         self._values: dict[str, tuple[bytes, int]] = {}
         self._known: Table[str, dict[str, float]] = Table("shared counters", max_entries=4_096)
-        """Counters as they were read last, by the name of their hash."""
+        """The last read counters, by the name of their hash."""
         self._counted: dict[Counters, list[Callable[[], Any]]] = {}
         self._watched: dict[str, list[Callable[[], Any]]] = {}
         self._lock = new_lock()
@@ -86,7 +86,7 @@ class Redis:
         self._failures = 0
         self._random = Random()
         self.exchanges = 0
-        """How many exchanges have worked since the server was last unreachable."""
+        """The number of successful exchanges since the server was last unreachable."""
         starts_over(self)
         _all.add(self)
 
@@ -94,7 +94,7 @@ class Redis:
         return f"Redis({self._name!r})"
 
     def add(self, counters: Counters, amounts: Mapping[str, float]) -> None:
-        """Add to counters, soon. Neither waits nor raises."""
+        """Add to counters with the next exchange. Never blocks or raises."""
         with self._lock:
             pending = self._pending.setdefault(counters, {})
             for field, amount in amounts.items():
@@ -103,15 +103,15 @@ class Redis:
         self.start()
 
     def put(self, key: str, value: bytes, *, expires_s: float) -> None:
-        """Set a value, soon. Neither waits nor raises."""
+        """Set a value with the next exchange. It expires after `expires_s` seconds. Never blocks or raises."""
         with self._lock:
             self._values[key] = value, now_ns() + int(expires_s * _NS)
         self.start()
 
     def watch_counters(self, counters: Counters, receive: ReceiveCounts) -> None:
-        """Call `receive` with what other processes add, from another thread.
+        """Call `receive`, in another thread, with what other processes add.
 
-        At first that is all of this window and the last. A bound method does not keep its object alive.
+        The first call has all of this window and the last. A bound method is held by a weak reference.
         """
         with self._lock:
             self._counted[counters] = [*self._counted.get(counters, ()), _weakly(receive)]
@@ -124,13 +124,13 @@ class Redis:
         self.start()
 
     def start(self) -> None:
-        """Plan an exchange unless one is planned; a forked child has none. Neither waits nor raises."""
+        """Schedule an exchange, unless one is scheduled, as after a fork. Never blocks or raises."""
         self._used_ns = now_ns()
         if not self._is_planned:
             self._plan(0.0)
 
     def exchange(self) -> None:
-        """Send what was added, and read what is watched. Raises what the library raises."""
+        """Send pending changes, and read what is watched. Raises the redis library's errors."""
         with self._lock:
             pending, self._pending = self._pending, {}
             values, self._values = self._values, {}
@@ -149,7 +149,7 @@ class Redis:
                 _hand_on(watched[key], value, left_ms / 1e3)
 
     def begin_in_child(self) -> None:
-        """See `StartsOver`: the connection is the parent's, and so is what it has yet to send."""
+        """See `StartsOver`: the connection and the pending changes belong to the parent."""
         self._client = None
         self._pending, self._values = {}, {}
         self._is_planned = False
@@ -164,7 +164,7 @@ class Redis:
             self._is_planned = False
 
     def _work(self) -> None:
-        """Make one exchange, and plan the next one."""
+        """Make one exchange, and schedule the next one."""
         delay_s = _EVERY_S
         with self._exchanging:
             try:
@@ -175,11 +175,11 @@ class Redis:
                 self._failures = 0
                 if now_ns() - self._used_ns > _IDLE_AFTER_NS:
                     delay_s = _IDLE_EVERY_S
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+            except Exception as error:  # noqa: BLE001 - retried after any error
                 self._closing()
                 self._client, self.exchanges = None, 0
                 if not self._failures:
-                    # The error's class alone: its message may quote what the server was given.
+                    # Only the class: the message of an error may quote values.
                     log.warning("%s is unreachable; using local state. (%s)", self._name, type(error).__name__)
                 pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures, 10))
                 delay_s = pause_s * self._random.uniform(0.5, 1.0)  # not all processes at once
@@ -196,7 +196,7 @@ class Redis:
         counted: Iterable[Counters],
         watched: Iterable[str],
     ) -> tuple[list[tuple[Counters, str, dict[str, float]]], list[tuple[str, bytes | None, int]]]:
-        """Exchange everything in one round trip. Each command is about one key, so that a cluster takes it too."""
+        """Exchange everything in one round trip. Each command has one key, so that it works on a cluster."""
         if self._client is None:
             self._client = self._connect()
             self._closing = weakref.finalize(self, _close, self._client)
@@ -225,20 +225,20 @@ class Redis:
         )
 
     def _names(self, counters: Counters, wall_s: float) -> list[str]:
-        """Return the hashes to read: the one before too where it may have changed, or none was read yet."""
+        """Return the hashes to read: also the previous one if it may have changed, or nothing was read yet."""
         name, before = counters.name(wall_s), counters.name(wall_s - counters.window_s)
         if wall_s % counters.window_s < _LATE_S or self._known.get(name) is None:
             return [before, name]
         return [name]
 
     def _added(self, name: str, totals: dict[str, float], own: Mapping[str, float]) -> dict[str, float]:
-        """Return what other processes have added to a hash since it was read last."""
+        """Return what other processes have added to a hash since the last read."""
         known = self._known.get(name) or {}
         self._known.put(name, totals)
         added = {}
         for field, total in totals.items():
             before = known.get(field, 0.0)
-            # A server that has lost its data counts from 0 again.
+            # A server that lost its data counts from 0 again.
             amount = total - own.get(field, 0.0) - (before if total >= before else 0.0)
             if _LEAST_AMOUNT < amount < _MOST_AMOUNT:
                 added[field] = amount
@@ -254,10 +254,10 @@ class Redis:
 
 
 def shared(url: str, *, setting: str) -> Redis:
-    """Return what the process shares through the server at an address: one object for each address.
+    """Return the shared state at an address: one object per address and process.
 
-    `setting` names the play's setting in errors. Raises ConfigurationError for an address that cannot work, and
-    MissingExtraError where the `redis` package is missing.
+    `setting` names the play's setting in errors. Raises ConfigurationError for an invalid address, and
+    MissingExtraError if the `redis` package is missing.
     """
     if not isinstance(url, str):
         raise ConfigurationError(
@@ -271,15 +271,15 @@ def shared(url: str, *, setting: str) -> Redis:
 
 
 def client_of(url: str) -> tuple[Callable[[], Any], str]:
-    """Return what makes the library's client for an address, and the address without user and password.
+    """Return a function that makes the library's client for an address, and the address without credentials.
 
-    Raises ConfigurationError, which quotes nothing of the address, and MissingExtraError.
+    Raises ConfigurationError, whose message does not quote the address, and MissingExtraError.
     """
     scheme, separator, _ = url.partition("://")
     if scheme not in SCHEMES or not separator:
         raise ConfigurationError(f"{_EXPECTED}the beginning is none of {', '.join(SCHEMES)}")
     try:
-        import redis  # noqa: F401 - what is missing is this, and not one of ours
+        import redis  # noqa: F401 - check for the package
     except ImportError as error:
         raise MissingExtraError("redis", "redis") from error
     problem = "there is a parameter that the redis package does not take, or not with this value"
@@ -293,13 +293,13 @@ def client_of(url: str) -> tuple[Callable[[], Any], str]:
             return _sentinel_client(parts)
         else:
             return _client(url)
-    except Exception:  # noqa: BLE001 - what the library says of it may quote the password
+    except Exception:  # noqa: BLE001 - the message of the error may quote the password
         pass
     raise ConfigurationError(_EXPECTED + problem)
 
 
 def _client(address: str) -> tuple[Callable[[], Any], str]:
-    """Return what makes the client of one server, or of a cluster. Raises ValueError and what the library raises."""
+    """Return a function that makes the client of a server or cluster. Raises ValueError and the library's errors."""
     from redis import Redis, RedisCluster
 
     whole, _, rest = address.partition("://")
@@ -308,7 +308,7 @@ def _client(address: str) -> tuple[Callable[[], Any], str]:
     options, told = _options(url)
     given = {name: value for name, value in options.items() if name not in told}
     client = Redis.from_url(url, retry=_once(), **given)
-    client.connection_pool.make_connection()  # which says what parameter it does not take, and connects to nothing
+    client.connection_pool.make_connection()  # raises for unknown parameters, and does not connect
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     if kind == "cluster":
         return partial(RedisCluster.from_url, url, **given), f"Redis at {whole}://{place}"
@@ -316,9 +316,9 @@ def _client(address: str) -> tuple[Callable[[], Any], str]:
 
 
 def _sentinel_client(parts: SplitResult) -> tuple[Callable[[], Any], str]:
-    """Return what makes the client of the server that Sentinel names. Raises ValueError and what the library raises.
+    """Return a function that makes the client of a service behind Sentinel. Raises ValueError and the library's errors.
 
-    User, password and database are the server's; the sentinels are asked without any.
+    User, password and database are for the server; the sentinels get none.
     """
     from redis import sentinel
 
@@ -345,13 +345,13 @@ def _sentinel_client(parts: SplitResult) -> tuple[Callable[[], Any], str]:
 
 
 def _options(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of a client, and those of them that its address gives."""
+    """Return the options of a client, and those of them that the address sets."""
     from redis import connection
 
     library: Any = connection
     told = dict(library.parse_url(url))
     options: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **told}
-    # Older versions of the library do not check whose certificate it is.
+    # Older versions of the library do not check the host name of a certificate.
     if url.startswith("rediss:") and told.get("ssl_cert_reqs") != "none":
         options.setdefault("ssl_check_hostname", True)
     return {**options, "decode_responses": False, "protocol": _PROTOCOL}, told
@@ -370,7 +370,7 @@ def _nothing() -> None:
 
 
 def _close(client: Any) -> None:
-    with suppress(Exception):  # of a connection that does not work
+    with suppress(Exception):  # the connection may be broken
         client.close()
 
 
@@ -385,7 +385,7 @@ def _weakly(receive: Callable[..., None]) -> Callable[[], Any]:
 
 
 def _living(receivers: dict[K, list[Callable[[], Any]]]) -> dict[K, list[Callable[[], Any]]]:
-    """Leave out receivers that are gone, and keys that nobody receives any more."""
+    """Leave out garbage-collected receivers, and keys without receivers."""
     living = {key: [one for one in those if one() is not None] for key, those in receivers.items()}
     return {key: those for key, those in living.items() if those}
 
@@ -395,12 +395,12 @@ def _hand_on(receivers: Iterable[Callable[[], Callable[..., None] | None]], *wha
         if (receive := reference()) is not None:
             try:
                 receive(*what)
-            except Exception as error:  # noqa: BLE001 - the others have to receive it too
+            except Exception as error:  # noqa: BLE001 - the other receivers still have to get it
                 log.warning("what was read from Redis was refused (%s)", type(error).__name__)
 
 
 def _numbers(reply: Any) -> dict[str, float]:
-    """Read a hash of counters; what is none of ours is left out."""
+    """Parse a hash of counters, without fields that are not numbers."""
     found = {}
     for field, text in reply.items():
         try:
@@ -419,7 +419,7 @@ _making = new_lock()
 
 @atexit.register
 def _send_at_exit() -> None:
-    """Send what a process that soon ends has added, and wait a second at most for it."""
+    """Send pending changes at exit, and wait at most a second."""
     ending = [one for one in list(_all) if one.exchanges and (one._pending or one._values)]
     threads = [threading.Thread(target=one._work, daemon=True) for one in ending]
     try:

@@ -1,4 +1,4 @@
-"""What one attempt at an upstream has shown, in numbers, and how processes share it."""
+"""Measurements of attempts at upstreams, and their exchange between processes through Redis."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ from .table import Table
 
 
 class Upstream(NamedTuple):
-    """A model at an origin."""
+    """A model at a provider's origin."""
 
     model: str
-    """As the provider knows it."""
+    """The name of the model at the provider."""
     origin: str
     """scheme://host:port."""
 
 
 Failure = Literal["connection", "rate_limit", "server", "timeout", "empty", "denied", "too_long"]
-"""Why an attempt brought no answer.
+"""Why an attempt gave no answer.
 
-- connection: none could be opened, or it broke
-- rate_limit: the provider takes no more for now (429), or has no room in the tier (498)
+- connection: no connection could be opened, or it broke
+- rate_limit: the provider's limit is reached (429), or the tier has no capacity (498)
 - server: the provider failed (5xx, 409)
-- timeout: the first token did not come in time
+- timeout: no first token in time
 - empty: an answer without any content
 - denied: the provider refuses this key or this model (401, 402, 403, 404)
-- too_long: the prompt is longer than the model takes, other than was expected
+- too_long: the prompt is longer than the model's context, against expectation
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """One attempt at one upstream: no text, no key."""
+    """The measurements of one attempt at one upstream. Contains no text and no key."""
 
     model: str
-    """As the upstream knows it."""
+    """The name of the model at the upstream."""
     origin: str
     """scheme://host:port."""
     task: str | None = None
     uncached_tokens: float | None = None
     """Tokens of the prompt that were not read from the provider's cache."""
     expected_cached_tokens: float | None = None
-    """Tokens of the prompt that should have been."""
+    """Tokens of the prompt that were expected in the cache."""
     cached_tokens: int | None = None
-    """Tokens that were, as the provider reports; None where it does not say."""
+    """Cached tokens that the provider reports; None if it reports none."""
     body_bytes: int | None = None
-    """Of the request as JSON."""
+    """Bytes of the request as JSON."""
     input_tokens: int | None = None
     """All tokens of the prompt, as the provider reports."""
     first_token_s: float | None = None
-    """Seconds from the request's predicted arrival to its first token; None where that was not seen."""
+    """Seconds from the request's predicted arrival to the first token; None if not observed."""
     late_s: float | None = None
-    """Seconds after which it was given up without a first token."""
+    """Seconds after which it was given up without a first token; None if it was not."""
     output_tokens: int | None = None
-    """Tokens that came in the stream."""
+    """Tokens received in the stream."""
     decode_s: float | None = None
-    """Seconds from the first of them to the last."""
+    """Seconds from the first token to the last."""
     whole_s: float | None = None
-    """Seconds from the request's arrival to the whole answer, where no first token was seen."""
+    """Seconds from the request's arrival to the whole answer, if no first token was observed."""
     failure: Failure | None = None
-    """Why it brought no answer; None where it did, or was given up for another that was faster."""
+    """Why it gave no answer; None if it did, or if another attempt was faster."""
     rest_s: float | None = None
-    """Seconds for which the provider asked not to be called."""
+    """Seconds of the provider's retry-after; None without one."""
 
 
-# A process that has just started learns from this hour and the last.
+# A new process reads this hour and the last.
 _WINDOW_S = 3_600
-# Of many sightings that others have added since the last reading, so many are learned from.
+# The most sightings of other processes to learn from at one read.
 _MOST_AT_ONCE = 200
-# Rounded, a sighting is one of a few hundred that recur, so that counting them is enough: what a process reads depends
-# on how many upstreams it uses, and not on how many processes and calls there are.
+# Sightings are rounded to a few hundred recurring values, so that counting them is enough: the size of a read depends
+# on the number of upstreams, not on the number of processes and calls.
 _FINE, _COARSE, _FINEST = math.log(1.1), math.log(1.25), math.log(1.02)
 _BODY_BYTES = 10_000
 _NUMBERS = (
@@ -86,26 +86,26 @@ _NUMBERS = (
 )  # fmt: skip
 
 LearnSighting: TypeAlias = Callable[[Sighting, int], None]
-"""Takes a sighting of another process, and the time in monotonic nanoseconds."""
+"""Called with a sighting of another process, and the time in monotonic nanoseconds."""
 LearnRest: TypeAlias = Callable[[Upstream, float, int], None]
-"""Takes an upstream, for how many seconds another process leaves it alone, and the time in monotonic nanoseconds."""
+"""Called with an upstream, the seconds of its cooldown in another process, and the time in monotonic nanoseconds."""
 
 
 class SharedSightings:
-    """The times and sizes that the processes of one play have seen, through Redis. Thread-safe."""
+    """Shares the sightings of one play between processes through Redis. Thread-safe."""
 
     def __init__(self, redis: Redis, namespace: str, learn: LearnSighting, rest: LearnRest | None = None) -> None:
-        """`learn` and `rest` are called in another thread."""
+        """`learn` and `rest` are called in a background thread."""
         self._redis = redis
         self._namespace = namespace
         self.learn = learn
         self.rest = rest
         self._random = Random()
-        # The receivers, which the server's side does not keep alive.
+        # Keeps the receivers alive: `Redis` holds only weak references to them.
         self._watched: Table[Upstream, _Receiver] = Table("shared upstreams", max_entries=256)
 
     def watch(self, upstream: Upstream) -> None:
-        """Learn from what others see of an upstream, from now on."""
+        """Receive the sightings of other processes for an upstream from now on."""
         if self._watched.get(upstream) is None:
             receiver = _Receiver(self, upstream)
             if self._watched.fetch(upstream, lambda: receiver) is receiver:
@@ -114,18 +114,18 @@ class SharedSightings:
                     self._redis.watch_value(self._rest_key(upstream), receiver.receive_rest)
 
     def start(self) -> None:
-        """Exchange what is shared: a forked child has yet to begin. Neither waits nor raises."""
+        """Start the exchange, unless it runs, as after a fork. Never blocks or raises."""
         self._redis.start()
 
     def add(self, sighting: Sighting) -> None:
-        """Share what an attempt has shown. Neither waits nor raises."""
+        """Share a sighting. Never blocks or raises."""
         upstream = Upstream(sighting.model, sighting.origin)
         self.watch(upstream)
         if fields := list(_fields(sighting)):
             self._redis.add(self.counters(upstream), dict.fromkeys(fields, 1))
 
     def add_rest(self, upstream: Upstream, seconds: float) -> None:
-        """Share for how long an upstream is left alone. Neither waits nor raises."""
+        """Share the cooldown of an upstream in seconds. Never blocks or raises."""
         value = secrets.token_bytes(8)
         if (receiver := self._watched.get(upstream)) is not None:
             receiver.last_rest = value
@@ -135,15 +135,15 @@ class SharedSightings:
         return f"{self._namespace}:rest:{upstream.origin} {upstream.model}"
 
     def counters(self, upstream: Upstream) -> Counters:
-        """Return what an upstream's sightings are counted in."""
+        """Return the counters of an upstream's sightings."""
         return Counters(f"{self._namespace}:times:{upstream.origin} {upstream.model}", _WINDOW_S)
 
     def receive(self, upstream: Upstream, counts: Mapping[str, float]) -> None:
-        """Learn from what others have counted; where that is very much, from an even share of it."""
+        """Learn from the counts of other processes; from a random sample if there are many."""
         share = min(1.0, _MOST_AT_ONCE / max(1.0, sum(counts.values())))
         found: list[Sighting] = []
         for field, count in counts.items():
-            # Rounded up or down at random, so that rare ones count as they should.
+            # Random rounding, so that rare sightings keep their weight.
             times = int(count * share + self._random.random())
             if times > 0 and (sighting := _read(upstream, field)) is not None:
                 found += [sighting] * min(times, _MOST_AT_ONCE)
@@ -153,27 +153,27 @@ class SharedSightings:
 
 
 class _Receiver:
-    """Receives what others have seen of one upstream."""
+    """Receives what other processes share about one upstream."""
 
     def __init__(self, shared: SharedSightings, upstream: Upstream) -> None:
         self._shared = shared
         self._upstream = upstream
         self.last_rest = b""
-        """The last one that was read or written: a value is read several times."""
+        """The last value that was read or written, because a value is read several times."""
 
     def receive(self, counts: Mapping[str, float]) -> None:
-        """Learn from what others have counted."""
+        """Learn from the counts of other processes."""
         self._shared.receive(self._upstream, counts)
 
     def receive_rest(self, value: bytes, left_s: float) -> None:
-        """Learn that another process leaves the upstream alone."""
+        """Learn the cooldown of the upstream in another process."""
         if value != self.last_rest and self._shared.rest is not None:
             self.last_rest = value
             self._shared.rest(self._upstream, left_s, now_ns())
 
 
 def _fields(sighting: Sighting) -> Iterator[str]:
-    """Return the parts of a sighting that others learn from, each by itself and rounded, as JSON."""
+    """Yield the rounded parts of a sighting as JSON; other processes learn from each part separately."""
     size = _rounded(sighting.uncached_tokens, _COARSE)
     if sighting.first_token_s or sighting.late_s:
         first_token_s, late_s = _rounded(sighting.first_token_s, _FINE), _rounded(sighting.late_s, _FINE)
@@ -195,7 +195,7 @@ def _fields(sighting: Sighting) -> Iterator[str]:
 
 
 def _rounded(value: float | None, step: float) -> float | None:
-    """Return the nearest of few values; None for what is not known, or not above 0."""
+    """Round to the nearest power of exp(step); None for None and values not above 0."""
     return float(f"{math.exp(round(math.log(value) / step) * step):.3g}") if value and 0 < value < 1e9 else None
 
 
@@ -204,7 +204,7 @@ def _json(**values: Any) -> str:
 
 
 def _read(upstream: Upstream, field: str) -> Sighting | None:
-    """Return what `_json` has written; None for anything else."""
+    """Parse what `_json` wrote; None for anything else."""
     try:
         values = orjson.loads(field)
         for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The table in which everything that is learned at run time is kept: bounded, expiring, safe for threads and forks."""
+"""The table for all state that is learned at run time: bounded, expiring, safe for threads and forks."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ class Table(Generic[K, V]):
         in_use: Callable[[V], bool] | None = None,
         in_child: Literal["keep", "empty"] = "keep",
     ) -> None:
-        """Of more than `max_entries`, drop those that were written or fetched longest ago.
+        """Make an empty table.
 
-        An entry expires `expires_s` seconds after it was last written or fetched. An entry whose value is `in_use` is
-        neither dropped nor expires; that function takes no lock. A forked child keeps the entries or begins with none.
+        If there are more than `max_entries`, those written or fetched longest ago are dropped. An entry expires
+        `expires_s` seconds after it was last written or fetched. An entry whose value is `in_use` is neither dropped
+        nor expires; that function must not take a lock. `in_child`: whether a forked child keeps the entries.
         """
         self.name = name
         self._max_entries = max_entries
         self._expires_ns = None if expires_s is None else int(expires_s * 1e9)
         self._in_use = in_use
         self._in_child = in_child
-        # A plain dict takes ever longer to find its oldest key where many have gone.
+        # Not a dict: finding its first key is slow after many deletions.
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = new_lock()
         _tables.add(self)
@@ -57,14 +58,14 @@ class Table(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, or None. Take no lock, and do not renew the entry."""
+        """Return the value of a key, or None. Takes no lock, and does not renew the entry."""
         entry = self._entries.get(key)
         if entry is None or (entry[1] <= now_ns() and not self._is_in_use(entry[0])):
             return None
         return entry[0]
 
     def fetch(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of a key, which is made first where there is none, and renew the entry."""
+        """Return the value of a key, and renew the entry. A missing value is made by `make`, outside of the lock."""
         value = self.get(key)
         if value is None:
             made = make()
@@ -79,20 +80,20 @@ class Table(Generic[K, V]):
         self.update(key, lambda _: value)
 
     def update(self, key: K, change: Callable[[V | None], V]) -> V:
-        """Write and return `change(value)`, in one step; the value is None where there is none.
+        """Write and return `change(value)` atomically. The value is None if the key is missing.
 
-        `change` runs under the lock: it calculates, and calls nothing that takes a lock or waits.
+        `change` runs with the lock held: it must not take a lock or block.
         """
         with self._lock:
             before = self.get(key)
             value = change(before)
             self._set(key, value)
             dropped = self._make_room()
-        del before, dropped  # outside of the lock: finalizers may run
+        del before, dropped  # outside of the lock, because finalizers may run
         return value
 
     def pop(self, key: K) -> V | None:
-        """Remove a key, and return its value, or None."""
+        """Remove a key. Returns its value, or None."""
         with self._lock:
             value = self.get(key)
             entry = self._entries.pop(key, None)
@@ -100,7 +101,7 @@ class Table(Generic[K, V]):
         return value
 
     def items(self) -> list[tuple[K, V]]:
-        """Return all entries that have not expired, those written or fetched longest ago first."""
+        """Return all entries that have not expired, the least recently used first."""
         with self._lock:
             keys = list(self._entries)
         return [(key, value) for key in keys if (value := self.get(key)) is not None]
@@ -130,10 +131,10 @@ class Table(Generic[K, V]):
         return self._in_use is not None and self._in_use(value)
 
     def _make_room(self) -> list[V]:
-        """Remove the oldest entries of too many and a few that have expired, and return their values."""
+        """Remove surplus entries and a few expired ones, the oldest first, and return their values."""
         dropped: list[V] = []
         for _ in range(min(_MOST_LOOKS, len(self._entries) - 1)):
-            # All entries live equally long: the oldest expires first.
+            # All entries have the same lifetime, so that the oldest expires first.
             key, (value, until_ns) = next(iter(self._entries.items()))
             if until_ns > now_ns() and len(self._entries) <= self._max_entries:
                 break

@@ -1,4 +1,4 @@
-"""The timer: one thread of the process for everything that is to happen later."""
+"""The timer: one thread per process that calls functions later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_WAIT_S = 3_600.0
 
 
 class Handle:
-    """A call that is planned."""
+    """A scheduled call."""
 
     __slots__ = ("_function", "_in_thread")
 
@@ -28,7 +28,7 @@ class Handle:
         self._in_thread = in_thread
 
     def cancel(self) -> None:
-        """Do not call the function, unless it has been called already."""
+        """Cancel the call, unless it has been made already."""
         self._function = None
 
     def _run(self) -> None:
@@ -40,8 +40,8 @@ class Handle:
                 _start(function)
             else:
                 function()
-        except Exception as error:  # noqa: BLE001 - what else is planned has to be called too
-            log.warning("a function that the timer called raised %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the other functions still have to be called
+            log.warning("a function called by the timer raised %s", type(error).__name__)
 
 
 def _start(function: Callable[[], object]) -> None:
@@ -52,16 +52,16 @@ def _start(function: Callable[[], object]) -> None:
 
 
 class _Timer:
-    """The thread and its queue. A forked child has neither: what was planned is its parent's."""
+    """The state of the timer. A forked child starts with a new one: scheduled calls belong to its parent."""
 
     def __init__(self) -> None:
-        # This queue takes no lock that the thread of a finalizer may hold.
+        # SimpleQueue is reentrant, so that finalizers may put into it.
         self.planned: SimpleQueue[tuple[int, Handle]] = SimpleQueue()
         self.runs = False
 
 
 _timer = _Timer()
-# Reentrant: a finalizer may come here while its thread holds it. Two threads do no harm.
+# Reentrant: a finalizer may run while its thread holds it. Two timer threads do no harm.
 _starting = new_rlock()
 
 
@@ -73,14 +73,14 @@ def _begin_in_child() -> None:
 def call_later(delay_s: float, function: Callable[[], object], *, in_thread: bool = False) -> Handle:
     """Call a function after `delay_s` seconds.
 
-    The timer's thread calls it: it must take microseconds, and wait for nothing. With `in_thread` it gets a thread of
-    its own. May be called by finalizers. Raises RuntimeError where no thread can be started.
+    The timer's thread calls it: it must take microseconds and never block. With `in_thread` it gets a thread of its
+    own. Finalizers may call this. Raises RuntimeError if no thread can be started.
     """
     return call_at(now_ns() + int(delay_s * 1e9), function, in_thread=in_thread)
 
 
 def call_at(at_ns: int, function: Callable[[], object], *, in_thread: bool = False) -> Handle:
-    """Call a function at a time in nanoseconds of `fastlane._clock.now_ns`. See `call_later`."""
+    """Call a function at a time in monotonic nanoseconds (`fastlane._clock.now_ns`). See `call_later`."""
     handle = Handle(function, in_thread)
     _timer.planned.put((at_ns, handle))
     start()
@@ -88,7 +88,7 @@ def call_at(at_ns: int, function: Callable[[], object], *, in_thread: bool = Fal
 
 
 def start() -> None:
-    """Start the timer's thread, unless it runs. Raises RuntimeError where no thread can be started."""
+    """Start the timer's thread, unless it runs. Raises RuntimeError if no thread can be started."""
     if _timer.runs:
         return
     with _starting:

@@ -1,4 +1,4 @@
-"""Estimate how many tokens a text has from its characters alone, without any tokenizer.
+"""Estimate the tokens of a text from its characters, without a tokenizer.
 
 The weights were fitted (least squares of the relative error, none below zero) to what OpenAI's o200k_base makes of
 English prose, transcripts of agents, Python, JavaScript, Markdown, TOML, JSON, logs, numbers, hex and base64, and of
@@ -50,7 +50,7 @@ _WIDE = "".join(map(_class_of, range(256))).encode()
 
 
 def estimate(text: str) -> float:
-    """Return about how many tokens a text has: a number that grows with every character, 0.0 for no text.
+    """Estimate the tokens of a text: a number that grows with every character, 0.0 for an empty text.
 
     Takes about 10 ns per character.
     """

@@ -1,7 +1,7 @@
-"""Load a tokenizer whose ranks lie on disk, and never look for them anywhere else.
+"""Load a tokenizer from ranks on disk, and never download them.
 
-tiktoken's own way to an encoding downloads the ranks where they are missing, without a timeout. This one reads the
-file that tiktoken would have read, where tiktoken would have looked for it, checks its SHA-256, and gives up at once.
+tiktoken itself downloads missing ranks, without a timeout. This module reads the same file at the same path, checks its
+SHA-256, and gives up at once if it is missing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 Encode = Callable[[str], list[int]]
 
-# Longer texts are cut where a word begins: a pattern that backtracks has been seen to take very long, or the stack, for
-# a text without blanks.
+# Longer texts are split before a word: for a text without blanks, a backtracking pattern can take very long or overflow
+# the stack.
 _MOST_CHARACTERS = 50_000
 
 _loaded: dict[str, Encode | None] = {}
@@ -28,7 +28,7 @@ _loading: set[str] = set()
 
 @cache
 def tables() -> dict[str, Any]:
-    """Return what `tokenizers.toml` says."""
+    """Return the content of `tokenizers.toml`."""
     import tomllib
     from importlib import resources
 
@@ -37,7 +37,7 @@ def tables() -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def encoding_of(model: str | None) -> str | None:
-    """Return the name of a model's encoding, by its name; None where that is not known."""
+    """Return the name of a model's encoding; None if unknown."""
     if not model:
         return None
     name = model.lower().rpartition("/")[2].removeprefix("ft:")
@@ -49,7 +49,7 @@ def encoding_of(model: str | None) -> str | None:
 
 
 def ranks_file(encoding: str) -> Path | None:
-    """Return where tiktoken would have put an encoding's ranks; None where it is told to keep none."""
+    """Return the path of an encoding's ranks in tiktoken's cache; None if that cache is turned off."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder == "":
         return None
@@ -60,15 +60,15 @@ def ranks_file(encoding: str) -> Path | None:
 
 
 def encoder(encoding: str, *, wait: bool) -> Encode | None:
-    """Return the function that makes tokens of a text, or None where tiktoken or its ranks are not there.
+    """Return the function that encodes a text to tokens; None if tiktoken or the ranks are missing.
 
-    With `wait` False it is not waited for: it is loaded by a thread of its own (0.1 to 0.4 s), and None until then.
-    What was found, or not found, holds for the process.
+    With `wait=False` a background thread loads it (0.1 to 0.4 s); until then None is returned. The result is kept for
+    the process.
     """
     if encoding in _loaded:
         return _loaded[encoding]
     if wait:
-        # Two threads that do it at once do it twice, and come to the same.
+        # Two threads may load it twice, with the same result.
         return _loaded.setdefault(encoding, _load(encoding))
     file = ranks_file(encoding)
     if file is None or not file.is_file():
@@ -81,7 +81,7 @@ def encoder(encoding: str, *, wait: bool) -> Encode | None:
 
 
 def forget() -> None:
-    """Forget what was found on disk, so that it is looked for again."""
+    """Forget the loaded and missing encodings, so that they are looked up again."""
     _loaded.clear()
     _loading.clear()
 
@@ -99,7 +99,7 @@ def _load(encoding: str) -> Encode | None:
         made = tiktoken.Encoding(encoding, pat_str=table["pattern"], mergeable_ranks=ranks, special_tokens={})
     except (ImportError, OSError, ValueError):
         return None
-    # What looks like a special token is text in a message, and nothing else.
+    # In a message, a special token's text is plain text.
     plain = made.encode_ordinary
 
     def encode(text: str) -> list[int]:
@@ -111,7 +111,7 @@ def _load(encoding: str) -> Encode | None:
 
 
 def _pieces(text: str) -> list[str]:
-    """A text in pieces that have the same tokens: each begins with the blank before a word, where there is any."""
+    """Split a text into pieces with the same tokens: each begins with the blank before a word, if there is one."""
     pieces, start = [], 0
     while len(text) - start > _MOST_CHARACTERS:
         end = text.rfind(" ", start + 1, start + _MOST_CHARACTERS)

@@ -1,4 +1,4 @@
-"""How many tokens providers count for each unit of a prompt's size: a byte, a character, an estimated token."""
+"""Ratios of a provider's token counts to the size of a prompt in bytes, characters or estimated tokens."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SAMPLES = 15
 
 
 class TokenRatio(NamedTuple):
-    """The median of the latest ratios: one prompt with a picture does not move it."""
+    """The median of the latest 15 ratios, so that one prompt with an image has no effect."""
 
     samples: tuple[float, ...] = ()
     median: float | None = None
 
     def learned(self, size: float, tokens: float, *, least: float, most: float) -> TokenRatio:
-        """Return the ratio after a prompt of a size that was so many tokens, both above 0."""
+        """Return the ratio with another prompt added. `size` and `tokens` must be above 0."""
         samples = (*self.samples[1 - _SAMPLES :], min(max(tokens / size, least), most))
         return TokenRatio(samples, sorted(samples)[len(samples) // 2])
 
@@ -26,18 +26,18 @@ class TokenRatios:
     """Ratios by key, such as (origin, model). Thread-safe."""
 
     def __init__(self, name: str, *, least: float, most: float, max_entries: int = 1_024) -> None:
-        """Ratios below `least` or above `most` are taken for these."""
+        """Ratios are clamped to the range from `least` to `most`."""
         self._least = least
         self._most = most
         self._known: Table[Hashable, TokenRatio] = Table(name, max_entries=max_entries)
 
     def of(self, key: Hashable) -> float | None:
-        """Return the median of the latest ratios; None where nothing was learned."""
+        """Return the median of the latest ratios; None if nothing was learned."""
         known = self._known.get(key)
         return None if known is None else known.median
 
     def learn(self, key: Hashable, size: float, tokens: float) -> None:
-        """Learn that a prompt of a size was so many tokens. Nothing is learned from what is not above 0."""
+        """Add the size and the token count of a prompt. Values not above 0 are ignored."""
         if not (size > 0 and tokens > 0):
             return
         least, most = self._least, self._most

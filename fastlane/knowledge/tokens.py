@@ -1,6 +1,6 @@
-"""Count the tokens of texts and conversations: exactly where the model's tokenizer lies on disk, else by estimate.
+"""Count the tokens of texts and conversations: exactly if the model's tokenizer is on disk, else by estimate.
 
-An estimate is corrected by what the provider has counted of earlier prompts (`learn`). Nothing is ever downloaded.
+Estimates are corrected by the provider's counts of earlier prompts (`learn`). Nothing is ever downloaded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .token_estimate import estimate
 from .token_ranks import Encode, encoder, encoding_of, tables
 from .token_ratios import TokenRatios
 
-# In a short prompt the frames around it, which differ by model, weigh more than its text.
+# Shorter prompts are not learned from: the frames around messages, which differ by model, dominate them.
 _FEWEST_TOKENS = 100
 _LEAST_RATIO, _GREATEST_RATIO = 0.25, 4.0
 _RATIO_DIGITS = 1
@@ -23,29 +23,29 @@ _MOST_REMEMBERED = 16_384
 _SHORT = 24
 
 _ratios = TokenRatios("tokens for each that is estimated", least=_LEAST_RATIO, most=_GREATEST_RATIO)
-# By encoding ("" for the estimate), what texts come to: by Python's own hash of the text, which says nothing of it.
+# By encoding ("" for the estimate): tokens by the hash of a text, which does not reveal the text.
 _remembered: dict[str, dict[int, float]] = {}
 
-# What the model is not shown of a message or item, or what says how to read the rest.
+# Fields of a message or item that the model does not see, or that only describe the rest.
 _UNSEEN = frozenset(
     ("id", "call_id", "tool_call_id", "type", "status", "role", "name", "encrypted_content", "cache_control",
      "prompt_cache_breakpoint", "detail", "format", "phase", "file_data", "file_id", "file_url", "filename")
 )  # fmt: skip
-# Tuples, because what stands under "type" may be anything, hashable or not.
+# Tuples, because the value of "type" may not be hashable.
 _PICTURES = ("image_url", "input_image", "image")
 _CALLS = ("function", "function_call", "custom", "custom_tool_call")
 _FRAMED = ("function_call_output", "custom_tool_call_output", "reasoning")
 
 
 class Counter:
-    """Counts tokens for one model at one provider. It does not change: what is learnt later, later counters know."""
+    """Counts tokens for one model at one provider. Its ratio is fixed; later counters use what was learned since."""
 
     __slots__ = ("_encode", "_known", "encoding", "ratio")
 
     encoding: str | None
-    """The name of the model's encoding, such as "o200k_base"; None where nobody knows."""
+    """The name of the model's encoding, such as "o200k_base"; None if unknown."""
     ratio: float
-    """By what the estimate is multiplied: tokens that the provider counted for each that was estimated."""
+    """The correction factor of estimates: tokens that the provider counts per estimated token."""
 
     def __init__(self, encoding: str | None, encode: Encode | None, ratio: float = 1.0) -> None:
         self.encoding = encoding
@@ -55,26 +55,25 @@ class Counter:
 
     @property
     def exact(self) -> bool:
-        """Whether texts are counted by the model's own tokenizer. Frames around them are always as published."""
+        """Whether the model's own tokenizer counts texts. Frames around messages use published numbers."""
         return self._encode is not None
 
     def __repr__(self) -> str:
         return f"Counter(encoding={self.encoding!r}, exact={self.exact}, ratio={self.ratio:.3g})"
 
     def text(self, text: str) -> int:
-        """Return the tokens of a text; 0 for none. Long texts are remembered by their hash, and not counted twice."""
+        """Return the tokens of a text. Counts of long texts are cached by hash."""
         return math.ceil(self._measured(text) * self.ratio)
 
     def message(self, message: Any) -> int:
         """Return the tokens of one message, input item, or content part, the frame around it included.
 
-        Files, and reasoning that the provider has encrypted, count nothing: only the provider knows what they come to.
-        Whatever it is, it is no error.
+        Files and encrypted reasoning count 0, because only the provider can count them. Never raises.
         """
         return math.ceil(self._framed(message) * self.ratio)
 
     def tools(self, tools: Iterable[Any] | None) -> int:
-        """Return the tokens of the tools' definitions, as the model is shown them."""
+        """Return the tokens of the tools' definitions as the model sees them."""
         listed = list(tools or ())
         if not listed:
             return 0
@@ -85,7 +84,7 @@ class Counter:
         return math.ceil((sum(map(self._tool, listed)) + end) * self.ratio)
 
     def messages(self, messages: Sequence[Any] | str, tools: Iterable[Any] | None = None) -> int:
-        """Return the tokens of a prompt: messages or input items (or one text), and the tools beside them."""
+        """Return the tokens of a prompt: messages or input items (or one text), and tools."""
         listed: Sequence[Any] = (messages,) if isinstance(messages, str) else messages
         frames = math.ceil(tables()["frames"]["answer"] * self.ratio) if len(listed) else 0
         return sum(map(self.message, listed)) + self.tools(tools) + frames
@@ -119,7 +118,7 @@ class Counter:
         return total
 
     def _shown(self, value: Any, depth: int = 0) -> float:
-        """What the texts in a value come to, wherever they are."""
+        """Return the tokens of all texts in a value."""
         if isinstance(value, str):
             return self._measured(value)
         if isinstance(value, Mapping):
@@ -163,7 +162,7 @@ class Counter:
         return float(tables()["tools"]["tool"]) + self._measured(line) + self._properties(definition.get("parameters"))
 
     def _properties(self, schema: Any, depth: int = 0) -> float:
-        """What the properties of a schema come to, those of objects within it too."""
+        """Return the tokens of a schema's properties, nested ones included."""
         inner = schema.get("properties") if isinstance(schema, Mapping) else None
         if not isinstance(inner, Mapping) or not inner or depth >= 50:
             return 0.0
@@ -182,12 +181,12 @@ class Counter:
 
 
 def counter(model: str | None, *, origin: str = "", wait: bool = True) -> Counter:
-    """Return what counts tokens for a model at a provider ("https://api.example.com:443", as records name it).
+    """Return a token counter for a model at a provider (`origin`: "https://api.example.com:443", as in records).
 
-    It is exact where tiktoken (the extra `tokens`) is installed and the ranks of the model's encoding lie in its cache
-    (`TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, or `data-gym-cache` in the folder for temporary files) and are what
-    they should be by their SHA-256. Loading them takes 0.1 to 0.4 s, once per process: with `wait` False a thread
-    does so, and until it has, and wherever there are none, counters estimate. Never raises, never uses the network.
+    It is exact if tiktoken (the extra `tokens`) is installed, and the ranks of the model's encoding are in its cache
+    (`TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, or `data-gym-cache` in the folder for temporary files) with the right
+    SHA-256. Loading them takes 0.1 to 0.4 s, once per process. With `wait=False` a thread loads them, and counters
+    estimate until then. Without ranks, counters estimate. Never raises, never uses the network.
     """
     encoding = encoding_of(model)
     encode = encoder(encoding, wait=wait) if encoding is not None else None
@@ -195,10 +194,9 @@ def counter(model: str | None, *, origin: str = "", wait: bool = True) -> Counte
 
 
 def learn(origin: str, model: str | None, *, estimated: float, input_tokens: int) -> None:
-    """Take note that the provider counted `input_tokens` for a prompt that was estimated (before any ratio) otherwise.
+    """Learn the ratio of the provider's `input_tokens` to the estimate of a prompt (before any correction).
 
-    Small prompts say nothing and are left out. The middle one of the latest 15 ratios is what later counters correct
-    their estimates by.
+    Prompts below 100 tokens are ignored. Later counters correct their estimates by the median of the latest 15 ratios.
     """
     if estimated < _FEWEST_TOKENS or input_tokens < _FEWEST_TOKENS:
         return
@@ -206,17 +204,16 @@ def learn(origin: str, model: str | None, *, estimated: float, input_tokens: int
 
 
 def ratio_of(origin: str, model: str | None) -> float:
-    """Return by what estimates for a model at a provider are multiplied; 1.0 where nothing was learnt.
+    """Return the correction factor of estimates for a model at a provider; 1.0 if nothing was learned.
 
-    In steps, so that processes that have learnt from different prompts cut a conversation alike, unless the truth lies
-    between two.
+    It is rounded, so that processes that learned from different prompts mostly trim a conversation alike.
     """
     ratio = _ratios.of((origin, model))
     return 1.0 if ratio is None else max(_LEAST_RATIO, round(ratio, _RATIO_DIGITS))
 
 
 def forget() -> None:
-    """Forget what was learnt and counted."""
+    """Forget all learned ratios and cached counts."""
     _ratios.clear()
     for known in _remembered.values():
         known.clear()

@@ -1,4 +1,4 @@
-"""What is left of a call when it is over: `CallRecord`, and the sections that plays add to it."""
+"""`CallRecord`, the record of a call that has ended, and the sections that plays add to it."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What the record of a call says of each attempt: what was sent, where to, and what became of it."""
+"""The record of an attempt: what was sent, where to, and its outcome."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ from ..transport.protocols.exchange import Loser
 from .timeline import WireStamps
 
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
-"""How a request's body is written: JSON or MessagePack, as it is or gzipped."""
+"""The encoding of a request's body: JSON or MessagePack, plain or gzipped."""
 
 AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
 """Why an attempt was made.
 
-- first: the call's first one
-- plain: once more at once, because the provider had refused what a play made of it: as JSON where it was encoded,
-  without a field that was added
-- retry: the one before had failed
-- repair: the answer before was not valid
-- fallback: another upstream, because the one before had failed
-- hedge: the one before was late, and may still have won
+- first: the first attempt of the call
+- plain: the provider refused a change by a play: sent again at once as plain JSON, or without an added field
+- retry: the previous attempt failed
+- repair: the previous answer was not valid
+- fallback: another upstream, because the previous one failed
+- hedge: a second attempt while the first one was late; the first one may still win
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try of a call on the wire."""
+    """One HTTP request of a call."""
 
     number: int
     """1 for the first."""
     kind: AttemptKind
     wire: WireStamps
     form: Form = "json"
-    """In which form the body was sent."""
+    """The encoding of the body."""
     status_code: int | None = None
     error: str | None = None
     """Class name of the error that ended the attempt. Never its message, which may quote the prompt."""
     origin: str | None = None
-    """Where it went: scheme://host:port."""
+    """scheme://host:port of the provider."""
     path: str | None = None
-    """What it asked for there, without a query: "/v1/chat/completions"."""
+    """The path of the URL without its query: "/v1/chat/completions"."""
     model: str | None = None
-    """The model that it asked for."""
+    """The requested model."""
     given_up: Literal["late", "lost"] | None = None
     """"late": its first token had not come in time; "lost": another attempt's first content came before."""
     http_version: str | None = None
@@ -50,27 +49,27 @@ class Attempt:
     connection_id: str | None = None
     """Local address and port of the connection: tells connections apart while they are open."""
     connection_reused: bool | None = None
-    """False where this attempt had the connection opened; None where the HTTP client did not say."""
+    """Whether the connection was open already; None if unknown."""
     alpn: str | None = None
-    """The protocol that TLS agreed on ("h2", "http/1.1")."""
+    """The protocol negotiated by ALPN ("h2", "http/1.1")."""
     tls_version: str | None = None
     peer_address: str | None = None
-    """Host and port of the address that the connection goes to."""
+    """Host and port of the remote address."""
     connect_losers: tuple[Loser, ...] = ()
-    """Addresses that were tried for the connection and not taken, each with its outcome."""
+    """Addresses that were tried and not used for the connection, each with its outcome."""
     peer_stream_window: int | None = None
-    """Body bytes that the peer took at once for this request, when it was sent (HTTP/2)."""
+    """The HTTP/2 flow-control window of the request's stream in bytes, when the request was sent."""
     peer_connection_window: int | None = None
-    """Body bytes that the peer took at once for the whole connection, when the request was sent (HTTP/2)."""
+    """The HTTP/2 flow-control window of the connection in bytes, when the request was sent."""
     round_trip_time_s: float | None = None
-    """Round-trip time to the server's end of HTTP when the request was sent: the kernel's smoothed one (Linux). Where a
-    proxy stands in between or the kernel does not say, the smallest that HTTP itself has seen of late."""
+    """Seconds of round-trip time when the request was sent: the kernel's smoothed value (Linux). With a proxy in
+    between, or on other systems, the smallest recent value measured on HTTP."""
     congestion_window: int | None = None
-    """Segments that TCP let be on their way at once when the request was sent, after what silence had taken: the
-    kernel's (Linux). Where a proxy stands in between or the kernel does not say, what slow start leads to."""
+    """The TCP congestion window in segments when the request was sent, idle decay included: the kernel's value (Linux).
+    With a proxy in between, or on other systems, the prediction of slow start."""
     resent: int = 0
-    """How often the request was sent again, because the server had certainly not processed it: 0 or 1."""
+    """How often the transport sent the request again, because the server had not processed it: 0 or 1."""
     request_body_bytes: int | None = None
-    """Bytes of the request's body as sent."""
+    """Bytes of the request's body as sent; None if unknown."""
     response_body_bytes: int | None = None
-    """Bytes of the answer's body as received, before decompression."""
+    """Bytes of the response's body as received, before decompression; None if unknown."""

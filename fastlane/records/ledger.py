@@ -10,25 +10,25 @@ from typing import Any, Literal, NamedTuple
 Basis = Literal["measured", "reported", "estimated", "predicted"]
 """How a figure is known.
 
-- measured: stamped or counted here
-- reported: the provider's own word, or worked out of it with the catalog's prices
-- estimated: counted here in place of the provider, such as tokens that never came
-- predicted: what a model of the network says of what did not happen
+- measured: timed or counted by fastlane
+- reported: reported by the provider, or calculated from that with the catalog's prices
+- estimated: estimated by fastlane, such as tokens that were never sent
+- predicted: predicted by a model of the network
 """
 
 
 class Figure(NamedTuple):
-    """What a figure of a call's savings is, and how a report shows its total."""
+    """The definition of a figure of savings, and how a report shows its total."""
 
     unit: str
     """"s", "By", "{token}", "{call}", "{attempt}", "currency", or "" for a word or a yes and no, which is not added."""
     basis: Basis
     label: str | None = None
-    """The words of its row in a report; None where it has none."""
+    """The label of its row in a report; None for no row."""
     is_spent: bool = False
-    """Whether it was spent and not saved."""
+    """Whether it is a cost, not a saving."""
     only_with: str | None = None
-    """Another figure: the total is of the calls of which that one is known too."""
+    """Another figure: the total counts only calls for which that one is known as well."""
 
 
 class Entry(NamedTuple):
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """One figure, added up over the calls of which it is known."""
+    """One figure, added up over the calls for which it is known."""
 
     name: str
     """As `Savings` has it."""
@@ -51,55 +51,55 @@ class Total:
     unit: str
     basis: Basis
     calls: int
-    """How many calls it is of."""
+    """The number of these calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What was saved over some calls and what was spent for that, however the calls ended."""
+    """Savings and costs of some calls, whatever their outcome."""
 
     calls: int
     totals: tuple[Total, ...]
-    """What is known of any call, in the order of `Savings`. What was expected from caches is of the calls of which the
-    provider said what it read."""
+    """The totals of all known figures, in the order of `Savings`. Expected cache hits are counted only for calls whose
+    cached tokens the provider reported."""
     counts: Mapping[str, Mapping[str, int]]
-    """Of each figure that is a word or a yes or no: calls by its value, the most frequent first."""
+    """For each figure that is a string or a boolean: the number of calls by value, the most frequent first."""
     connections_saved_s: float | None
     """Seconds that opening a connection for each call that found it open would have taken: for each origin, the median
     of what the client's own calls took for it. None where no call opened one at any of their origins; estimated."""
     connections_unpriced: int
-    """Calls that found their connection open at origins where no call opened one: their seconds are in no sum."""
+    """Calls on a reused connection whose saving is unknown, because no call opened a connection to their origin."""
     prompt_tokens_said: int
-    """Prompt tokens of the calls of which the provider said what it read from its cache."""
+    """Prompt tokens of the calls whose cached tokens the provider reported."""
 
     @property
     def connections_known(self) -> int:
-        """Calls of which it is known whether they found their connection open."""
+        """Calls for which it is known whether their connection was reused."""
         return sum(self.counts.get("connection_reused", {}).values())
 
     @property
     def connections_reused(self) -> int:
-        """Calls that found their connection open."""
+        """Calls on a reused connection."""
         return self.count("connection_reused", True)
 
     @property
     def hit_ratio(self) -> float | None:
-        """The share of the prompts' tokens read from the cache, of the calls that said; None where none did."""
+        """The share of prompt tokens read from the cache, over calls that reported it; None if none did."""
         read = self.total("cache_read_tokens")
         if read is None or self.prompt_tokens_said <= 0:
             return None
         return min(1.0, read.value / self.prompt_tokens_said)
 
     def total(self, name: str) -> Total | None:
-        """The total of this name; None where it is known of no call."""
+        """Return the total of this name; None if it is unknown for all calls."""
         return next((total for total in self.totals if total.name == name), None)
 
     def count(self, name: str, value: bool | str) -> int:
-        """The number of calls of which a figure has this value."""
+        """Return the number of calls whose figure has this value."""
         return self.counts.get(name, {}).get(_word(value), 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """The ledger as plain JSON data."""
+        """Return the ledger as plain JSON data."""
         return {
             "calls": self.calls,
             "totals": {
@@ -125,7 +125,7 @@ def _word(value: bool | str) -> str:
 
 
 def counts_of(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
-    """Count calls by the values of each figure that is a word or a yes or no."""
+    """Count calls by the value of each figure that is a string or a boolean."""
     found: dict[str, Counter[str]] = {}
     for entry in entries:
         if isinstance(entry.value, bool | str):
@@ -134,13 +134,13 @@ def counts_of(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
 
 
 def sum_of_known(counts: Iterable[int | None]) -> int | None:
-    """Add up what is known; None where nothing is."""
+    """Add up the known counts; None if all are unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
 def seconds_shown(value: float) -> str:
-    """Seconds with their unit."""
+    """Format seconds with their unit."""
     if value < 0.01:
         return f"{value * 1e3:.2f} ms"
     if value < 0.9995:

@@ -1,4 +1,4 @@
-"""What follows calls and user actions while they run: telemetry registers itself here when it is imported."""
+"""Hooks for telemetry, which registers itself here when it is imported."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 
 class CallTrace(Protocol):
-    """What is written down of one call while it runs. `observation` is what the engine knows of the call."""
+    """The trace of one running call. `observation` is the engine's `CallState`."""
 
     @property
     def is_deferred(self) -> bool:
-        """Whether the call's span is another tool's, which may end before the call does."""
+        """Whether the span of the call belongs to another tool, which may end it before the call ends."""
 
     def planned(self, observation: Any, body: Any) -> None:
-        """The plays have planned the call; `body` is the request's."""
+        """Record the planned call. `body` is the body of its request."""
 
     def attempting(self, observation: Any, request: Any) -> None:
-        """An attempt is about to be sent; headers may be added to its request."""
+        """Record that an attempt is about to be sent. May add headers to its request."""
 
     def around_attempt(self, observation: Any, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """Return the context that an attempt is sent in."""
@@ -26,13 +26,13 @@ class CallTrace(Protocol):
         """Return the context that openai's own code runs in, so that no other tool makes a second span of the call."""
 
     def progressed(self, observation: Any) -> None:
-        """The head of a response has arrived."""
+        """Record the head of a response."""
 
     def answered(self, observation: Any, answer: Any) -> None:
-        """An answer has been read."""
+        """Record an answer that was read."""
 
     def ended(self, observation: Any) -> None:
-        """The call is over."""
+        """Record the end of the call."""
 
 
 class AssignedArm(Protocol):
@@ -40,48 +40,48 @@ class AssignedArm(Protocol):
 
     @property
     def record(self) -> Any:
-        """What the call's record says of the experiment."""
+        """The `ExperimentRecord` of the call."""
 
     def over(self, call: Any) -> None:
-        """The call is over. Neither waits nor raises: a finaliser may call this in the middle of anything."""
+        """Record the end of the call. Must not block or raise, because a finalizer may call it."""
 
 
 class ActionTrace(Protocol):
-    """What is written down of one user action while it lasts."""
+    """The trace of one running user action."""
 
     def ended(self, action: Any, error: type[BaseException] | None, *, is_here: bool) -> None:
-        """The action is over. `is_here`: in the context that it began in."""
+        """Record the end of the action. `is_here`: it ended in the context that it began in."""
 
 
 class CallListener:
-    """Follows calls and user actions; every method does nothing by default."""
+    """Makes the traces of calls and user actions. By default every method does nothing."""
 
     def is_active(self) -> bool:
-        """Return whether calls are to be followed now. Every call asks, so this must be cheap."""
+        """Return whether calls are traced now. Must be cheap, because every call checks it."""
         return False
 
     def prepare(self) -> None:
-        """Load what calls need. Called when a client is made, because a call may run on an event loop."""
+        """Import what calls need. Called when a client is made, because a call may run on an event loop."""
 
     def trace_call(self, observation: Any) -> CallTrace | None:
-        """Return what follows a call that has begun."""
+        """Return the trace of a call that has begun; None for no trace."""
         return None
 
     def trace_action(self, action: Any, before: Any) -> ActionTrace | None:
-        """Return what follows a user action that has begun.
+        """Return the trace of a user action that has begun; None for no trace.
 
-        `before`: the trace of one that has ended elsewhere, and is still the current one in this context.
+        `before`: the trace of an action that ended in another context, and whose span is still current in this one.
         """
         return None
 
     def around_replaced(self, client: Any, issued: Any) -> tuple[AbstractContextManager[None], bool]:
-        """Return the context for a method of openai's that another tool has replaced, and whether the span is ours."""
+        """Return the context for an openai method that another tool replaced, and whether the span is fastlane's."""
         return nullcontext(), False
 
     def beneath_official(self, method: Any) -> Any | None:
-        """Return the method that the official instrumentation has replaced; None where another tool did as well."""
+        """Return the method under the official instrumentation; None if another tool wraps it as well."""
         return None
 
 
 listener = CallListener()
-"""The one in force. Look it up here for each call: it is replaced as a whole."""
+"""The active listener. Read this variable for each call, because it is replaced as a whole."""

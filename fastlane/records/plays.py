@@ -1,4 +1,4 @@
-"""What the built-in plays say of a call in its record: the facts alone. How they are shown is the plays' own."""
+"""The fields of the built-in plays' record sections. The plays define how telemetry and reports show them."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from .section import RecordSection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEncodingRecord(RecordSection):
-    """In which form a call's body was sent, why, what that cost and what it saved by prediction."""
+    """The encoding of a call's body, its reason, its CPU cost and its predicted saving."""
 
     name: ClassVar[str] = "request_encoding"
 
     form: Form
-    """That of the attempt that gave the answer, or of the last."""
+    """The encoding of the answering attempt, or of the last one."""
     reason: str
-    """Why that form, in one sentence."""
+    """Why this encoding was chosen, in one sentence."""
     plain_bytes: int
-    """Of the body as JSON."""
+    """Bytes of the body as JSON."""
     sent_bytes: int
-    """Of the body in `form`."""
+    """Bytes of the body as sent."""
     cpu_s: float = 0.0
-    """CPU seconds of this thread for writing other forms than JSON, also where they were not sent in the end."""
+    """CPU seconds for encoding the body, even if it was sent as JSON in the end."""
     plain_rounds: int | None = None
-    """Round trips that the JSON body would need to arrive, by the model of `docs/plays/request_encoding.md`."""
+    """Predicted round trips to send the JSON body, by the model of `docs/plays/request_encoding.md`."""
     sent_rounds: int | None = None
-    """Round trips that the body as sent needs, by the same model; None where only JSON was considered."""
+    """Predicted round trips to send the encoded body; None if only JSON was considered."""
     round_trip_time_s: float | None = None
-    """What the prediction was made with; an assumption where nothing was known of the connection."""
+    """The round-trip time in the prediction, in seconds; a default if nothing was known of the connection."""
     congestion_window: int | None = None
-    """Segments that could leave at once, as the prediction assumed."""
+    """The congestion window in the prediction, in segments."""
     predicted_saving_s: float = 0.0
-    """Seconds by which the answer should come earlier, CPU taken off; 0 where the body went out as JSON."""
+    """Predicted seconds saved, CPU time deducted; 0 if the body was sent as JSON."""
     probed: bool = False
-    """Whether this call first found out whether the provider takes such bodies."""
+    """Whether this call probed whether the provider accepts such bodies."""
     refused: str | None = None
-    """What came of an encoded body that was not answered: a status ("415") or an error's class name."""
+    """Why an encoded body failed: a status ("415") or an error's class name; None if none failed."""
 
 
 StopReason = Literal["complete", "whitespace", "prose", "fence", "stop_sequence", "stop_when"]
-"""Why a stream was closed before the model had ended it.
+"""Why a stream was closed before its end.
 
-- complete: the JSON value has its last brace
-- whitespace: a run of white space, behind the value or inside of it
-- prose: text before or behind the value, or another value
-- fence: something behind the Markdown fence that stands behind the value
-- stop_sequence, stop_when: what `BoundedOutput(stop=...)` or `(stop_when=...)` asked for
+- complete: the JSON value was complete
+- whitespace: a run of white space after the value or inside it
+- prose: text before or after the value, or another value
+- fence: text after the closing Markdown fence
+- stop_sequence, stop_when: `BoundedOutput(stop=...)` or `(stop_when=...)` matched
 """
 
 OutputVerdict = Literal["valid", "invalid", "truncated", "refused"]
-"""What became of a structured answer: valid for its schema, not valid, cut off at the limit of tokens, or refused
-by the model."""
+"""The verdict on a structured answer: valid for its schema, invalid, truncated at the token limit, or refused by the
+model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedAnswer:
-    """One answer that was paid for, was not valid, and was asked for again."""
+    """One answer that was invalid and was re-asked."""
 
     verdict: OutputVerdict
     problem: str
@@ -67,7 +67,7 @@ class RejectedAnswer:
     input_tokens: int | None = None
     output_tokens: int | None = None
     estimated: bool = False
-    """The provider's count was cut off with the stream."""
+    """Whether the counts are estimates, because the stream was stopped before the provider's arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,43 +77,43 @@ class BoundedOutputRecord(RecordSection):
     name: ClassVar[str] = "output"
 
     bound_characters: int | None = None
-    """Of the longest answer that the schema allows, indented; None where it allows any length, or there is none."""
+    """Characters of the longest answer that the schema allows, indented; None without a schema or a bound."""
     bound_tokens: int | None = None
-    """The same in tokens of the model, at worst."""
+    """The upper bound in tokens of the model."""
     likely_tokens: int | None = None
-    """What an answer of usual texts comes to, estimated."""
+    """The estimated tokens of a typical answer."""
     unbounded: tuple[str, ...] = ()
     """Fields without a bound: "Ticket.notes: string without maxLength or pattern"."""
     ceiling_field: str | None = None
-    """The request's field in which the bound was sent; None where none was."""
+    """The request field with the token limit; None if none was sent."""
     ceiling_tokens: int | None = None
     headroom_tokens: int = 0
-    """Tokens of the ceiling that are there for reasoning."""
+    """Tokens of the limit that are reserved for reasoning."""
     refused_fields: tuple[str, ...] = ()
     """Fields that this play added and the provider refused: the call was sent again without them."""
     dropped_keywords: tuple[str, ...] = ()
-    """Keywords of the schema that the provider refuses: not sent, and still enforced here."""
+    """Schema keywords that the provider refuses: not sent, but still checked by fastlane."""
     notes: tuple[str, ...] = ()
-    """What was left as it was, and why."""
+    """What was not changed, and why."""
     stop_reason: StopReason | None = None
     """Why the stream was closed before its end; None where it was not."""
     effort: str | None = None
-    """The reasoning effort that was asked for."""
+    """The requested reasoning effort."""
     visible_tokens: int | None = None
-    """Of the answer without its reasoning, estimated."""
+    """Estimated tokens of the answer without reasoning."""
     received_tokens: int | None = None
-    """Tokens that had come when the stream was stopped, reasoning included, estimated; None where it was not."""
+    """Estimated tokens received when the stream was stopped, reasoning included; None if it was not stopped."""
     tokens_not_generated: int | None = None
-    """Tokens between those and the request's limit, which a model that runs on would have generated; None where the
-    request has no limit."""
+    """Tokens between the stop and the request's limit, which the model may have generated otherwise; None without a
+    limit."""
     verdict: OutputVerdict | None = None
-    """None where nothing says what would be valid."""
+    """The verdict; None if there was nothing to validate against."""
     problem: str | None = None
-    """What was wrong, by place and rule: no text of the answer."""
+    """What was wrong, by path and rule, without text of the answer."""
     checked_at_ns: tuple[int, int] | None = None
-    """When the answer was checked, from and until: monotonic nanoseconds; None where it was not."""
+    """Start and end of the check: monotonic nanoseconds; None without a check."""
     rejected: tuple[RejectedAnswer, ...] = ()
-    """The answers before the last, each of which was asked for again: what else was paid for."""
+    """The invalid answers before the last one, which were re-asked and billed."""
 
     @property
     def checked_ns(self) -> tuple[int, int] | None:
@@ -125,35 +125,35 @@ DriftKind = Literal[
     "timestamp", "uuid", "counter", "random", "whitespace", "reordered_keys", "reordered_tools", "changed_tool",
     "changed", "changed_model", "changed_parameter", "compacted", "expired", "evicted",
 ]  # fmt: skip
-"""What broke the beginning that a prompt had in common with an earlier one.
+"""Why a prompt does not have the same prefix as an earlier one.
 
-- timestamp, uuid, counter, random: a value of this sort differs, and nothing before it
-- whitespace, reordered_keys, reordered_tools: the same content, written otherwise
+- timestamp, uuid, counter, random: the first difference is a value of this kind
+- whitespace, reordered_keys, reordered_tools: the same content, written differently
 - changed_tool: a tool was added, removed or edited
-- changed: a message or a response format was edited, or it is not certain how
-- changed_model, changed_parameter: the prompt is the same, but what else the provider keeps caches apart by is not
+- changed: a message or a response format was edited, or the kind is uncertain
+- changed_model, changed_parameter: the prompt is the same, but another part of the provider's cache key differs
 - compacted: messages in the middle were dropped, summarised or shortened
-- expired: the same beginning, but its last use lies longer ago than the provider keeps it
-- evicted: the same beginning, and recent, and yet not read from the cache: given up early, or on another machine
+- expired: the same prefix, but last used longer ago than the provider's retention
+- evicted: the same prefix, recently used, but not read from the cache: evicted early, or on another machine
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Where and how a prompt departs from the earlier one that it was expected to begin like."""
+    """Where and how the prefix of a prompt differs from the expected earlier one."""
 
     kind: DriftKind
     path: str | None
     """The value in the request's body, such as "messages[0].content" or "tools[2].function.description"; None where no
     value differs (expired, evicted)."""
     character: int | None = None
-    """Characters of that value before the difference, None where it is not a text."""
+    """Characters of that value before the difference; None if it is not a string."""
     token_offset: int = 0
-    """Tokens of the prompt before the difference, estimated."""
+    """Estimated tokens of the prompt before the difference."""
     tokens_lost: int = 0
-    """Tokens that an unbroken beginning would have in common with the earlier prompt, beyond those that this has."""
+    """Estimated tokens of the common prefix that were lost by the difference."""
     provider_reason: str | None = None
-    """The provider's own word for it, where it gives one ("tools_changed")."""
+    """The reason that the provider reports ("tools_changed"); None if it reports none."""
     before: str | None = None
     """The text around the difference in the earlier prompt; only with `PromptCache(quote=True)`."""
     after: str | None = None
@@ -161,7 +161,7 @@ class Drift:
 
     @property
     def diff(self) -> str | None:
-        """What changed, word by word ("- 10:04:11", "+ 10:04:37"); None without both texts."""
+        """A word diff of both texts ("- 10:04:11", "+ 10:04:37"); None without both texts."""
         if self.before is None or self.after is None:
             return None
         import difflib
@@ -172,31 +172,31 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCacheRecord(RecordSection):
-    """What a call should have found in the provider's prompt cache, and what it did find."""
+    """Expected and actual hits of a call in the provider's prompt cache."""
 
     name: ClassVar[str] = "prompt_cache"
 
     family: str
-    """Tells prompts of one kind from others: origin, model, key and leading segments. A keyed hash, not the text."""
+    """A keyed hash of origin, model, key and leading segments, which identifies prompts of one kind."""
     prompt_tokens: int
-    """As the provider counted; estimated where it did not say."""
+    """Tokens of the prompt as the provider counted them; estimated if it did not report them."""
     reusable_tokens: int
-    """Tokens of the prompt's beginning that an earlier call has sent alike, and that have not expired, estimated."""
+    """Estimated tokens of the longest prefix that an earlier call sent and that has not expired."""
     expected_tokens: int | None
-    """Of these, what the provider keeps by its facts (whole blocks, above its minimum); None where nobody knows that it
-    keeps anything."""
+    """Those of them that the provider caches by its facts (whole blocks, above its minimum); None if it is not known to
+    cache prompts."""
     cached_tokens: int | None
-    """What it read from its cache, by its own word; None where it says nothing, which is not 0."""
+    """Cached tokens that the provider reports; None (not 0) if it reports none."""
     explanation: Drift | Callable[[], Drift | None] | None = field(default=None, repr=False, compare=False)
-    """The drift, or what finds it when it is first looked at."""
+    """The drift, or a function that finds it on first access."""
     key: str | None = None
     """The cache key that was sent."""
     shards: int = 1
-    """Among how many keys the family's calls were spread when this one was sent."""
+    """The number of cache keys over which the calls of the family were spread."""
 
     @property
     def drift(self) -> Drift | None:
-        """Why less was read than an unbroken prompt would have given; None where nothing was lost.
+        """Why fewer tokens were cached than possible; None if none were lost.
 
         Prompts are compared when this is first looked at, which takes milliseconds. None as well where the earlier
         prompt is no longer kept: see `PromptCache.kept_bytes`.
@@ -209,7 +209,7 @@ class PromptCacheRecord(RecordSection):
 
     @property
     def hit_ratio(self) -> float | None:
-        """The share of the prompt that was read from the cache; None where the provider does not say."""
+        """The share of the prompt that was read from the cache; None if the provider does not report it."""
         if self.cached_tokens is None or self.prompt_tokens <= 0:
             return None
         return min(1.0, self.cached_tokens / self.prompt_tokens)
@@ -227,17 +227,17 @@ class PromptCacheRecord(RecordSection):
 
 
 CutKind = Literal["repeated", "stubbed", "turn"]
-"""Why a part of a conversation was cut: a tool's result that a later call has got again; an old result, replaced by one
-line; an old turn."""
+"""Why a part of a conversation was cut: a tool result that a later call repeats; an old result, replaced by one line;
+an old turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """One message that is sent shortened, or not at all."""
+    """One message that is shortened or left out."""
 
     kind: CutKind
     path: str
-    """The message as the caller wrote it: "messages[7]"."""
+    """The path of the message in the caller's body: "messages[7]"."""
     tokens: int
     """Tokens saved, estimated."""
 
@@ -249,23 +249,23 @@ class ContextTrimmingRecord(RecordSection):
     name: ClassVar[str] = "context_trimming"
 
     tokens_before: int
-    """Of the conversation as the caller gave it, estimated."""
+    """Estimated tokens of the caller's conversation."""
     tokens_after: int
-    """As it was sent."""
+    """Estimated tokens of the conversation as sent."""
     cuts: tuple[Cut, ...] = ()
-    """All cuts that are in force in this call, those of earlier calls too."""
+    """All cuts in this call, those first made by earlier calls included."""
     new_cuts: int = 0
-    """How many of them were first made with this call, which breaks the prefix once; 0: it is the last call's."""
+    """The number of cuts first made in this call, which changes the prefix once; 0: the prefix is unchanged."""
     batches: int = 0
     """How often this conversation has been cut from the high to the low water mark."""
     ratio: float | None = None
-    """By what the estimates were multiplied, by what the provider had counted of earlier prompts when the conversation
-    began; None where its tokens are counted and not estimated."""
+    """The correction factor of the estimates, from the provider's counts of earlier prompts; None if tokens are counted
+    exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitsRecord(RecordSection):
-    """How a call was kept to the provider's rate limits."""
+    """How a call was paced to the provider's rate limits."""
 
     name: ClassVar[str] = "rate_limits"
 
@@ -276,14 +276,14 @@ class RateLimitsRecord(RecordSection):
     "retry-after" for a pause that the provider asked for, "refusals" for a rate learned from them; None: it did not
     wait."""
     ahead: int
-    """Calls that were to be sent before its last attempt when that came."""
+    """The number of calls ahead of its last attempt when that joined the queue."""
     refused: int
-    """Attempts that the provider refused all the same, with status 429."""
+    """Attempts that the provider refused with status 429."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingCandidate:
-    """One model of the catalog, as the decision saw it. Seconds."""
+    """One model of the catalog, with the predictions of the decision in seconds."""
 
     model: str
     """As the catalog names it."""
@@ -292,110 +292,109 @@ class RoutingCandidate:
     quality: float | None
     """In the units of the catalog's index."""
     predicted_s: float | None = None
-    """At the quantile that was asked for; None where it was not eligible."""
+    """The predicted time at the requested quantile; None if it was not eligible."""
     connect_s: float | None = None
     upload_s: float | None = None
     first_token_s: float | None = None
     decode_s: float | None = None
     cached_tokens: int | None = None
-    """Tokens of the prompt that its cache was expected to have."""
+    """Tokens of the prompt that were expected in its cache."""
     why_not: str | None = None
-    """Why it was not eligible; None where it was."""
+    """Why it was not eligible; None if it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """An upstream that was tried and left for the next one."""
+    """An upstream that failed, so that the next one was tried."""
 
     model: str
     """As the catalog names it."""
     origin: str
     why: str
     """"connection", "rate_limit", "server", "timeout", "empty", "denied", "too_long", "unfit" or
-    "queue" (our own had no place for it): see docs/plays/routing.md."""
+    "queue" (fastlane's own queue had no slot): see docs/plays/routing.md."""
     after_s: float
-    """Seconds that the call had taken by then."""
+    """Seconds from the issue of the call to the failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRecord(RecordSection):
-    """Which models could have answered a call, which one was chosen, and what came of it."""
+    """The candidates for a call, the chosen model, and the outcome."""
 
     name: ClassVar[str] = "routing"
 
     asked: str
-    """What stood in the place of the model: "fastlane/auto…"."""
+    """The requested model: "fastlane/auto…"."""
     task: str | None
     min_quality: float | None
     min_pass_rate: float | None
-    """With which, where there is one, evaluations of the task outweigh the index: see docs/catalog.md."""
+    """The minimum pass rate; if set, evaluations of the task override the index: see docs/catalog.md."""
     quantile: float
     reason: Literal["fastest", "only", "explored", "probed"]
     """Why the first choice was made."""
     candidates: tuple[RoutingCandidate, ...]
-    """The eligible ones first, the fastest of them first, or who rests the shortest where all rest after failures; then
-    the others."""
+    """Eligible models first, by predicted time (or by remaining cooldown, if all have failed), then the others."""
     chosen: str
     """The model that was tried first, as the catalog names it."""
     model: str | None
-    """The model that answered, as the catalog names it; None where none did."""
+    """The model that answered, as the catalog names it; None if none did."""
     provider: str | None
     predicted_s: float | None
-    """What was predicted for the first choice, at the quantile."""
+    """The predicted seconds of the first choice, at the quantile."""
     predicted_first_token_s: float | None
-    """From the call's start to its first token, by the same prediction."""
+    """The predicted seconds from issue to the first token."""
     actual_s: float | None
-    """What the call took, API end-to-end; None where no answer came."""
+    """The actual API end-to-end seconds; None without an answer."""
     fallbacks: tuple[Fallback, ...] = ()
     body_bytes: int = 0
-    """Of the call's body as JSON, as the application gave it."""
+    """Bytes of the application's body as JSON."""
     input_tokens: int = 0
     """Tokens of the prompt, as estimated for the decision."""
     price: float | None = None
-    """What the answer cost by the catalog's prices, in the catalog's currency; None where it has none."""
+    """The price of the answer, in the catalog's currency; None if the catalog has no prices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HedgingRecord(RecordSection):
-    """Whether a call was given a second chance, and what came of it."""
+    """Whether a call was hedged, and the outcome."""
 
     name: ClassVar[str] = "hedging"
 
     delay_s: float | None
-    """Seconds without a first token after which a second attempt was to be made; None where none was."""
+    """Seconds without a first token after which to hedge; None for no hedge."""
     hedged: bool
-    """Whether it was made."""
+    """Whether a second attempt was made."""
     won: bool | None
-    """Whether it brought the first content; None where it was not made."""
+    """Whether the second attempt brought the first content; None without one."""
     why_not: str | None
-    """Why no second attempt was to be made, or was not made though the first was late."""
+    """Why no second attempt was planned, or made although the first was late."""
     origin: str | None = None
-    """Where the second attempt went."""
+    """The origin of the second attempt."""
     model: str | None = None
     extra_input_tokens: int | None = None
-    """Tokens of the prompt that the attempt which lost has read, estimated."""
+    """Estimated input tokens of the losing attempt."""
     extra_output_tokens: int | None = None
-    """Tokens that it had generated until it was reset, estimated."""
+    """Estimated output tokens of the losing attempt until it was cancelled."""
     extra_price: float | None = None
-    """What that cost by the catalog's prices; None where there are none."""
+    """The price of these tokens; None if the catalog has no prices."""
 
 
 Level = Literal["interactive", "background", "offline"]
-"""How urgent a call is: somebody waits for it, it is wanted soon, or at some time."""
+"""The urgency of a call: a user waits for it, it is needed soon, or it may take hours."""
 
 LEVELS: tuple[Level, ...] = ("interactive", "background", "offline")
-"""The most urgent first."""
+"""All levels, most urgent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallUrgency:
-    """How urgent the application says that a call is: data of the call (`Call.get`)."""
+    """The urgency that the application attached to a call (`Call.get`)."""
 
     level: Level
 
     @property
     def unread_warning(self) -> str | None:
-        """What to log where no play looks at it."""
+        """The warning to log if no play reads it; None for no warning."""
         if self.level == "interactive":
             return None
         return (
@@ -406,30 +405,30 @@ class CallUrgency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRecord:
-    """How a call got its slot. Of its last attempt, the wait of all of them."""
+    """How the last attempt of a call got its slot."""
 
     waited_s: float
     """Seconds in the queue for a slot, all attempts together."""
     ahead: int
-    """Calls that were to be sent before it when it came."""
+    """The number of calls ahead when it joined the queue."""
     concurrency: int | None
-    """How many were allowed at once when it was sent; None: no limit was known."""
+    """The concurrency limit when it was sent; None: no known limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrgencyRecord(RecordSection):
-    """How urgent a call was, and what was done about that."""
+    """The urgency of a call, its service tier and its wait for a slot."""
 
     name: ClassVar[str] = "urgency"
 
     urgency: Level
     asked_tier: str | None = None
-    """The service tier that the last attempt asked for, whoever chose it; None where it asked for none."""
+    """The service tier that the last attempt requested, whether the play or the caller set it; None without one."""
     served_tier: str | None = None
-    """The tier that served it, by the provider's own word; None where it said none."""
+    """The service tier that the provider reports; None if it reports none."""
     downgraded: bool = False
-    """Whether it was served by a slower tier than the one that it asked for."""
+    """Whether a slower tier than the requested one served it."""
     full_tiers: tuple[str, ...] = ()
-    """Tiers that had no capacity for it, in the order in which they were asked."""
+    """Tiers without capacity for it, in the order of the requests."""
     admission: AdmissionRecord | None = None
-    """None where the call was not sent."""
+    """None if the call was not sent."""

@@ -1,4 +1,4 @@
-"""What one call did, once it is over: frozen data."""
+"""The record of a call that has ended: frozen data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _S = TypeVar("_S", bound=RecordSection)
 Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
 """How a call ended.
 
-- completed: the whole answer came (a stream: with a finish reason or its final event)
-- truncated: the stream ended in good order but without a finish reason
+- completed: the whole answer arrived (a stream: with a finish reason or its final event)
+- truncated: the stream ended normally, but without a finish reason
 - stopped: a play stopped the stream
 - closed: the application closed the stream before its end
 - abandoned: the application dropped the stream unread, and it was garbage-collected
@@ -39,32 +39,32 @@ Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "c
 
 
 Why = Literal["ended", "unknown", "failed"]
-"""Why a call went to another arm than its unit was drawn for.
+"""Why a call went to another arm than the one assigned to its unit.
 
 - ended: that arm has ended
-- unknown: the store could not be read so far, and it alone knows which arms have ended
-- failed: fastlane could not make the arm's client
+- unknown: the store, which knows the ended arms, could not be read yet
+- failed: the client of the arm could not be made
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRecord:
-    """Which arm of an experiment a call went to. Holds nothing of its unit's id but a hash."""
+    """The arm of an experiment that a call went to. Contains only a hash of its unit's id."""
 
     name: str
     arm: str
-    """The arm whose plays it went through."""
+    """The arm that handled the call."""
     unit_id_hash: str
-    """Tells which calls are of one unit, and not who that is: keyed by the experiment, so that it differs in each."""
+    """Identifies the calls of one unit, without its id: keyed by the experiment, so that it differs in each."""
     drawn: str
-    """The arm that the unit was drawn for."""
+    """The arm that was assigned to the unit."""
     why: Why | None = None
-    """Why it went elsewhere; None where it did not. Calls that went elsewhere are not counted."""
+    """Why it went to another arm than `drawn`; None if it did not. Such calls are not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """What one logical call did, retries included. Holds no text of the prompt or the answer, and no key."""
+    """One logical call, retries included. Contains no text of the prompt or the answer, and no key."""
 
     call_id: str
     method: str
@@ -78,18 +78,18 @@ class CallRecord:
     attempts: tuple[Attempt, ...] = ()
     usage: Usage = field(default_factory=Usage)
     response_model: str | None = None
-    """The model that answered, by its own word."""
+    """The model that the provider reports."""
     finish_reason: str | None = None
     """The first choice's finish reason, or the status of a Responses answer."""
     error: str | None = None
-    """Class name of the error raised to the application."""
+    """Class name of the error raised to the application; None without an error."""
     status_code: int | None = None
     request_id: str | None = None
     """The provider's id of the request (`x-request-id`)."""
     response_id: str | None = None
     """The answer's own id."""
     service_tier: str | None = None
-    """The tier that served the call, by the provider's own word."""
+    """The service tier that the provider reports."""
     events: int = 0
     """Server-sent events decoded. An event is not a token."""
     plays: tuple[str, ...] = ()
@@ -97,13 +97,13 @@ class CallRecord:
     changes: tuple[str, ...] = ()
     """What plays changed, one sentence each."""
     sections: tuple[RecordSection, ...] = ()
-    """What the plays say of the call, each in its own section; without the plays that had nothing to do."""
+    """The sections of the plays that acted on the call."""
     provider_times: ProviderTimes | None = None
-    """The provider's own times, where its facts say in which header or field it tells them."""
+    """The provider's own times, if its facts name headers or fields for them."""
     user_actions: tuple[str, ...] = ()
-    """Names of the user actions around the call, the outermost first."""
+    """Names of the enclosing user actions, outermost first."""
     experiment: ExperimentRecord | None = None
-    """Which arm of the client's experiment the call went to; None without one, and for calls that no play shapes."""
+    """The arm of the client's experiment; None without an experiment, and for calls that no play takes part in."""
     transport: str | None = None
     """What carried the last attempt: our own transport on the shared connections ("fastlane"), the HTTP library's own
     ("stock"), or the application's `http_client` ("caller"), whatever its transport is."""
@@ -111,7 +111,7 @@ class CallRecord:
     # The sections
 
     def get(self, kind: type[_S]) -> _S | None:
-        """The section of this class, such as `record.get(HedgingRecord)`; None where the call has none."""
+        """Return the section of this class, such as `record.get(HedgingRecord)`; None if the call has none."""
         for section in self.sections:
             if isinstance(section, kind):
                 return section
@@ -162,17 +162,17 @@ class CallRecord:
 
     @property
     def verdict(self) -> str | None:
-        """What a check of the answer said, "valid" or another word; None where none was made."""
+        """The verdict of a check of the answer, such as "valid"; None if there was no check."""
         return next((verdict for section in self.sections if (verdict := section.verdict) is not None), None)
 
     @property
     def queued_s(self) -> float | None:
-        """Seconds in fastlane's own queues, all attempts together; None where there was none."""
+        """Seconds in fastlane's queues, all attempts together; None if there was none."""
         return queued_s_of(self.sections)
 
     @property
     def plain_body_bytes(self) -> int | None:
-        """Bytes of the request's body as JSON, where it may have been sent in another form."""
+        """Bytes of the request's body as JSON, if it may have been sent in another encoding."""
         return next((size for section in self.sections if (size := section.plain_body_bytes) is not None), None)
 
     # The attempts
@@ -184,7 +184,7 @@ class CallRecord:
 
     @property
     def connection_reused(self) -> bool | None:
-        """Whether the answering attempt found its connection open; None where that is not known."""
+        """Whether the answering attempt reused a connection; None if unknown."""
         return self.attempts[-1].connection_reused if self.attempts else None
 
     @property
@@ -235,13 +235,13 @@ class CallRecord:
 
     @property
     def savings(self) -> Savings:
-        """What was saved on this call and what was spent for that, each figure with how it is known."""
+        """The savings and costs of this call, each figure with its basis."""
         from .savings import savings_of
 
         return savings_of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON data, the derived metrics under "metrics", what was saved under "savings"."""
+        """Return the record as plain JSON data, with derived metrics under "metrics" and savings under "savings"."""
         data = asdict(replace(self, sections=()))
         del data["sections"]
         data["timeline"]["token_ns"] = list(self.timeline.token_ns)
@@ -262,7 +262,7 @@ class CallRecord:
         return data
 
 
-# What `to_dict()` always has, None where the call has no such section.
+# Keys that `to_dict()` always has; None if the call has no such section.
 _SECTIONS = tuple(
     section.name
     for section in (

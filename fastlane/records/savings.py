@@ -1,4 +1,4 @@
-"""What a call was spared, and what that cost: read out of its record, each figure with how it is known."""
+"""The savings and costs of a call, read from its record, each figure with its basis."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _OF_EVERY_CALL: dict[str, Figure] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    """What was saved on one call and what was spent for that; None for what did not happen or is not known.
+    """The savings and costs of one call; None for what did not happen or is unknown.
 
-    A hedge's seconds are not in here: how long the attempt that lost would have taken, nobody knows.
+    The seconds saved by a hedge are not included: how long the losing attempt would have taken is unknown.
     """
 
     connection_reused: bool | None = None
-    """Whether the answering attempt found its connection open."""
+    """Whether the answering attempt reused a connection."""
     request_bytes: int | None = None
-    """Of the bodies of all attempts, as sent."""
+    """Bytes of the bodies of all attempts, as sent."""
     response_bytes: int | None = None
-    """Of the bodies of all answers, as received."""
+    """Bytes of the bodies of all responses, as received."""
     encoding_bytes: int | None = None
-    """By which the body was smaller than its JSON; below 0 where it was larger. None where it went out as JSON."""
+    """Bytes saved by encoding the body; negative if it was larger than its JSON. None if it was sent as JSON."""
     encoding_s: float | None = None
     """Seconds by which the answer should have come earlier for that, CPU taken off."""
     encoding_cpu_s: float | None = None
-    """Spent: CPU seconds for writing another form than JSON, also where it was not sent in the end."""
+    """Spent: CPU seconds for encoding the body, even if it was sent as JSON in the end."""
     cache_expected_tokens: int | None = None
     """Tokens of the prompt that the provider's cache should have held."""
     cache_read_tokens: int | None = None
@@ -46,37 +46,37 @@ class Savings:
     trimmed_tokens: int | None = None
     """Tokens that were cut from the conversation."""
     tokens_not_generated: int | None = None
-    """Tokens between the early stop and the request's limit, which a model that runs on would have generated."""
+    """Tokens between the early stop and the request's limit, which the model may have generated otherwise."""
     rejected_answers: int | None = None
-    """Spent: answers that were not valid, and were asked for again."""
+    """Spent: invalid answers that were re-asked."""
     rejected_tokens: int | None = None
-    """Spent: tokens of these answers and of their prompts."""
+    """Spent: tokens of these answers and their prompts."""
     rejected_estimated: bool = False
     """Whether some of these counts are estimates."""
     hedge: HedgeOutcome | None = None
     """Whether the second attempt brought the first content; None where none was made, or none brought any."""
     hedge_tokens: int | None = None
-    """Spent: tokens that the attempt which lost has read and generated."""
+    """Spent: input and output tokens of the losing attempt."""
     hedge_price: float | None = None
-    """Spent: what that cost, in the catalog's currency."""
+    """Spent: the price of these tokens, in the catalog's currency."""
     fallbacks: int | None = None
-    """Upstreams that were tried and left for the next one; None for a call that was not routed."""
+    """The number of upstreams that failed before the answering one; None for a call that was not routed."""
     price: float | None = None
-    """What the answer cost, in the catalog's currency; None for a call that was not routed."""
+    """The price of the answer, in the catalog's currency; None for a call that was not routed."""
     tier_asked: str | None = None
-    """The tier that the call asked for last; None without the `Urgency` play."""
+    """The last requested service tier; None without the `Urgency` play."""
     tier: str | None = None
     """The tier that served the call."""
     tier_downgraded: bool | None = None
-    """Whether that is slower than the one asked for; None where one of them is not known."""
+    """Whether the served tier is slower than the requested one; None if one of them is unknown."""
     queue_s: float | None = None
     """Spent: seconds in fastlane's own queues; None without the plays `Urgency` and `RateLimits`."""
     further: tuple[Entry, ...] = ()
-    """The figures of other plays, such as the application's own."""
+    """The figures of other plays, such as your own."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """What is known, in the order of the fields, each with how it is known."""
+        """The known figures with their basis, in the order of the fields."""
         table = figures()
         found = []
         for name in FIELDS:
@@ -88,7 +88,7 @@ class Savings:
         return (*found, *self.further)
 
     def to_dict(self) -> dict[str, Any]:
-        """What is known as plain JSON data: {"encoding_bytes": {"value": 40960, "unit": "By", "basis": "measured"}}."""
+        """Return the known figures as JSON: {"encoding_bytes": {"value": 40960, "unit": "By", "basis": "measured"}}."""
         return {entry.name: {"value": entry.value, "unit": entry.unit, "basis": entry.basis} for entry in self.entries}
 
 
@@ -97,7 +97,7 @@ FIELDS = tuple([one.name for one in fields(Savings) if one.name not in ("rejecte
 
 
 def figures() -> dict[str, Figure]:
-    """Every figure: those of `Savings` in the order of its fields, then those of other plays."""
+    """Return every figure: those of `Savings` in the order of its fields, then those of other plays."""
     found = dict(_OF_EVERY_CALL)
     for section in section_classes():
         found.update(section.figures)
@@ -105,7 +105,7 @@ def figures() -> dict[str, Figure]:
 
 
 def savings_of(record: Recorded) -> Savings:
-    """Read what was saved on a call out of its record."""
+    """Read the savings of a call from its record."""
     cached = None if record.usage.estimated else record.usage.cached_tokens
     found: dict[str, Any] = {
         "connection_reused": record.connection_reused,

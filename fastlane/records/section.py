@@ -1,4 +1,4 @@
-"""The part of a call's record that one play adds, and how telemetry and reports show it."""
+"""The base class of record sections: what one play adds to a record, and how telemetry and reports show it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Kind = Literal["histogram", "counter"]
 
 
 class Metric(NamedTuple):
-    """One metric, as OpenTelemetry's API is asked for it."""
+    """One metric, with the arguments of OpenTelemetry's API."""
 
     name: str
     kind: Kind
     unit: str
     description: str
     buckets: tuple[float, ...] = ()
-    """The boundaries that are advised where the application's views say nothing; only of a histogram."""
+    """The advisory bucket boundaries of a histogram; views of the application override them."""
 
 
 class Measure(NamedTuple):
@@ -32,7 +32,7 @@ class Measure(NamedTuple):
     metric: Metric
     value: float
     labels: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    """Labels beyond those of the call. A text is one of a limited number in each label."""
+    """Labels in addition to those of the call. Each must have a limited number of values."""
 
 
 SECONDS: Final = (
@@ -42,14 +42,14 @@ SECONDS: Final = (
 """Fine enough to tell two arms of an experiment apart, which steps of a factor of two are not."""
 
 SHORT_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, *SECONDS)
-"""For what may take less than a hundredth of a second: a phase on the wire, the gap between two chunks."""
+"""For durations that may be below 10 ms: a phase on the wire, the gap between two chunks."""
 
 LONG_SECONDS: Final = (*SECONDS, 180.0, 300.0, 600.0, 1800.0, 3600.0)
-"""For a user's action, which may be a job."""
+"""For user actions, which may last an hour."""
 
 
 class Recorded(Protocol):
-    """What a section may read of the record that it is part of; `fastlane.CallRecord` has all of it."""
+    """The part of a `CallRecord` that a section may read."""
 
     @property
     def sections(self) -> tuple[RecordSection, ...]:
@@ -57,7 +57,7 @@ class Recorded(Protocol):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts, the one that gave the answer last."""
+        """The attempts; the last one gave the answer."""
 
     @property
     def usage(self) -> Usage:
@@ -65,7 +65,7 @@ class Recorded(Protocol):
 
     @property
     def service_tier(self) -> str | None:
-        """The tier that served the call, by the provider's own word."""
+        """The service tier that the provider reports."""
 
     @property
     def transport(self) -> str | None:
@@ -80,10 +80,10 @@ class Recorded(Protocol):
 
 
 class RecordSection:
-    """What one play says of a call that is over: a frozen dataclass, and how it is shown.
+    """What one play did for a call: a frozen dataclass, with methods for telemetry and reports.
 
-    A play names its class (`Play.section`), and telemetry and reports know it from then on. What a subclass does not
-    override shows nothing. Attributes, labels and figures hold no text of the prompt or the answer.
+    A play declares its class (`Play.section`), which registers it with telemetry and reports. Methods that a subclass
+    does not override show nothing. Attributes, labels and figures must not contain text of the prompt or the answer.
     """
 
     __slots__ = ()
@@ -91,11 +91,11 @@ class RecordSection:
     name: ClassVar[str] = ""
     """Its key in `CallRecord.to_dict()`."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
-    """Every metric that `measures` may give."""
+    """Every metric that `measures` may return."""
     figures: ClassVar[Mapping[str, Figure]] = {}
-    """Every figure that `savings` may give."""
+    """Every figure that `savings` may return."""
     groups: ClassVar[tuple[str, ...]] = ()
-    """The groups that a report compares, in their order; empty where it compares none."""
+    """The groups of calls that a report compares, in order; empty for none."""
 
     def to_dict(self) -> dict[str, Any]:
         """The section as plain JSON data."""
@@ -109,13 +109,13 @@ class RecordSection:
 
     @property
     def optimizations(self) -> tuple[str, ...]:
-        """Words for the attribute `fastlane.optimizations`, one for each means that came to bear on the call."""
+        """Words for the attribute `fastlane.optimizations`, one for each optimisation that acted on the call."""
         return ()
 
     # Metrics
 
     def labels(self) -> dict[str, str]:
-        """Labels of all of fastlane's own metrics of the call; each has few values."""
+        """Labels for all of fastlane's metrics of the call; each must have few values."""
         return {}
 
     def measures(self) -> Iterable[Measure]:
@@ -125,17 +125,17 @@ class RecordSection:
     # Reports
 
     def savings(self, record: Recorded) -> Mapping[str, Any]:
-        """What was saved and spent, by the name of the figure; None for what is not known."""
+        """Savings and costs by the name of the figure; None for unknown values."""
         return {}
 
     @classmethod
     def acted(cls, record: Recorded) -> bool | None:
-        """Whether the play did something on this call; None where a report is not to say."""
+        """Return whether the play acted on this call; None to leave that out of reports."""
         return record.get(cls) is not None
 
     @classmethod
     def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str | None:
-        """What came of the play on the calls on which it did something, in a few words.
+        """Describe in a few words the effect of the play on the calls on which it acted.
 
         `ledger`: the savings of these calls.
         """
@@ -151,7 +151,7 @@ class RecordSection:
         """The one of `groups` that the call belongs to."""
         return None
 
-    # What it knows of the call
+    # Values for the record
 
     @property
     def queued_s(self) -> float | None:
@@ -160,27 +160,27 @@ class RecordSection:
 
     @property
     def verdict(self) -> str | None:
-        """What a check of the answer said, "valid" or another word; None where none was made."""
+        """The verdict of a check of the answer, such as "valid"; None if there was no check."""
         return None
 
     @property
     def checked_ns(self) -> tuple[int, int] | None:
-        """When the answer was checked, from and until: monotonic nanoseconds; None where none was."""
+        """Start and end of the check of the answer: monotonic nanoseconds; None if there was none."""
         return None
 
     @property
     def plain_body_bytes(self) -> int | None:
-        """Bytes of the request's body as JSON, where it may have been sent in another form."""
+        """Bytes of the request's body as JSON, if it may have been sent in another encoding."""
         return None
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """Other names by which a report finds the calls to this model."""
+        """Other model names that match the call in a report's filter."""
         return ()
 
 
 def queued_s_of(sections: Iterable[RecordSection]) -> float | None:
-    """Seconds in all queues of fastlane's; None where there was none."""
+    """Add up the seconds in all of fastlane's queues; None if there was none."""
     waited_s = None
     for section in sections:
         own_s = section.queued_s
@@ -194,22 +194,22 @@ _registrations = 0
 
 
 def register(play: str, section: type[RecordSection]) -> None:
-    """Have the section of a play shown; `play`: the name of its class, with which its fingerprint begins."""
+    """Register the section class of a play. `play`: the name of its class, with which its fingerprint begins."""
     global _registrations  # noqa: PLW0603 - a count
     _by_play[play] = section
     _registrations += 1
 
 
 def registrations() -> int:
-    """How often a section was registered: the metrics of all sections are known anew when it has changed."""
+    """Return the number of registrations. When it has changed, the metrics of all sections have to be read again."""
     return _registrations
 
 
 def section_of(play: str) -> type[RecordSection] | None:
-    """The section of the play with this class name; None for a play without one."""
+    """Return the section class of the play with this class name; None for a play without one."""
     return _by_play.get(play)
 
 
 def section_classes() -> tuple[type[RecordSection], ...]:
-    """Every class of section of the plays that are loaded, in the order of the plays' names."""
+    """Return the section classes of all loaded plays, in the order of the plays' names."""
     return tuple(dict.fromkeys(_by_play[play] for play in sorted(_by_play)))

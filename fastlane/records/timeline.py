@@ -1,4 +1,4 @@
-"""The stamps of one call, and every metric that is derived from them (each is defined in docs/measuring.md)."""
+"""The timestamps of one call, and the metrics derived from them (defined in docs/measuring.md)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Literal
 
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal", "audio"]
-"""What a token belongs to. A role, a usage report or a keep-alive comment is no token."""
+"""The kind of output of a token. Roles, usage reports and keep-alive comments are not tokens."""
 
 
 def seconds(start_ns: int | None, end_ns: int | None) -> float | None:
-    """Seconds between two monotonic stamps; None where either is unknown."""
+    """Return the seconds between two monotonic timestamps; None if either is unknown."""
     if start_ns is None or end_ns is None:
         return None
     return (end_ns - start_ns) / 1e9
@@ -21,19 +21,19 @@ def seconds(start_ns: int | None, end_ns: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireStamps:
-    """Monotonic nanoseconds of one attempt on the wire; None for what did not happen or could not be seen."""
+    """The timestamps of one attempt in monotonic nanoseconds; None for what did not happen or was not observed."""
 
     started_ns: int
     """The attempt was handed to the HTTP client."""
     connection_wait_started_ns: int | None = None
-    """The attempt began to wait for a connection; None where one could be used at once."""
+    """The attempt began to wait for a connection; None if one was free."""
     dns_started_ns: int | None = None
-    """Name resolution began; None for a host that is an address, and where it cannot be told from connecting."""
+    """Name resolution began; None if the host is an address, and if it is not measured apart from connecting."""
     dns_ended_ns: int | None = None
     connect_started_ns: int | None = None
-    """TCP connect began, and name resolution too where `dns_s` is unknown; None where this attempt opened nothing."""
+    """TCP connect began, name resolution included if `dns_s` is unknown; None on a reused connection."""
     connect_ended_ns: int | None = None
-    """TCP was connected, on the address that won if there were several."""
+    """TCP was connected, to the winning address if several were tried."""
     tls_started_ns: int | None = None
     tls_ended_ns: int | None = None
     send_started_ns: int | None = None
@@ -41,25 +41,25 @@ class WireStamps:
     send_ended_ns: int | None = None
     """The last byte of the request was handed to the socket."""
     headers_received_ns: int | None = None
-    """The head of the answer had arrived; its first byte, where the transport is fastlane's own."""
+    """The head of the response had arrived; with fastlane's transport, its first byte."""
     data_ns: Sequence[int] = field(default_factory=lambda: array("q"))
-    """Arrival of each piece of the answer's body: an HTTP/2 frame, or a read of HTTP/1.1. Empty where not seen."""
+    """Arrival of each piece of the response's body: an HTTP/2 frame, or a read of HTTP/1.1. Empty if not observed."""
     ended_ns: int | None = None
-    """The last byte of the answer had arrived, or the attempt failed or was given up."""
+    """The last byte of the response had arrived, or the attempt failed or was given up."""
 
     @property
     def first_data_ns(self) -> int | None:
-        """Arrival of the first piece of the answer's body."""
+        """Arrival of the first piece of the response's body."""
         return self.data_ns[0] if len(self.data_ns) else None
 
     @property
     def queue_s(self) -> float | None:
-        """Seconds before the attempt opened a connection or sent on one that was open or opened by another."""
+        """Seconds until the attempt began to open a connection, or to send on an existing one."""
         return seconds(self.started_ns, self._connected_from_ns)
 
     @property
     def connection_wait_s(self) -> float | None:
-        """Seconds of the queue in which the attempt waited for a connection; None where it did not."""
+        """The part of `queue_s` spent waiting for a connection; None if there was no wait."""
         return seconds(self.connection_wait_started_ns, self._connected_from_ns)
 
     @property
@@ -71,12 +71,12 @@ class WireStamps:
 
     @property
     def dns_s(self) -> float | None:
-        """Seconds of name resolution; None for an address, and where it cannot be told from connecting."""
+        """Seconds of name resolution; None if the host is an address, or if it is not measured apart."""
         return seconds(self.dns_started_ns, self.dns_ended_ns)
 
     @property
     def connect_s(self) -> float | None:
-        """Seconds of TCP connect, and of name resolution where `dns_s` is unknown; None on a reused connection."""
+        """Seconds of TCP connect, name resolution included if `dns_s` is unknown; None on a reused connection."""
         return seconds(self.connect_started_ns, self.connect_ended_ns)
 
     @property
@@ -91,23 +91,23 @@ class WireStamps:
 
     @property
     def wait_s(self) -> float | None:
-        """Seconds from the last byte of the request sent to the head of the answer; 0 where the head came first."""
+        """Seconds from the last byte of the request to the head of the response; 0 if the head arrived first."""
         wait_s = seconds(self.send_ended_ns, self.headers_received_ns)
         return wait_s if wait_s is None else max(0.0, wait_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Monotonic nanoseconds of one call, retries included; None for what did not happen or could not be seen."""
+    """The timestamps of one call in monotonic nanoseconds, retries included; None for what was not observed."""
 
     started_wall_ns: int
-    """Nanoseconds since the epoch when the call was issued: the anchor of all other stamps."""
+    """When the call was issued, in nanoseconds since the epoch: anchors the monotonic timestamps."""
     started_ns: int
     """The call was issued: the application entered the client's method."""
     ended_ns: int
-    """The call was over for the application: answer returned, stream ended or closed, error raised."""
+    """The call ended for the application: answer returned, stream ended or closed, error raised."""
     answer_ended_ns: int | None = None
-    """The last byte of the whole answer had arrived; None where it never did."""
+    """The last byte of the whole answer had arrived; None if it did not."""
     first_event_ns: int | None = None
     """The first server-sent event of a stream had arrived, whatever it carried."""
     first_token_ns: int | None = None
@@ -118,7 +118,7 @@ class Timeline:
     token_ns: Sequence[int] = field(default_factory=lambda: array("q"))
     """Arrival of each event that carries output. Events that came in one read share one stamp."""
     validate_started_ns: int | None = None
-    """The last check of a structured answer began; None where no play checks it."""
+    """The last check of a structured answer began; None without a check."""
     validate_ended_ns: int | None = None
 
     @property
@@ -138,7 +138,7 @@ class Timeline:
 
     @property
     def inter_token_latencies_s(self) -> tuple[float, ...]:
-        """Seconds between neighbouring events that carry output: one fewer than there are such events."""
+        """Seconds between consecutive events that carry output, one fewer than such events."""
         return tuple((later - earlier) / 1e9 for earlier, later in pairwise(self.token_ns))
 
     @property
@@ -148,13 +148,13 @@ class Timeline:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from issue until the call was over for the application."""
+        """Seconds from issue until the call ended for the application."""
         return (self.ended_ns - self.started_ns) / 1e9
 
     def time_per_output_token_s(self, output_tokens: int | None) -> float | None:
         """(API end-to-end - time to first token) / (output tokens - 1), in seconds.
 
-        None without a stream, where the number of tokens is unknown, and below two tokens.
+        None without a stream, with an unknown number of tokens, and below two tokens.
         """
         if output_tokens is None or output_tokens < 2 or len(self.token_ns) < 2:
             return None

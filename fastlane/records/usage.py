@@ -1,4 +1,4 @@
-"""What the provider says of a call: the tokens that it counted, and its own times."""
+"""What the provider reports of a call: token counts and its own times."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Token counts as the provider reported them; None is unknown, which is not 0."""
+    """Token counts as the provider reported them; None means unknown, not 0."""
 
     input_tokens: int | None = None
     """All tokens of the prompt, cached ones included."""
     cached_tokens: int | None = None
     """Tokens of the prompt that were read from the provider's cache."""
     cache_write_tokens: int | None = None
-    """Tokens of the prompt that were written to the provider's cache, where that is counted."""
+    """Tokens of the prompt that were written to the provider's cache; None if not reported."""
     output_tokens: int | None = None
     """All tokens generated, reasoning included."""
     reasoning_tokens: int | None = None
     """Tokens generated as reasoning."""
     estimated: bool = False
-    """The provider's own counts were cut off when the stream was stopped, and these are estimates."""
+    """Whether the counts are estimates, because the stream was stopped before the provider's arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTimes:
-    """A provider's own times of an answer, in seconds; None for what it does not say.
+    """A provider's own times of an answer, in seconds; None for those that it does not report.
 
-    Nobody has checked them: they are the provider's word, and what one means by a time another may count otherwise
-    (`docs/providers.md` has notes on that).
+    They are not verified, and providers define them differently (see the notes in `docs/providers.md`).
     """
 
     queue_s: float | None = None
-    """The request waited to be begun."""
+    """The wait before processing."""
     prefill_s: float | None = None
-    """The prompt was read."""
+    """The time to process the prompt."""
     decode_s: float | None = None
-    """The answer was generated."""
+    """The time to generate the answer."""
     total_s: float | None = None
-    """All of it; some leave out the queue."""
+    """The total; some providers leave out the queue."""
     head_s: float | None = None
-    """Until the head of a streamed answer was sent, where a header says the time: headers go out before the answer is
-    there, and cannot say how long that took."""
+    """The time until the head of a streamed response was sent, if a header reports it: headers are sent before the
+    answer is generated, and cannot contain the total."""

@@ -35,7 +35,6 @@ class _Telemetry(listeners.CallListener):
     def trace_call(self, observation: CallState) -> CallTrace | None:
         from .traces import trace_of
 
-        self.trace_call = trace_of  # type: ignore[method-assign] # without an import for each call
         return trace_of(observation)
 
     def trace_action(self, action: user_action, before: Any) -> ActionTrace | None:

@@ -6,12 +6,13 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal, cast, get_args
 
 from .._environment import YES_OR_NO, flag, is_disabled
+from ..engine.settings import settings as checked
 from ..errors import ConfigurationError
 
 Level = Literal["off", "call", "attempts", "phases"]
@@ -59,7 +60,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked
 class TelemetrySettings:
     """The settings of telemetry. Arguments of `configure()` take precedence over environment variables.
 
@@ -79,15 +80,6 @@ class TelemetrySettings:
     """Used instead of OpenTelemetry's global one."""
     meter_provider: Any = None
     logger_provider: Any = None
-
-    def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigurationError(f"telemetry's {name} is one of {', '.join(allowed)}; got {value!r:.60}")
-        for name in ("propagate", "compat"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigurationError(f"telemetry's {name} is True or False; got {getattr(self, name)!r:.60}")
 
     def with_changes(self, changes: Mapping[str, Any]) -> TelemetrySettings:
         """Return these settings with the values of `changes` that are not None."""

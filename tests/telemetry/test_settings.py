@@ -38,7 +38,9 @@ def test_a_value_that_is_none_of_fastlanes_own_is_an_error_that_names_the_variab
         from_environment({"FASTLANE_TELEMETRY_LEVEL": "everything"})
     with pytest.raises(ConfigurationError, match=r"FASTLANE_TELEMETRY_PROPAGATE: expected .* got 'maybe'"):
         from_environment({"FASTLANE_TELEMETRY_PROPAGATE": "maybe"})
-    with pytest.raises(ConfigurationError, match="telemetry's level is one of"):
+    with pytest.raises(
+        ConfigurationError, match=r'TelemetrySettings\(level=...\) takes "off", "call", "attempts" or "phases"'
+    ):
         TelemetrySettings(level="all")  # type: ignore[arg-type]
 
 

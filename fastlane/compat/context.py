@@ -1,7 +1,8 @@
-"""Detect finalizers, and reset context variables where that is possible."""
+"""Detect finalizers and the running event loop, and reset context variables where that is possible."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextvars import ContextVar, Token
 from types import FrameType
@@ -24,6 +25,15 @@ def in_finalizer() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_asyncio() -> bool:
+    """Return whether asyncio runs this code. Under trio it does not, and fastlane's transport is not available."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def restore(variable: ContextVar[_T], token: Token[_T]) -> bool:

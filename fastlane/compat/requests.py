@@ -134,7 +134,7 @@ _MAX_MEMBERS = 1_000_000
 
 # Have orjson refuse types that it would write differently. It always refuses keys that are not strings, surrogates and
 # integers beyond 64 bits.
-_STRICTLY = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_STRICT_OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 def is_plain(value: object, types: Collection[type] = PLAIN_TYPES) -> bool:
@@ -155,7 +155,7 @@ def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes |
     """
     try:
         # First, because orjson goes depth-first: it refuses a value that contains itself or is nested too deeply.
-        text = orjson.dumps(value, option=_STRICTLY)
+        text = orjson.dumps(value, option=_STRICT_OPTIONS)
         # Each member and each key takes at least a byte, so the text's length bounds their number.
         floats = _floats(value, frozenset(types), len(text))
         if floats is None:
@@ -217,7 +217,7 @@ def _floats(value: object, types: frozenset[type], max_members: int) -> list[flo
 _set = object.__setattr__
 
 # The options that openai's resources pass besides the body.
-_GIVEN = frozenset({
+_POST_OPTIONS = frozenset({
     "extra_json", "follow_redirects", "headers", "idempotency_key", "max_retries", "params", "post_parser", "security",
     "stream_mode", "synthesize_event_and_data", "timeout",
 })  # fmt: skip
@@ -228,7 +228,7 @@ def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: boo
 
     `is_checked`: build the options here even if that was not compared with openai's code yet.
     """
-    if not (is_checked or (_is_known() and given.keys() <= _GIVEN)):
+    if not (is_checked or (_is_known() and given.keys() <= _POST_OPTIONS)):
         return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
     values = dict(_Defaults.values)
     values["params"] = {}
@@ -304,29 +304,29 @@ def _described(options: Any) -> list[tuple[str, Any]]:
 # Requests made from templates: URL, headers and timeouts of an earlier request, with another body
 
 # Methods that determine a request, apart from its body. If any is overridden, openai's code builds the request.
-_BUILDING = (
+_REQUEST_METHODS = (
     "_build_headers", "_prepare_url", "_validate_headers", "_enforce_trailing_slash", "_auth_headers", "_auth_query",
     "_bearer_auth", "_admin_api_key_auth", "auth_headers", "base_url", "default_headers", "default_query",
     "platform_headers", "qs", "user_agent",
 )  # fmt: skip
 
 # Methods that openai's loop calls around an attempt. Unless overridden, they do nothing for a plain call.
-_LOOPING = (
+_LOOP_METHODS = (
     "_prepare_options", "_prepare_request", "_build_request", "_custom_auth", "custom_auth", "_maybe_override_cast_to",
     "_should_stream_response_body", "_idempotency_key", "_validate_max_retries", "_calculate_retry_timeout",
     "_send_request", "_process_response",
 )  # fmt: skip
 
 # An override may change the body after it was written.
-_ENTRY = "request"
+_ENTRY_METHOD = "request"
 
-_METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY, "_process_response_data"})
+_METHODS = frozenset({*_REQUEST_METHODS, *_LOOP_METHODS, _ENTRY_METHOD, "_process_response_data"})
 _BYPASSED = _METHODS | {"post", "_send_with_auth_retry"}
 
 _log = logging.getLogger("openai._base_client")
 
 # Headers of a call that affect more than their own line.
-_SPECIAL = frozenset({
+_SPECIAL_HEADERS = frozenset({
     b"accept", b"authorization", b"connection", b"content-encoding", b"content-length", b"content-type", b"cookie",
     b"host", b"transfer-encoding", b"x-stainless-read-timeout", b"x-stainless-retry-count", b"x-stainless-raw-response",
 })  # fmt: skip
@@ -335,7 +335,7 @@ _RAW = b"x-stainless-raw-response"
 _RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
 
 # The attributes of a request of the HTTP library.
-_MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
+_ATTRIBUTES = {"method", "url", "headers", "extensions", "stream", "_content"}
 
 _STOCK_CLASSES = (
     (openai.OpenAI, openai._base_client.SyncAPIClient),
@@ -343,13 +343,13 @@ _STOCK_CLASSES = (
 )
 
 # Methods that our clients or openai's define above the base class. Instrumentations may replace them at any time.
-_AROUND = frozenset({
+_OVERRIDABLE = frozenset({
     "post", "request", "_build_request", "_process_response", "_process_response_data", "_send_request",
     "_send_with_auth_retry",
 })  # fmt: skip
 
 # How a call's own headers are sent: some versions of openai pass their names to the HTTP library in lower case.
-_UNKNOWN, _NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = range(4)
+_UNKNOWN, _NEVER, _AS_GIVEN, _LOWER_CASE = range(4)
 
 # Limits of the caches. The calls of a client differ little besides their bodies and header names.
 _MOST_TEMPLATES = 64
@@ -378,7 +378,7 @@ class _Template:
         self._before = lines[:at]
         self._after = [line for line in lines[at:] if line[1] != _CONTENT_LENGTH]
         (self._content_length,) = (line[0] for line in lines if line[1] == _CONTENT_LENGTH)
-        if _RAW in names or request.__dict__.keys() != _MEMBERS:
+        if _RAW in names or request.__dict__.keys() != _ATTRIBUTES:
             raise ValueError
         self.names = frozenset(names)
         self.verified: dict[tuple[bytes, ...], int] = {}
@@ -389,10 +389,10 @@ class _Template:
         form = _NEVER
         lower = [line[1] for line in wanted.own]
         if len(set(lower)) == len(lower) and self.names.isdisjoint(lower):
-            if _same(self.fill(wanted, body, cookies, _AS_GIVEN), request):
+            if _are_equal(self.fill(wanted, body, cookies, _AS_GIVEN), request):
                 form = _AS_GIVEN
-            elif _same(self.fill(wanted, body, cookies, _IN_SMALL_LETTERS), request):
-                form = _IN_SMALL_LETTERS
+            elif _are_equal(self.fill(wanted, body, cookies, _LOWER_CASE), request):
+                form = _LOWER_CASE
         if len(self.verified) >= _MOST_SETS_OF_NAMES:
             self.verified.clear()
         self.verified[wanted.names] = form
@@ -439,7 +439,9 @@ class Requests:
     def __init__(self, client: type[Any]) -> None:
         self._templates: dict[Any, _Template] = {}
         stock, base = _STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)]
-        self._methods = OwnMethods((client, _METHODS | _AROUND), (stock, _AROUND), (base, _METHODS | _AROUND))
+        self._methods = OwnMethods(
+            (client, _METHODS | _OVERRIDABLE), (stock, _OVERRIDABLE), (base, _METHODS | _OVERRIDABLE)
+        )
         # Azure's client writes the model into the path, and sends other credentials.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
         self.bypasses_no_override = no_override_is_between(client, _BYPASSED)
@@ -507,7 +509,7 @@ class Requests:
         still = object.__new__(type(client))
         still.__dict__.update(client.__dict__)
         wanted = _wanted(still, options, retries_taken)
-        state = None if wanted is None else _kept(wanted.state)
+        state = None if wanted is None else _snapshot(wanted.state)
         request = stock(still)
         if wanted is not None and state == wanted.state:
             self._learn(request, wanted._replace(state=state), body, still)
@@ -629,7 +631,7 @@ def has_content_type(client: Any, options: Any) -> bool:
     return False
 
 
-def _kept(state: tuple[Any, ...]) -> tuple[Any, ...]:
+def _snapshot(state: tuple[Any, ...]) -> tuple[Any, ...]:
     """Copy the mutable parts of a state."""
     return tuple(type(part)(part) if isinstance(part, (dict, list)) else part for part in state)
 
@@ -644,13 +646,13 @@ def _lines(given: Any) -> list[_Line] | None:
             return None
         raw = name.encode()
         lower = raw.lower()
-        if lower in _SPECIAL:
+        if lower in _SPECIAL_HEADERS:
             return None
         lines.append((raw, lower, value.encode()))
     return lines
 
 
-def _same(ours: Any, stock: Any) -> bool:
+def _are_equal(ours: Any, stock: Any) -> bool:
     try:
         return bool(
             ours.__dict__.keys() == stock.__dict__.keys()

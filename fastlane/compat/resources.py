@@ -112,7 +112,7 @@ def _copy(method: Any) -> Quick | None:
     function = _unchecked(method)
     if function is None:
         return None
-    inner = _rebound(function)
+    inner = _rebind(function)
     if inner is None:
         return None
     if inner.__code__ is method.__code__:
@@ -138,7 +138,7 @@ def _transforms(value: Any) -> bool:
     return type(value) is FunctionType and not set(_TRANSFORMS).isdisjoint(value.__code__.co_names)
 
 
-def _rebound(function: FunctionType) -> FunctionType | None:
+def _rebind(function: FunctionType) -> FunctionType | None:
     """Return a copy for which `maybe_transform` is ours; None if the function does not call it.
 
     If it calls it through another function of openai, that one is copied as well.
@@ -150,11 +150,11 @@ def _rebound(function: FunctionType) -> FunctionType | None:
         if name in _TRANSFORMS:
             ours[name] = (_async_building if name.startswith("async_") else _building)(value)
         elif _transforms(value) and value.__module__.startswith("openai.lib."):
-            ours[name] = _rebound(value)
-    return _with(function, _overlaid(theirs, ours), function.__closure__) if ours else None
+            ours[name] = _rebind(value)
+    return _with(function, _overlay_globals(theirs, ours), function.__closure__) if ours else None
 
 
-def _overlaid(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def _overlay_globals(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Return a globals dictionary with our functions, which reads all other names from the module at each access."""
     # The interpreter calls `__missing__` of a dictionary's subclass. It, warnings and tracebacks read some names
     # without that: these are copied.
@@ -169,7 +169,7 @@ def _building(stock: Callable[..., Any]) -> Callable[..., Any]:
         if built is None:
             return stock(data, expected_type)
         body, odd = built
-        return _completed(body, odd, stock(_members(odd), expected_type)) if odd else body
+        return _merge_transformed(body, odd, stock(_members(odd), expected_type)) if odd else body
 
     return maybe_transform
 
@@ -183,7 +183,7 @@ def _async_building(stock: Callable[..., Any]) -> Callable[..., Any]:
         if built is None:
             return await stock(data, expected_type)
         body, odd = built
-        return _completed(body, odd, await stock(_members(odd), expected_type)) if odd else body
+        return _merge_transformed(body, odd, await stock(_members(odd), expected_type)) if odd else body
 
     return async_maybe_transform
 
@@ -205,7 +205,7 @@ def _members(odd: _Odd) -> dict[str, list[Any]]:
     return {name: list(members.values()) for name, members in odd.items()}
 
 
-def _completed(body: dict[str, Any], odd: _Odd, transformed: dict[str, list[Any]]) -> dict[str, Any]:
+def _merge_transformed(body: dict[str, Any], odd: _Odd, transformed: dict[str, list[Any]]) -> dict[str, Any]:
     for name, members in odd.items():
         for position, member in zip(members, transformed[name], strict=True):
             body[name][position] = member
@@ -240,7 +240,7 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
         if not is_plain({name: value for name, value in body.items() if name not in lists}, _WITHOUT_TUPLES):
             return None
         for name, members in lists.items():
-            body[name] = [_simplified(member, stock) for member in members]
+            body[name] = [_simplify(member, stock) for member in members]
         if not is_plain(body, _WITHOUT_TUPLES):
             odd = {name: found for name in lists if (found := _odd_members(body[name]))}
     for name, value in body.items():
@@ -270,7 +270,7 @@ def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
     return None
 
 
-def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
+def _simplify(member: Any, stock: Callable[..., Any]) -> Any:
     """Convert a message that is an openai object, or a tool made from a model, as openai's function does."""
     if type(member) is dict:
         function: Any = member.get("function")
@@ -326,7 +326,7 @@ class _FakeResource:
 
 def _is_equivalent(method: Any, copied: Quick) -> bool:
     """Return whether the copy sends the same as the method without openai's transformation, and no type needs that."""
-    if any(_renames(name, module) for name, module in list(sys.modules.items()) if name.startswith(_TYPES)):
+    if any(_has_aliases(name, module) for name, module in list(sys.modules.items()) if name.startswith(_TYPES)):
         return False
     code = copied.inner.__code__
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -343,7 +343,7 @@ def _is_equivalent(method: Any, copied: Quick) -> bool:
     return ours.arguments["body"][conversation][0]["content"] is parts
 
 
-def _renames(name: str, module: Any) -> bool:
+def _has_aliases(name: str, module: Any) -> bool:
     """Return whether a module defines argument types with aliases or formats."""
     members = vars(module)
     # Only typed dictionaries have `__total__`, from typing or typing_extensions.
@@ -473,7 +473,7 @@ class _Method:
         return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
 
 
-def _among_others(
+def _resolve_replaced(
     method: _Method, run: Callable[..., Any], resource: Any, call: Issued, args: Any, kwargs: Any
 ) -> tuple[Callable[..., Any], Any]:
     """Return what to run where an instrumentation may have replaced a method, and the context to run it in."""
@@ -502,7 +502,7 @@ def _stamped(resource: type[Any], name: str) -> Any:
         try:
             run = method.now(args, kwargs)
             if method.is_replaced and listeners.listener.is_active():
-                run, around = _among_others(method, run, self, call, args, kwargs)
+                run, around = _resolve_replaced(method, run, self, call, args, kwargs)
                 with around:
                     return run(self, *args, **kwargs)
             return run(self, *args, **kwargs)
@@ -523,7 +523,7 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
         try:
             run = method.now(args, kwargs)
             if method.is_replaced and listeners.listener.is_active():
-                run, around = _among_others(method, run, self, call, args, kwargs)
+                run, around = _resolve_replaced(method, run, self, call, args, kwargs)
                 with around:
                     return await run(self, *args, **kwargs)
             return await run(self, *args, **kwargs)
@@ -544,7 +544,7 @@ def _preparing(resource: type[Any], name: str) -> Any:
         run = getattr(resource, name)
         if type(resource.__dict__.get(name)) is not FunctionType and listeners.listener.is_active():
             # The official instrumentation makes the call's span from what this returns. Ours is made in `create()`.
-            run, _ = _among_others(method, run, self, Issued(0, is_direct=False), args, kwargs)
+            run, _ = _resolve_replaced(method, run, self, Issued(0, is_direct=False), args, kwargs)
         return run(self, *args, **kwargs)
 
     return preparing

@@ -5,7 +5,6 @@ openai's own code reads a stream of an unusual kind, and the rest of any other s
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from ..decode import event_decoder
 from ..decode.probes import holds
 from ..protocol.events import EventSplitter
 from .bodies import OBSERVER, AsyncResponseBody, Observer, SyncResponseBody, name_request
+from .context import is_asyncio
 from .requests import OwnMethods
 
 # The methods of openai and the HTTP library that this module replaces, by class.
@@ -91,7 +91,7 @@ class Reading:
         if self.source is None and (response.is_closed or response.is_stream_consumed):
             self.source = self.reopen()._iterator  # raises the error that says so
         if self.source is not None:
-            return self.source, _alone
+            return self.source, _single
         response.is_stream_consumed = True
         response._num_bytes_downloaded = 0
         self._phases = response.stream.phases
@@ -139,7 +139,7 @@ class Reading:
                 raise error
             if not self.observer.exhausted:
                 self.observer.done()
-            return None, _alone
+            return None, _single
         self.rest = self._splitter.unended()
         if is_end:
             return self.resume()
@@ -152,19 +152,19 @@ class Reading:
         """Return openai's own iterator over the rest of the body, up to its failure if there is one."""
         rest, self.rest = self.rest or [], None
         stream = self.reopen()
-        left = _async_left if isinstance(stream, openai.AsyncStream) else _left
+        left = _async_remaining_bytes if isinstance(stream, openai.AsyncStream) else _remaining_bytes
         coming = self.response.stream.observed(self._pieces)
         # Replace the decoder before the iterator begins, which reads events from it.
         stream._decoder = _Resuming(stream._decoder, left(self.response, rest, coming, failure))
         self.source = stream._iterator
-        return self.source, _alone
+        return self.source, _single
 
     def closing_events(self) -> list[Any]:
         """Return the events that end a stream which a play has stopped."""
         return self.observer.closing_events(lambda event: construct_type(value=event, type_=self._cast_to))
 
 
-def _alone(event: Any) -> tuple[Any]:
+def _single(event: Any) -> tuple[Any]:
     return (event,)
 
 
@@ -248,7 +248,9 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
             observer.finish()
 
 
-def _left(response: Any, rest: Iterable[bytes], coming: Iterable[bytes], failure: Exception | None) -> Iterator[bytes]:
+def _remaining_bytes(
+    response: Any, rest: Iterable[bytes], coming: Iterable[bytes], failure: Exception | None
+) -> Iterator[bytes]:
     """Yield the rest of `response.iter_bytes()`: the received bytes, then those still to come."""
     yield from rest
     try:
@@ -264,7 +266,7 @@ def _left(response: Any, rest: Iterable[bytes], coming: Iterable[bytes], failure
         response.close()
 
 
-async def _async_left(
+async def _async_remaining_bytes(
     response: Any, rest: Iterable[bytes], coming: AsyncIterable[bytes], failure: Exception | None
 ) -> AsyncIterator[bytes]:
     for piece in rest:
@@ -287,13 +289,13 @@ class _Resuming:
 
     def __init__(self, decoder: Any, left: Any) -> None:
         self._decoder = decoder
-        self._left = left
+        self._remaining_bytes = left
 
     def iter_bytes(self, iterator: object) -> Any:
-        return self._decoder.iter_bytes(self._left)
+        return self._decoder.iter_bytes(self._remaining_bytes)
 
     def aiter_bytes(self, iterator: object) -> Any:
-        return self._decoder.aiter_bytes(self._left)
+        return self._decoder.aiter_bytes(self._remaining_bytes)
 
 
 def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[bytes], Any] | None:
@@ -305,7 +307,7 @@ def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[
     if origin is not openai.Stream and origin is not openai.AsyncStream:
         return None  # a subclass of the application
     asynchronous = origin is openai.AsyncStream
-    if asynchronous and not _is_in_asyncio():
+    if asynchronous and not is_asyncio():  # trio warns of generators that are garbage-collected, as ours may be
         return None
     client, response, options = stream._client, stream.response, stream._options
     kind: Any = type(client)
@@ -327,15 +329,6 @@ def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[
 @lru_cache(maxsize=64)  # an application's classes come and go
 def _methods(owner: Any, names: tuple[str, ...]) -> OwnMethods:
     return OwnMethods((owner, names))
-
-
-def _is_in_asyncio() -> bool:
-    """Return whether asyncio runs here. trio warns of generators that are garbage-collected, as ours may be."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _is_data_alone(options: Any) -> bool:

@@ -32,7 +32,7 @@ _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
 # Seconds to read on after the last event, as in openai's own asynchronous streams.
 _DRAIN_S = 0.1
 # Headers that describe the bytes as received, not the assembled body.
-_OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
+_BODY_HEADERS = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
 # Prefixes of the first line of an event stream; no JSON text begins like this.
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
@@ -355,7 +355,7 @@ class _Reading:
 
     def _with_body(self, content: bytes, *, status_code: int | None = None) -> Any:
         response = self._response
-        headers = [pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_BYTES]
+        headers = [pair for pair in response.headers.raw if pair[0].lower() not in _BODY_HEADERS]
         whole = type(response)(
             status_code if status_code is not None else response.status_code,
             headers=[*headers, (b"content-type", b"application/json")],

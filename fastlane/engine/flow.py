@@ -366,7 +366,7 @@ def send_attempt(state: CallState, attempt: Attempt) -> Flow:
     try:
         for play, session in state.sessions.by_hook.get("on_request", ()):
             rewrite = partial(state.sessions.on_request, play, session, request)
-            request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
+            request = (yield Compute(rewrite)) if (_content_length(request) or 0) >= _LARGE_BYTES else rewrite()
         if upstream is not None:
             upstream.begin()
         _attach(state, attempt, request)
@@ -403,9 +403,9 @@ def send_attempt(state: CallState, attempt: Attempt) -> Flow:
     return Reply(attempt, response, state)
 
 
-def _size_of(request: Any) -> int:
+def _content_length(request: Any) -> int | None:
     length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() else 0
+    return int(length) if length.isdecimal() else None
 
 
 def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
@@ -413,8 +413,7 @@ def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
     try:
         length: int | None = len(request.content)
     except Exception:  # noqa: BLE001 - a streamed body: only the headers may give its length
-        given_length = request.headers.get("content-length", "")
-        length = int(given_length) if given_length.isdecimal() else None
+        length = _content_length(request)
     if state.trace is not None:
         state.trace.attempting(state, request)
     stamps = state.begin_attempt(length, form=attempt.form, plain=attempt.kind == "plain")

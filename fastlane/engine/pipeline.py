@@ -380,7 +380,7 @@ class Pipeline:
         def begin() -> None:
             task = asyncio.get_running_loop().create_task(coroutine)
             self._tasks.add(task)
-            task.add_done_callback(partial(self._ran, function))
+            task.add_done_callback(partial(self._on_task_done, function))
 
         try:
             self._loop = asyncio.get_running_loop()
@@ -394,7 +394,7 @@ class Pipeline:
             else:
                 self._loop.call_soon_threadsafe(begin)
 
-    def _ran(self, function: OnCallEnd, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, function: OnCallEnd, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):

@@ -218,7 +218,7 @@ class RequestQueue:
                 break
             self._woken.append(granted)
         if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
-            self._call_at(wake_ns, self._ring)
+            self._call_at(wake_ns, self._on_alarm)
             self._alarm_ns = wake_ns
 
     @property
@@ -232,7 +232,7 @@ class RequestQueue:
         self._clear()
         self.on_fork()
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         """Grant tickets at the time for which the alarm was set."""
         with self.lock:
             self._alarm_ns = None

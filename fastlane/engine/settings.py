@@ -50,12 +50,12 @@ def settings(cls: type[T]) -> type[T]:
             raise _converted(error, made, args, given) from None
 
     made.__init__ = checked_init
-    made.__reduce__ = _made_again
+    made.__reduce__ = _reduce
     result: type[T] = made
     return result
 
 
-def _made_again(self: Any) -> tuple[Any, ...]:
+def _reduce(self: Any) -> tuple[Any, ...]:
     """Copy and pickle only the settings: `__post_init__` runs again."""
     cls: Any = type(self)
     given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.init}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
 from ..compat.clients import http_client_of, status_error_of
+from ..compat.context import is_asyncio
 from ..records.attempts import AttemptKind
 from ..transport.protocols.exchange import Patience
 from .call_state import CallState
@@ -311,12 +311,3 @@ class UpstreamAttempt:
         self.options = self.body = self.request = self.racer = None
         self.on_first_token = self.on_failed = self.alternative = None
         self.on_begin = []
-
-
-def is_asyncio() -> bool:
-    """Whether the running event loop is asyncio's. fastlane's transport does not run on trio's."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

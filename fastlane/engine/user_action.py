@@ -53,7 +53,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
         self._token: Token[user_action | None] | None = None
         self._span: ActionTrace | None = None
-        self._left: ActionTrace | None = None
+        self._stale_trace: ActionTrace | None = None
         """Its trace, if its span is still the current one in the context that it began in."""
         self._is_elsewhere = False
         """Whether it ended in another context than it began in."""
@@ -108,12 +108,12 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         if self.started_ns is not None:
             raise FastlaneError(f"user_action({self.name!r}) was entered before; make a new one for each action")
         before = current_action.get()
-        self.parent = _lasting(before)
+        self.parent = _without_stale(before)
         self._token = current_action.set(self)
         self.started_wall_ns = wall_ns()
         self.started_ns = now_ns()
         if listeners.listener.is_active():
-            self._span = _begun(self, None if before is None else before._left)
+            self._span = _start_trace(self, None if before is None else before._stale_trace)
         return self
 
     def __exit__(
@@ -128,7 +128,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._is_elsewhere = not is_here
         span, self._span = self._span, None
         if span is not None:
-            self._left = None if is_here else span
+            self._stale_trace = None if is_here else span
             try:
                 span.ended(self, kind, is_here=is_here)
             except Exception as failed:  # noqa: BLE001 - telemetry must not break an action
@@ -145,10 +145,10 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 
 def current_user_action() -> user_action | None:
     """Return the innermost user action of the current context, or None."""
-    return _lasting(current_action.get())
+    return _without_stale(current_action.get())
 
 
-def _lasting(action: user_action | None) -> user_action | None:
+def _without_stale(action: user_action | None) -> user_action | None:
     # An action that was exited in another context stays current in the context where it was entered: skip it. (A task
     # of the block that outlives it still belongs to it.)
     while action is not None and action._is_elsewhere:
@@ -156,7 +156,7 @@ def _lasting(action: user_action | None) -> user_action | None:
     return action
 
 
-def _begun(action: user_action, left: ActionTrace | None) -> ActionTrace | None:
+def _start_trace(action: user_action, left: ActionTrace | None) -> ActionTrace | None:
     try:
         return listeners.listener.trace_action(action, left)
     except Exception as error:  # noqa: BLE001 - telemetry must not break an action

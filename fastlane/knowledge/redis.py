@@ -114,13 +114,13 @@ class Redis:
         The first call has all of this window and the last. A bound method is held by a weak reference.
         """
         with self._lock:
-            self._counted[counters] = [*self._counted.get(counters, ()), _weakly(receive)]
+            self._counted[counters] = [*self._counted.get(counters, ()), _weak_reference(receive)]
         self.start()
 
     def watch_value(self, key: str, receive: ReceiveValue) -> None:
         """Call `receive` with a value each time it is read; see `watch_counters`."""
         with self._lock:
-            self._watched[key] = [*self._watched.get(key, ()), _weakly(receive)]
+            self._watched[key] = [*self._watched.get(key, ()), _weak_reference(receive)]
         self.start()
 
     def start(self) -> None:
@@ -134,7 +134,7 @@ class Redis:
         with self._lock:
             pending, self._pending = self._pending, {}
             values, self._values = self._values, {}
-            self._counted, self._watched = _living(self._counted), _living(self._watched)
+            self._counted, self._watched = _live_receivers(self._counted), _live_receivers(self._watched)
             counted, watched = self._counted, self._watched
         try:
             hashes, read = self._ask(pending, values, counted, watched)
@@ -143,10 +143,10 @@ class Redis:
             raise
         for counters, name, totals in hashes:
             if added := self._added(name, totals, pending.get(counters, {})):
-                _hand_on(counted[counters], added)
+                _deliver(counted[counters], added)
         for key, value, left_ms in read:
             if value is not None and left_ms > 0:
-                _hand_on(watched[key], value, left_ms / 1e3)
+                _deliver(watched[key], value, left_ms / 1e3)
 
     def begin_in_child(self) -> None:
         """See `StartsOver`: the connection and the pending changes belong to the parent."""
@@ -305,9 +305,9 @@ def _client(address: str) -> tuple[Callable[[], Any], str]:
     whole, _, rest = address.partition("://")
     scheme, _, kind = whole.partition("+")
     url = f"{scheme}://{rest}"
-    options, told = _options(url)
-    given = {name: value for name, value in options.items() if name not in told}
-    client = Redis.from_url(url, retry=_once(), **given)
+    options, from_url_options = _options(url)
+    given = {name: value for name, value in options.items() if name not in from_url_options}
+    client = Redis.from_url(url, retry=_no_retry(), **given)
     client.connection_pool.make_connection()  # raises for unknown parameters, and does not connect
     place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
     if kind == "cluster":
@@ -337,9 +337,9 @@ def _sentinel_client(parts: SplitResult) -> tuple[Callable[[], Any], str]:
     library: Any = sentinel
     sentinels = library.Sentinel(
         [(node.hostname or "localhost", node.port or 26_379) for node in nodes],
-        sentinel_kwargs={**asking, **is_tls, "retry": _once()},
+        sentinel_kwargs={**asking, **is_tls, "retry": _no_retry()},
     )
-    client = sentinels.master_for(service, **options, **is_tls, retry=_once())
+    client = sentinels.master_for(service, **options, **is_tls, retry=_no_retry())
     client.connection_pool.make_connection()
     return lambda: client, f"Redis at {parts.scheme}://{places}/{service}"
 
@@ -349,15 +349,15 @@ def _options(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from redis import connection
 
     library: Any = connection
-    told = dict(library.parse_url(url))
-    options: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **told}
+    from_url_options = dict(library.parse_url(url))
+    options: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **from_url_options}
     # Older versions of the library do not check the host name of a certificate.
-    if url.startswith("rediss:") and told.get("ssl_cert_reqs") != "none":
+    if url.startswith("rediss:") and from_url_options.get("ssl_cert_reqs") != "none":
         options.setdefault("ssl_check_hostname", True)
-    return {**options, "decode_responses": False, "protocol": _PROTOCOL}, told
+    return {**options, "decode_responses": False, "protocol": _PROTOCOL}, from_url_options
 
 
-def _once() -> Any:
+def _no_retry() -> Any:
     """Try once: the next exchange is the retry."""
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -380,17 +380,17 @@ def _run(reference: weakref.ref[Redis]) -> None:
         one._work()
 
 
-def _weakly(receive: Callable[..., None]) -> Callable[[], Any]:
+def _weak_reference(receive: Callable[..., None]) -> Callable[[], Any]:
     return weakref.WeakMethod(receive) if ismethod(receive) else lambda: receive
 
 
-def _living(receivers: dict[K, list[Callable[[], Any]]]) -> dict[K, list[Callable[[], Any]]]:
+def _live_receivers(receivers: dict[K, list[Callable[[], Any]]]) -> dict[K, list[Callable[[], Any]]]:
     """Leave out garbage-collected receivers, and keys without receivers."""
     living = {key: [one for one in those if one() is not None] for key, those in receivers.items()}
     return {key: those for key, those in living.items() if those}
 
 
-def _hand_on(receivers: Iterable[Callable[[], Callable[..., None] | None]], *what: Any) -> None:
+def _deliver(receivers: Iterable[Callable[[], Callable[..., None] | None]], *what: Any) -> None:
     for reference in receivers:
         if (receive := reference()) is not None:
             try:

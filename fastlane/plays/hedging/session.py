@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fastlane.compat.context import is_asyncio
 from fastlane.engine.effects import Cancelled, Flow, Race, Racer
 from fastlane.engine.session import CallOutcome, SendCall, Session
-from fastlane.engine.upstream_attempt import is_asyncio
 from fastlane.errors import CallRefusedError
 
 from .lateness import TOO_FEW

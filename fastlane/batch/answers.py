@@ -13,6 +13,7 @@ import openai
 from ..compat.clients import status_error_of
 from ..compat.parsing import parsed_chat_completion, parsed_response, typed_answer
 from ..errors import ConfigurationError
+from ..protocol.usage import usage_counts
 from .errors import JobCancelledError, JobFailedError
 from .jobs import Job, JobOutcome, number_of
 from .requests import CHAT, RESPONSES
@@ -152,7 +153,8 @@ def answered(
         answer = _object(body)
         if answer is None:
             return again(job, "not_json", settings)
-        tokens = tokens_of(answer)
+        counts = usage_counts(answer["usage"]) if isinstance(answer.get("usage"), dict) else {}
+        tokens: dict[str, Any] = {name: counts.get(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
         return JobOutcome(
             number=number, state="done", status_code=status, body=body, request_id=word(request_id), **tokens
         )
@@ -168,24 +170,6 @@ def again(job: Job, code: str, settings: WorkerSettings) -> JobOutcome:
     if job.attempts >= settings.max_attempts:
         return JobOutcome(number=job.number, state="failed", error=code)
     return JobOutcome(number=job.number, state="waiting", error=code, not_before_s=settings.retry_after_s(job.attempts))
-
-
-def tokens_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the usage of an answer, by the names of an outcome; None where it is not known."""
-    usage = answer.get("usage")
-    if not isinstance(usage, dict):
-        return {}
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    return {
-        "input_tokens": _count(usage, "prompt_tokens", "input_tokens"),
-        "output_tokens": _count(usage, "completion_tokens", "output_tokens"),
-        "cached_tokens": _count(details, "cached_tokens") if isinstance(details, dict) else None,
-    }
-
-
-def _count(usage: Mapping[str, Any], *names: str) -> int | None:
-    values = (usage.get(name) for name in names)
-    return next((one for one in values if type(one) is int and 0 <= one < 1 << 62), None)
 
 
 def _json(value: Any) -> bytes:

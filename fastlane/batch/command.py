@@ -32,7 +32,7 @@ from .answers import line_of
 from .errors import StorageError, WorkerDeniedError
 from .jobs import JOB_STATES, Status
 from .queue import Queue, open_storage
-from .requests import CHAT, InputLineError, jobs_in
+from .requests import CHAT, jobs_in
 from .settings import Lane, WorkerSettings
 from .worker import QueueWorker
 
@@ -160,7 +160,7 @@ def submit(
                 jobs = jobs_in(file, prefix=prefix or Path(file.name).stem.strip("<>"), endpoint=endpoint)
                 while several := list(itertools.islice(jobs, _AT_ONCE)):
                     count += len(queue.storage.add(several))
-            except (InputLineError, FastlaneError):
+            except FastlaneError:
                 if count:
                     _note(f"{count:,} jobs before that are in the queue: correct the line and submit the file again")
                 raise
@@ -296,7 +296,7 @@ def _reported_errors() -> Iterator[None]:
     except OSError as error:
         _note(f"{error.filename or 'the output'}: {error.strerror or error}")
         raise typer.Exit(1) from None
-    except (InputLineError, FastlaneError) as error:
+    except FastlaneError as error:
         _note(str(error))
         raise typer.Exit(2) from None
     except KeyboardInterrupt:

@@ -32,13 +32,6 @@ _LONGEST_KEY = 512
 _OF_THE_CALL = ("extra_headers", "extra_query", "timeout")
 
 
-class InputLineError(Exception):
-    """A line that is no job. Quotes nothing of it but its key."""
-
-    def __init__(self, number: int, why: str) -> None:
-        super().__init__(f"line {number}: {why}")
-
-
 def new_job(body: Mapping[str, Any], *, key: str, endpoint: str) -> NewJob:
     """Return a job that sends what `create(**body)` would. Raises ConfigurationError, which quotes nothing of it."""
     check_key(key)
@@ -68,7 +61,7 @@ def new_job(body: Mapping[str, Any], *, key: str, endpoint: str) -> NewJob:
 
 
 def jobs_in(lines: Iterable[bytes], *, prefix: str, endpoint: str) -> Iterator[NewJob]:
-    """Yield the jobs of a file's lines. Raises InputLineError.
+    """Yield the jobs of a file's lines. Raises ConfigurationError, which quotes nothing of a line but its key.
 
     A line is `{"custom_id": ..., "method": "POST", "url": ..., "body": {...}}`, whose `custom_id` becomes the job's
     key; or a body alone, which goes to `endpoint` under the key `prefix` and its line's number.
@@ -79,22 +72,24 @@ def jobs_in(lines: Iterable[bytes], *, prefix: str, endpoint: str) -> Iterator[N
         try:
             body = json.loads(raw)
         except (ValueError, RecursionError):
-            raise InputLineError(number, "expected JSON, an object on each line") from None
+            raise ConfigurationError(f"line {number}: expected JSON, an object on each line") from None
         if not isinstance(body, dict):
-            raise InputLineError(number, f"expected an object, got {type(body).__name__}")
+            raise ConfigurationError(f"line {number}: expected an object, got {type(body).__name__}")
         key: Any = f"{prefix}-{number}"
         url = endpoint
         if "custom_id" in body or ("body" in body and "url" in body):
             key, url, method = body.get("custom_id"), body.get("url", endpoint), body.get("method", "POST")
             body = body.get("body")
             if method != "POST":
-                raise InputLineError(number, 'expected "method": "POST"')
+                raise ConfigurationError(f'line {number}: expected "method": "POST"')
             if not isinstance(key, str) or not isinstance(url, str) or not isinstance(body, dict):
-                raise InputLineError(number, 'expected "custom_id" and "url" as texts and "body" as an object')
+                raise ConfigurationError(
+                    f'line {number}: expected "custom_id" and "url" as texts and "body" as an object'
+                )
         try:
             yield new_job(body, key=key, endpoint=url)
         except ConfigurationError as error:
-            raise InputLineError(number, str(error)) from None
+            raise ConfigurationError(f"line {number}: {error}") from None
 
 
 def check_key(key: object) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from fastlane.batch.answers import Finished, line_of, outcome_of, read_line
 from fastlane.batch.jobs import Job
-from fastlane.batch.requests import InputLineError, jobs_in
+from fastlane.batch.requests import jobs_in
 from fastlane.batch.settings import WorkerSettings
+from fastlane.errors import ConfigurationError
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_text, json_value
 from tests.fuzz.targets._target import Target, holds
@@ -58,7 +59,7 @@ def check(data: bytes) -> None:
 def _check_in(line: bytes) -> None:
     try:
         jobs = list(jobs_in([line], prefix="file", endpoint="/v1/chat/completions"))
-    except InputLineError as error:
+    except ConfigurationError as error:
         holds(str(error).startswith("line 1: ") and len(str(error)) < 3_000, "a refusal is none", str(error))
         return
     for job in jobs:
@@ -147,7 +148,7 @@ def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
 TARGET = Target(
     name="batch",
     reads="lines of batches, in and out",
-    oracle="InputLineError or ValueError alone; what is kept equals what json reads, and no job is sent for ever",
+    oracle="ConfigurationError or ValueError alone; what is kept equals what json reads, and no job is sent for ever",
     check=check,
     seeds=seeds,
     modules=("fastlane.batch.answers", "fastlane.batch.requests"),

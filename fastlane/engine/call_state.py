@@ -23,6 +23,7 @@ from ..compat.bodies import OBSERVER, watch_body
 from ..compat.clients import RAW_RESPONSES, underlying_stream
 from ..compat.context import in_finalizer
 from ..compat.requests import Issued, body_of, issued, longer_bytes
+from ..errors import PlayError
 from ..protocol.cache_reasons import cache_miss_reason
 from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
 from ..protocol.endpoints import EMBEDDINGS, GENERATING, RESPONSES
@@ -350,12 +351,13 @@ class CallState:
             self._run_ends()
 
     def _run_ends(self) -> None:
-        ends, self._ends = self._ends, ()
-        for function in reversed(ends):
+        while self._ends:
+            function = self._ends[-1]
             try:
                 function(self.outcome or "completed")
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.pipeline.report_error(function, "on_end", error, quietly=True)
+            self._ends = self._ends[:-1]  # last: after an interrupt the function is called again
 
     def failed(self, error: BaseException) -> None:
         """Record the error that the application gets and that ends the call."""
@@ -437,14 +439,21 @@ class CallState:
         `later`: the caller is a finalizer, which may run at any point. Another thread or a later iteration of the loop
         makes the report.
         """
-        if not self._end():
-            return
-        if later or isinstance(sys.exception(), GeneratorExit):
-            if self._action is not None:
-                self._action.expect(self.pipeline)
-            self.pipeline.report_later(partial(self._report, quietly=True))
-        else:
-            self._report()
+        try:
+            if not self._end():
+                return
+            if later or isinstance(sys.exception(), GeneratorExit):
+                if self._action is not None:
+                    self._action.expect(self.pipeline)
+                self.pipeline.report_later(partial(self._report, quietly=True))
+            else:
+                self._report()
+        except BaseException:
+            # After an interrupt amid it nobody else would end the call.
+            if not self._open and not self.is_final:
+                self._open.append(True)
+                self.pipeline.report_later(partial(self.finish, later=True))
+            raise
 
     def _end(self) -> bool:
         """Record when and how the call ended. Return False if it had ended before."""
@@ -494,26 +503,32 @@ class CallState:
         """
         self._close()
         self.client = None  # the log of calls keeps this object
-        sessions, self.sessions = self.sessions, NO_SESSIONS
         try:
-            if sessions is not NO_SESSIONS:
-                self.sections += sessions.close(self._outcome(), quietly=quietly)
+            if self.sessions is not NO_SESSIONS:
+                sections = self.sessions.close(self._outcome(), quietly=quietly)
+                self.sessions = NO_SESSIONS
+                self.sections += sections
                 for section in self.sections:
                     if section.checked_ns is not None:
                         self.ended_ns = max(self.ended_ns, section.checked_ns[1])
+        except PlayError:
+            self._report_record(quietly=quietly)
+            raise
+        self._report_record(quietly=quietly)
+
+    def _report_record(self, *, quietly: bool) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            self._action_path = action.path
+            action.add(self.record())
+        if self.experiment is not None:
+            self.experiment.over(self)
+        self.is_final = True
+        try:
+            self.pipeline.report(self, quietly=quietly)
         finally:
-            action, self._action = self._action, None
-            if action is not None:
-                self._action_path = action.path
-                action.add(self.record())
-            if self.experiment is not None:
-                self.experiment.over(self)
-            self.is_final = True
-            try:
-                self.pipeline.report(self, quietly=quietly)
-            finally:
-                if self.trace is not None:
-                    self._end_trace(quietly=quietly)
+            if self.trace is not None:
+                self._end_trace(quietly=quietly)
 
     def _outcome(self) -> CallOutcome:
         answer, attempts = self.answer, self.attempts

@@ -60,8 +60,11 @@ _MOST_REFUSALS = 5
 # Rewriting a body of this size would hold an event loop up for more than a millisecond.
 _LARGE_BYTES = 262_144
 
-# Plays must not change whose credentials a call uses.
-_CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
+# Plays must not change whose credentials a call uses, where it goes, or how long its body is.
+_RESERVED_HEADERS = frozenset(
+    ("authorization", "api-key", "cookie", "openai-organization", "openai-project", "host", "content-length",
+     "transfer-encoding")
+)  # fmt: skip
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -309,7 +312,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
     if planned.headers:
         own = options.headers if isinstance(options.headers, Mapping) else {}
         # A play does not replace headers that the client was made with.
-        taken = {name.lower() for name in (*own, *given_headers(state.client))} | _CREDENTIAL_HEADERS
+        taken = {name.lower() for name in (*own, *given_headers(state.client))} | _RESERVED_HEADERS
         added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
         changed["headers"] = {**added, **own}
     if planned.max_retries is not None:

@@ -94,7 +94,10 @@ class Sessions:
             if among is not None and (play, session) not in among:
                 continue
             try:
-                send = getattr(session, hook)(send)
+                wrapped = getattr(session, hook)(send)
+                if not callable(wrapped):
+                    raise TypeError(f"{hook}() must return a function that sends, got {type(wrapped).__name__}")
+                send = wrapped
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._report_error(play, hook, error)
         return send
@@ -102,10 +105,13 @@ class Sessions:
     def on_request(self, play: Play, session: Session, request: Any) -> Any:
         """Return the request as a session changes it."""
         try:
-            return session.on_request(request)
+            found = session.on_request(request)
+            if type(found) is not type(request):
+                raise TypeError(f"on_request() must return a request, got {type(found).__name__}")
         except Exception as error:  # noqa: BLE001 - a play must not break a call
             self._report_error(play, "on_request", error)
             return request
+        return found
 
     def on_refused(self, error: Any) -> bool:
         """Call every `on_refused`; return whether any session has changed its plan."""
@@ -133,8 +139,10 @@ class Sessions:
         for play, session in opened:
             try:
                 section = session.close(outcome)
-                if section is not None:
+                if isinstance(section, RecordSection):
                     sections.append(section)
+                elif section is not None:
+                    raise TypeError(f"close() must return a RecordSection or None, got {type(section).__name__}")
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 try:
                     self._report_error(play, "close", error, quietly=quietly)
@@ -294,6 +302,8 @@ class Pipeline:
         for play in plays:
             try:
                 session = play.open(call)
+                if session is not None and not isinstance(session, Session):
+                    raise TypeError(f"open() must return a Session or None, got {type(session).__name__}")
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call

@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import openai
+
 from ..knowledge import timer
 from ..transport.protocols.exchange import PATIENCE, Patience
 from .effects import Acquire, Cancelled, Close, Flow, Perform, Race, Racer, Send, Sleep
@@ -107,7 +109,7 @@ def _race_flow(
             assert race.make_first is not None
             value = yield Perform(partial(run, race.make_first(race.first), race.first))
             race.win(race.first)
-        except (Exception, Cancelled) as error:
+        except (openai.OpenAIError, Cancelled) as error:
             # The first flow has no result: the second one decides, if it is running or has won.
             if not race.leave(race.first) and not race.first.is_cancelled:
                 raise

@@ -145,7 +145,10 @@ class RequestQueue:
         """Handle the grant of a ticket."""
 
     def on_released(self, ticket: Any, now: int, *, failed: bool) -> None:
-        """Handle the release of a granted ticket."""
+        """Handle the release of a granted ticket.
+
+        Update the counts last, without a call after that: after an interrupt it is called again.
+        """
 
     def on_fork(self) -> None:
         """Reset the state in a forked child, which has none of its parent's tickets."""
@@ -199,8 +202,8 @@ class RequestQueue:
             if ticket.round is self._round:
                 self._withdraw(ticket)
                 if ticket.state == GRANTED:
-                    ticket.state = FREE
                     self.on_released(ticket, now, failed=failed)
+                    ticket.state = FREE  # last: after an interrupt the ticket is released again
             # Also if nothing was released: an interrupt may have cut an earlier call short.
             self.grant_all(now)
 
@@ -209,9 +212,9 @@ class RequestQueue:
         while True:
             while self._woken:
                 ticket = self._woken[0]
-                if not ticket.wake() and ticket.state == GRANTED:
-                    ticket.state = FREE  # its waiter is gone
+                if not ticket.wake() and ticket.state == GRANTED:  # its waiter is gone
                     self.on_released(ticket, now, failed=True)
+                    ticket.state = FREE
                 self._woken.popleft()
             granted, wake_ns = self._next(now) if any(self.queued) else (None, None)
             if granted is None:

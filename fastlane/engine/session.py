@@ -42,7 +42,8 @@ class Session:
 
     The wrapping hooks take a function that returns a flow, and return one. Write a generator: run the wrapped function
     with `yield from`, and yield effects (`fastlane.engine.effects`) for everything that waits. Hooks are synchronous
-    and run in the thread or task of the call. The error of a hook is logged, and the hook is skipped.
+    and run in the thread or task of the call. The error of a hook is logged, and the hook is skipped; an error that the
+    generator of a wrapping hook raises is the error of the call.
     """
 
     def around_call(self, send: SendCall) -> SendCall:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from ..compat.clients import http_client_of, status_error_of
 from ..compat.context import is_asyncio
+from ..compat.responses import openai_error_class
 from ..records.attempts import AttemptKind
 from ..transport.protocols.exchange import Patience
 from .call_state import CallState
@@ -236,7 +237,8 @@ class UpstreamAttempt:
             if self.state.attempts:
                 self.state.attempts[-1].given_up = "late"
             return self._failed("timeout", error)
-        return self._failed("connection", error) if self._gives_way() else None
+        # What else comes, such as what a signal handler raises, is for the application.
+        return self._failed("connection", error) if openai_error_class(error) and self._gives_way() else None
 
     def wait_for_whole_answer(self) -> None:
         """Drop the deadline for the first token, because the provider refuses to stream."""

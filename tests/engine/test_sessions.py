@@ -49,6 +49,41 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @dataclass(frozen=True)
+class Odd(Play):
+    """A play whose sessions return something else than a hook is to return."""
+
+    hook: str
+    found: Any
+
+    def open(self, call: Call) -> Any:
+        if self.hook == "open":
+            return self.found
+        hooks = {self.hook: lambda session, argument: self.found}
+        return type("OddSession", (Session,), hooks)()
+
+
+@pytest.mark.parametrize("hook", ["open", "around_call", "plan", "around_attempt", "on_request", "close"])
+@pytest.mark.parametrize("found", [5, "text"])
+def test_hook_with_an_odd_result_is_skipped(
+    one_peer: CallPeer, kind: str, hook: str, found: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer, client = asked(one_peer, kind, Odd(hook, found))
+
+    assert answer.choices[0].message.content == "Rhine"
+    assert client.last_call.outcome == "completed"
+    assert client.last_call.to_dict()["outcome"] == "completed"
+    assert f"Odd raised TypeError in {hook}" in caplog.text
+
+
+@pytest.mark.parametrize("timeout", ["5", float("nan"), -1.0, openai.Timeout(5.0, read=float("nan"))], ids=repr)
+def test_impossible_timeout_is_an_error_before_anything_is_sent(one_peer: CallPeer, kind: str, timeout: Any) -> None:
+    with pytest.raises((TypeError, ValueError, openai.APIConnectionError)):
+        asked(one_peer, kind, timeout=timeout)
+
+    assert one_peer.asked == []
+
+
+@dataclass(frozen=True)
 class Noting(Play):
     """Notes which hooks are called, in order."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -34,8 +35,11 @@ PATIENT_S = 500.0
 
 
 @contextmanager
-def ctrl_c_when(happened: Callable[[], object]) -> Iterator[None]:
-    """Press Ctrl-C once something has happened, while this block runs in the main thread; it must be raised in it."""
+def ctrl_c_when(happened: Callable[[], object], raises: type[BaseException] = KeyboardInterrupt) -> Iterator[None]:
+    """Press Ctrl-C once something has happened, while this block runs in the main thread; it must be raised in it.
+
+    `raises`: what the handler of the signal raises.
+    """
     assert threading.current_thread() is threading.main_thread()
     over = threading.Event()
     failed: list[str] = []
@@ -53,7 +57,7 @@ def ctrl_c_when(happened: Callable[[], object]) -> Iterator[None]:
     pressing = threading.Thread(target=press)
     pressing.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(raises):
             yield
     finally:
         over.set()
@@ -202,6 +206,50 @@ def test_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
         until(lambda: is_reset(upstream))
         until(lambda: not any(thread.name == "fastlane race" for thread in threading.enumerate()))
         assert is_as_before(asked.client, upstream, *["completed"] * before, "cancelled")
+
+
+class TimeLimitError(Exception):
+    """Raised by a signal handler, as Celery raises its soft time limit."""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_time_limit_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
+    def over(*_: object) -> None:
+        raise TimeLimitError
+
+    with Asked("sync", upstream.url, Hedging(budget=1.0), timeout=PATIENT_S) as asked:
+        used_to(asked, upstream, model="m")
+        upstream.usually = say_nothing
+        previous = signal.signal(signal.SIGINT, over)
+        try:
+            with ctrl_c_when(lambda: len(upstream.silent) == 2, TimeLimitError):
+                ask(asked.client, stream=stream)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        until(lambda: is_reset(upstream))
+
+
+# Where it comes amid a finaliser, Python can only say so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_amid_the_early_close_of_a_stream(upstream: Upstream) -> None:
+    previous = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with client_of(upstream, Urgency(max_concurrency=1, max_wait_s=HANG_S)) as client:
+        try:
+            for number in range(100):
+                stream = ask(client, stream=True)
+                next(iter(stream))
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 + 4e-6 * number)
+                    stream.close()
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    pass
+                del stream  # closed or not: nobody has it any more
+                gc.collect()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        until(lambda: not any(sum(state.in_flight.values()) for state in states()))
 
 
 @pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -170,7 +171,9 @@ class _ModelChoice:
             if isinstance(seconds, openai.NotGiven):
                 seconds = self._own.client.timeout
             seconds = getattr(seconds, "read", seconds)
-        return None if not isinstance(seconds, int | float) else self._call.issued_ns + int(seconds * 1e9)
+        if not isinstance(seconds, int | float) or not seconds < TIMEOUT_MAX:
+            return None  # no limit, or one that no clock counts to
+        return self._call.issued_ns + int(seconds * 1e9)
 
     def candidate(self, one: Candidate) -> RoutingCandidate:
         """Return what the record says of a candidate."""

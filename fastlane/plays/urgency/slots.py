@@ -168,10 +168,10 @@ class SlotQueue(RequestQueue):
 
     def on_released(self, ticket: Slot, now: int, *, failed: bool) -> None:
         """See `RequestQueue`."""
-        self.in_flight[ticket.level] -= 1
-        self._refusing -= ticket.is_refused
         if not failed and not ticket.is_refused:
             self.limit.answered(now, ticket.in_flight)
+        self._refusing -= ticket.is_refused
+        self.in_flight[ticket.level] -= 1
 
     def on_fork(self) -> None:
         """See `RequestQueue`."""

@@ -116,6 +116,11 @@ def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
     phases.begin(now_ns())
     route = target_of(request)
     given = extensions.get("timeout") or {}
+    timeouts = Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool"))
+    for seconds in timeouts:
+        # TypeError for what is no number: before anything is sent, and not when the first wait is over.
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"a timeout is 0 or more seconds, or None for no limit; got {seconds!r}")
     headers = request.headers.raw
     if headers and headers[0][0] == b"Host":
         authority = headers[0][1]
@@ -123,7 +128,7 @@ def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
         authority = next((value for name, value in headers if name.lower() == b"host"), route.url.netloc)
     return OutgoingRequest(
         route,
-        Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool")),
+        timeouts,
         RequestHead(
             method=route.raw_method, scheme=route.scheme, authority=authority, target=route.target, headers=headers
         ),

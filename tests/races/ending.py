@@ -152,7 +152,7 @@ def falling_back(url: str) -> None:
     client = client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
     beside(lambda: ask(client, "fastlane/auto"))
     siblings = upstream_clients_of(client._fastlane.pipeline)
-    until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
+    until(lambda: any(is_sent(one) for one in list(siblings._made.values())))
 
 
 PROMPT = [{"role": "system", "content": "Rivers."}]
@@ -249,7 +249,7 @@ async def async_falling_back(url: str) -> None:
     client = async_client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
     task(ask(client, "fastlane/auto"))
     siblings = upstream_clients_of(client._fastlane.pipeline)
-    await async_until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
+    await async_until(lambda: any(is_sent(one) for one in list(siblings._made.values())))
 
 
 async def async_hedged(url: str) -> None:

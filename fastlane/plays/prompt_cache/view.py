@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
@@ -253,15 +254,19 @@ class _Keeper:
             return False
         return not self._families or record.prompt_cache is None or record.prompt_cache.family in self._families
 
-    def _begin(self) -> int:
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Count a request, and keep its failure from the application."""
         self.requests += 1
         self._sent += 1
-        return now_ns()
-
-    def _end(self, began_ns: int, action: user_action, error: Exception | None) -> None:
+        began_ns, self.error = now_ns(), None
+        with user_action(_NAME) as action:
+            try:
+                yield
+            except _FAILURES as error:
+                self.error = type(error).__name__
         self._own.update(record.call_id for record in action.calls)
-        self.error = None if error is None else type(error).__name__
-        if error is None:
+        if self.error is None:
             self._used_ns = max(self._used_ns, began_ns)
             self._families.update(record.prompt_cache.family for record in action.calls if record.prompt_cache)
 
@@ -299,14 +304,8 @@ class KeepWarm(_Keeper):
                 wait_s = self.every_s if due_in_s is None else due_in_s
                 self._planned = timer.call_later(wait_s, self._run, in_thread=True)
                 return
-            began_ns = self._begin()
-            failure: Exception | None = None
-            with user_action(_NAME) as action:
-                try:
-                    PromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
-                except _FAILURES as error:
-                    failure = error
-            self._end(began_ns, action, failure)
+            with self._sending():
+                PromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
 
 
 class AsyncKeepWarm(_Keeper):
@@ -341,14 +340,8 @@ class AsyncKeepWarm(_Keeper):
             if due_in_s is None or due_in_s > 0:
                 await anyio.sleep(self.every_s if due_in_s is None else due_in_s)
                 continue
-            began_ns = self._begin()
-            failure: Exception | None = None
-            async with user_action(_NAME) as action:
-                try:
-                    await AsyncPromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
-                except _FAILURES as error:
-                    failure = error
-            self._end(began_ns, action, failure)
+            with self._sending():
+                await AsyncPromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
 
 
 # The view of a client

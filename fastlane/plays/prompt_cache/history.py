@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastlane._fork import new_lock, starts_over
@@ -166,7 +166,7 @@ class SentPrompt:
 class PromptLine:
     """One conversation (or a single prompt) as it was last sent and answered."""
 
-    __slots__ = ("count", "ends", "group", "head", "key", "opening", "segments", "text", "tokens", "used_ns")
+    __slots__ = ("ends", "group", "head", "key", "opening", "segments", "text", "tokens", "used_ns")
 
     def __init__(self, prompt: SentPrompt) -> None:
         self.head = prompt.head
@@ -176,8 +176,6 @@ class PromptLine:
         """The provider, the model and the key of the family."""
         self.text: bytes = b""
         """Empty once it is forgotten."""
-        self.count = 0
-        """The number of messages."""
         self.tokens: int | None = None
         self.used_ns = 0
         self.ends: list[tuple[int, int, int]] = []
@@ -440,13 +438,13 @@ class PromptHistory:
         if len(text) >= len(line.text):
             self._text_bytes += len(text) - len(line.text)
             is_new = not line.text
-            line.text, line.count, line.tokens = text, prompt.count, tokens
+            line.text, line.tokens = text, tokens
             if is_new:
                 insort(self._sorted.setdefault(line.group, []), line, key=_text_of)
             else:
                 self._grown.add(line.group)
         line.used_ns = now_ns
-        line.ends.append((self._answered, line.count, now_ns))
+        line.ends.append((self._answered, prompt.count, now_ns))
         if len(line.ends) > _MAX_ENDS:
             del line.ends[0]
         self._openings[line.opening] = line
@@ -476,9 +474,11 @@ class PromptHistory:
         found = []
         with self.lock:
             for line in islice(reversed(self.lines), _MAX_EARLIER):
-                end = next((end for end in reversed(line.ends) if end[0] <= answered_before), None)
-                if end is not None and line.head.address == head.address:
-                    found.append((line, line.text, end[1], end[2]))
+                ends = [end for end in reversed(line.ends) if end[0] <= answered_before]
+                if ends and line.head.address == head.address:
+                    # Of a conversation that was sent again up to an earlier message, both prompts.
+                    for _, count, used_ns in dict.fromkeys((ends[0], max(ends, key=itemgetter(1)))):
+                        found.append((line, line.text, count, used_ns))
         return found
 
     def report(self) -> PromptCacheReport:

@@ -281,6 +281,18 @@ def test_shortened_history_is_compacted() -> None:
     assert (drift.kind, drift.path) == ("compacted", "messages[1]")
 
 
+def test_compacted_prompt_is_compared_with_its_last_turn() -> None:
+    """The conversation was sent up to a later turn before, which has more than the prompt that was compacted."""
+    provider = Provider()
+    provider.call(turns(9))
+    provider.call(turns(5))
+
+    drift = provider.call([SYSTEM, *turns(6)[5:]]).drift
+
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("compacted", "messages[1]")
+
+
 def test_sliding_window_is_compacted_at_every_turn() -> None:
     provider, drawn = Provider(), Random(4)
     messages: list[dict[str, Any]] = []

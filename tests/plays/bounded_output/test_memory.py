@@ -18,7 +18,7 @@ from tests.plays.bounded_output.answers import FORMAT, async_bounded, bounded, r
 
 SECRET = "the-prompt-that-nobody-may-keep"
 MESSAGES: list[Any] = [{"role": "user", "content": SECRET}]
-HELD = ("OutputGuard", "Judgement", "Watch", "OutputPlan", "JsonProgress", "ChatAssembly", "_Reading")
+HELD = ("BoundedOutputSession", "JsonScanner", "OutputPlan", "OutputPlanner", "Problem", "WatchedAnswer")
 
 
 class Ticket(BaseModel):

@@ -7,7 +7,7 @@ of the JSON Schema Test Suite, of drafts 4 to 2020-12 and with the suite's own v
 hypothesis-jsonschema makes of those that it can read. Few of those schemas have a longest value: so each is also taken
 with its type and the sizes of the value at hand for its limits. jsonschema says which values are valid; of the suite's
 own, the suite. Each value is written by `json.dumps` compactly, with its defaults, and with an indent of four,
-its non-ASCII characters escaped and not, and compared with `characters`, `compact_characters` and `tokens`: a bound
+its non-ASCII characters escaped and not, and compared with `characters` and `tokens`: a bound
 without a convention for numbers. Tokens count as exceeded where the text has more bytes of UTF-8 than there are tokens,
 as no tokenizer is at hand; with one (`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
 
@@ -69,13 +69,12 @@ class _Seen:
         counts = counter(_MODEL).text if found.exact else _bytes
         longest = 0
         for value in values:
-            if found.characters is None or found.compact_characters is None or found.tokens is None:
+            if found.characters is None or found.tokens is None:
                 continue
-            compact = json.dumps(value, separators=(",", ":"))
             texts = list(_texts(value))
             self.instances += 1
             longest = max(longest, *map(len, texts))
-            over = len(compact) > found.compact_characters or any(len(text) > found.characters for text in texts)
+            over = any(len(text) > found.characters for text in texts)
             self.exceeding += over or any(counts(text) > found.tokens for text in texts)
         if longest and found.characters:
             self.closest.append(longest / found.characters)

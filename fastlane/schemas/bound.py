@@ -74,8 +74,6 @@ class Bound:
 
     characters: int | None
     """Of the longest JSON text, indented by four blanks for each level; None where there is no longest."""
-    compact_characters: int | None
-    """The same without white space between tokens."""
     tokens: int | None
     """The most tokens that any of these texts can have: of free text, one for each character of its JSON, as no token
     is shorter."""
@@ -181,8 +179,7 @@ def _bound(schema: Schema, root: str, assumptions: _Assumptions, counts: Counter
         size = assumptions.field("nested too deeply, or with numbers too large, to be read")
     has_numbers = is_filled or not size.gaps
     return Bound(
-        characters=size.compact + size.white if has_numbers else None,
-        compact_characters=size.compact if has_numbers else None,
+        characters=size.characters if has_numbers else None,
         tokens=size.tokens if has_numbers else None,
         likely_tokens=min(size.likely, size.tokens),
         unbounded=tuple(Gap(path=root + path, reason=reason) for path, reason in size.gaps),
@@ -198,12 +195,10 @@ _Found = tuple[str, str]
 class _TextSize(NamedTuple):
     """The most that the text of a value can come to, in each respect by itself."""
 
-    compact: int
-    """Characters without white space between tokens."""
-    white: int
-    """Characters of that white space."""
+    characters: int
+    """With an indent of four."""
     tokens: int
-    """Of both."""
+    """With any white space that `json.dumps` writes."""
     likely: int
     """Tokens of a usual value."""
     gaps: tuple[_Found, ...] = ()
@@ -231,7 +226,7 @@ class _Assumptions(NamedTuple):
     def field(self, reason: str, likely: int = _USUAL_TOKENS) -> _TextSize:
         """Return the size that a field without a bound is given."""
         characters = self.field_tokens * _CHARACTERS_PER_TOKEN
-        return _TextSize(characters, 0, self.field_tokens, min(likely, self.field_tokens), (("", reason),))
+        return _TextSize(characters, self.field_tokens, min(likely, self.field_tokens), (("", reason),))
 
 
 class _Measuring:
@@ -256,7 +251,7 @@ class _Measuring:
         """Return the size of the whole."""
         if self._is_unknown:
             return self._assumptions.field("a $schema that is not known")
-        return self._of(self._root, 0, self._assumptions.closed) or _TextSize(0, 0, 0, 0)
+        return self._of(self._root, 0, self._assumptions.closed) or _TextSize(0, 0, 0)
 
     def _of(self, schema: Any, depth: int, closed: bool) -> _TextSize | None:
         """Return the size of a schema's longest value at a depth; None where no value is valid."""
@@ -297,7 +292,7 @@ class _Measuring:
         if len(found) < len(sizes):
             return None
         return min(
-            found, key=lambda size: (bool(size.gaps), size.compact), default=self._assumptions.field("any value")
+            found, key=lambda size: (bool(size.gaps), size.characters), default=self._assumptions.field("any value")
         )
 
     def _reference(self, reference: Any, depth: int, closed: bool) -> _TextSize | None:
@@ -348,11 +343,11 @@ class _Measuring:
         likely = max(1, -(-usual // _CHARACTERS_PER_TOKEN))
         if characters is not None:
             size = characters + 2
-            return _TextSize(size, 0, size, min(likely, size))
+            return _TextSize(size, size, min(likely, size))
         if isinstance(format_, str) and format_ in _ASSUMED_FORMATS and self._assumptions.number_characters is not None:
             size = _ASSUMED_FORMATS[format_] + 2
             reason = f"format {format_} has no greatest length, taken for at most {size - 2} characters"
-            return _TextSize(size, 0, size, min(likely, size), (), (("", reason),))
+            return _TextSize(size, size, min(likely, size), (), (("", reason),))
         reason = "string without maxLength or pattern"
         if isinstance(pattern, str):
             reason = "string without maxLength, and with a pattern that does not limit it"
@@ -405,7 +400,7 @@ class _Measuring:
         """Return a size with the room of a field without a bound."""
         more = self._assumptions.field(reason, 0)
         return _TextSize(
-            size.compact + more.compact, size.white, size.tokens + more.tokens, size.likely,
+            size.characters + more.characters, size.tokens + more.tokens, size.likely,
             _merged((more.gaps, size.gaps)), size.assumed,
         )  # fmt: skip
 
@@ -413,12 +408,11 @@ class _Measuring:
         """Return the size of an array or object of these elements, each as often as it says."""
         count = sum(times for _, times in parts)
         if not count:
-            return _TextSize(2, 0, 2, likely)
+            return _TextSize(2, 2, likely)
         # A line for each element and one for the closing bracket.
         inner, outer = 1 + _INDENT * (depth + 1), 1 + _INDENT * depth
         return _TextSize(
-            compact=sum(size.compact * times for size, times in parts) + count + 1,
-            white=sum(size.white * times for size, times in parts) + count * inner + outer,
+            characters=sum(size.characters * times for size, times in parts) + count * (1 + inner) + 1 + outer,
             tokens=sum(size.tokens * times for size, times in parts)
             + count * (1 + self._line_tokens(depth + 1)) + 1 + self._line_tokens(depth),
             likely=likely,
@@ -452,12 +446,12 @@ class _Measuring:
 
     def _word(self, word: str) -> _TextSize:
         tokens = min(len(word), self._count(word) + _SLACK) if self._exact else len(word)
-        return _TextSize(len(word), 0, tokens, 1)
+        return _TextSize(len(word), tokens, 1)
 
     def _key(self, name: str) -> _TextSize:
         """Return the size of a key, the colon and the blank behind it."""
         size = self._text(name)
-        return size._replace(compact=size.compact + 1, white=1, tokens=size.tokens + 2, likely=size.likely + 2)
+        return size._replace(characters=size.characters + 2, tokens=size.tokens + 2, likely=size.likely + 2)
 
     def _text(self, text: str) -> _TextSize:
         escaped = json.dumps(text)
@@ -468,20 +462,18 @@ class _Measuring:
             counted = [self._count(form[1:-1]) + _QUOTES for form in forms]
             counted += [self._count(before + form) for form in forms for before in ("", " ", "\n")]
             tokens = min(tokens, max(likely + _QUOTES, *counted) + _SLACK)
-        return _TextSize(len(escaped), 0, tokens, likely)
+        return _TextSize(len(escaped), tokens, likely)
 
 
 def _number_size(characters: int) -> _TextSize:
-    return _TextSize(
-        characters, 0, characters, min(_USUAL_NUMBER_TOKENS, math.ceil(characters / _CHARACTERS_PER_TOKEN))
-    )
+    return _TextSize(characters, characters, min(_USUAL_NUMBER_TOKENS, math.ceil(characters / _CHARACTERS_PER_TOKEN)))
 
 
 def _joined(key: _TextSize, value: _TextSize) -> _TextSize:
     """Return the size of a member of an object."""
     return _TextSize(
-        key.compact + value.compact, key.white + value.white, key.tokens + value.tokens, key.likely + value.likely,
-        value.gaps, value.assumed,
+        key.characters + value.characters, key.tokens + value.tokens, key.likely + value.likely, value.gaps,
+        value.assumed,
     )  # fmt: skip
 
 
@@ -490,8 +482,8 @@ def _largest(sizes: Iterable[_TextSize | None]) -> _TextSize | None:
     found = [size for size in sizes if size is not None]
     if len(found) < 2:
         return found[0] if found else None
-    compact, white, tokens, likely, gaps, assumed = zip(*found, strict=True)
-    return _TextSize(max(compact), max(white), max(tokens), max(likely), _merged(gaps), _merged(assumed))
+    characters, tokens, likely, gaps, assumed = zip(*found, strict=True)
+    return _TextSize(max(characters), max(tokens), max(likely), _merged(gaps), _merged(assumed))
 
 
 def _merged(parts: Iterable[tuple[_Found, ...]]) -> tuple[_Found, ...]:

@@ -72,7 +72,6 @@ def test_bound_is_the_length_of_the_longest_value(schema: Any, longest: Any) -> 
     found = bound(schema, number_characters=None)
 
     assert found.characters == len(json.dumps(longest, indent=4))
-    assert found.compact_characters == len(json.dumps(longest, separators=(",", ":")))
     assert found.tokens == found.characters
     assert 0 < found.likely_tokens <= found.tokens
     assert found.unbounded == found.assumed == ()
@@ -110,7 +109,7 @@ def test_a_field_without_a_bound_is_named(schema: Any, named: str) -> None:
     found = bound(schema)
 
     assert [str(gap) for gap in found.unbounded] == [named]
-    assert found.characters is found.compact_characters is found.tokens is None
+    assert found.characters is found.tokens is None
     assert found.likely_tokens > 0
 
 
@@ -140,7 +139,8 @@ def test_a_convention_is_taken_and_named_unless_refused() -> None:
 
     found, strict = bound(schema, name="Sum", number_characters=7), bound(schema, number_characters=None)
 
-    assert found.compact_characters == len('{"n":,"at":""}') + 7 + len("2026-11-22T10:00:00.123456789+01:00")
+    written = '{\n    "n": ,\n    "at": ""\n}'
+    assert found.characters == len(written) + 7 + len("2026-11-22T10:00:00.123456789+01:00")
     assert found.unbounded == ()
     assert [str(gap) for gap in found.assumed] == [
         "Sum.n: integer without minimum and maximum, taken for at most 7 characters",
@@ -156,7 +156,7 @@ def test_a_field_without_a_bound_gets_the_given_tokens() -> None:
     assert found.tokens == len('{\n    "a": ,\n    "b": null\n}') + 200
     assert found.characters == len('{\n    "a": ,\n    "b": null\n}') + 4 * 200
     assert found.unbounded == (Gap(path="$.a", reason="string without maxLength or pattern"),)
-    assert ten.compact_characters == len("[" + ",".join(["false"] * 10) + "]") + 400
+    assert ten.characters == len(json.dumps([False] * 10, indent=4)) + 400
 
 
 def test_equal_schemas_are_measured_once() -> None:
@@ -220,7 +220,7 @@ def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_a_simple_pattern_limits_a_string(pattern: str, longest: int | None) -> None:
-    found = bound({"type": "string", "pattern": pattern}).compact_characters
+    found = bound({"type": "string", "pattern": pattern}).characters
 
     # Quotes, and the newline before which `$` stands too.
     assert found == (None if longest is None else longest + 2 + 2)

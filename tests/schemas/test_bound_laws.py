@@ -37,9 +37,7 @@ def check(schema: Any, values: list[Any]) -> int:
         if found.characters is None or not valid(value):
             continue
         looked_at += 1
-        assert found.compact_characters is not None
         assert found.tokens is not None
-        assert len(json.dumps(value, separators=(",", ":"))) <= found.compact_characters, (schema, value)
         for text in texts(value):
             assert len(text) <= found.characters, (schema, value)
             assert len(text.encode("utf-8", "surrogatepass")) <= found.tokens, (schema, value)
@@ -149,7 +147,7 @@ def measured(schema: Any, tokenizer: Callable[[str], list[int]] = pieces) -> Any
 def test_literals_have_fewer_tokens_than_characters(value: Any) -> None:
     size = measured({"const": value})
 
-    assert max(len(pieces(text)) for text in texts(value)) <= size.tokens < size.compact + size.white
+    assert max(len(pieces(text)) for text in texts(value)) <= size.tokens < size.characters
 
 
 def test_white_space_has_no_more_tokens_than_characters() -> None:

@@ -69,27 +69,23 @@ def _check_any(schema: Any) -> None:
 
 
 def _check_numbers(found: Bound) -> None:
-    for number in (found.characters, found.compact_characters, found.tokens):
+    for number in (found.characters, found.tokens):
         holds(number is None or number >= 0, "a bound is none", found)
     holds(found.likely_tokens >= 0 and len(found.unbounded) <= 1_000, "a bound is none", found)
     holds((found.characters is None) == (found.tokens is None), "a bound is half of one", found)
-    if found.characters is not None and found.compact_characters is not None:
-        holds(found.compact_characters <= found.characters, "white space takes less than nothing", found)
 
 
 def _check_values(draw: Drawn) -> None:
     schema = small_schemas.document(draw, plain=draw.randrange(2) == 0)
     found = schema_bound(schema, number_characters=None)
     _check_numbers(found)
-    if found.characters is None or found.compact_characters is None or found.tokens is None:
+    if found.characters is None or found.tokens is None:
         return
     valid = Draft202012Validator(schema).is_valid
     for _ in range(6):
         value = small_schemas.value(draw)
         if not valid(value):
             continue
-        compact = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        holds(len(compact) <= found.compact_characters, "a valid value is longer than its bound", schema, value, found)
         indented = json.dumps(value, indent=4)
         holds(len(indented) <= found.characters, "a valid value is longer than its bound", schema, value, found)
         size = len(indented.encode("utf-8", "surrogatepass"))

@@ -22,7 +22,7 @@ from fastlane.emulator import Emulator
 from fastlane.knowledge import redis as redis_module
 from fastlane.knowledge.redis import Redis
 from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
-from fastlane.plays.hedging.lateness import TOO_FEW
+from fastlane.plays.hedging.memory import TOO_FEW
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf, log
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from fastlane._fork import new_lock, starts_over
+from fastlane.knowledge.call_sizes import CallSizes
 from fastlane.knowledge.redis import shared
 from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
+from fastlane.knowledge.speed import Speed
 from fastlane.knowledge.table import Table
 from fastlane.providers.output_facts import limit_in
 
-from .budget import Budget
-from .lateness import MOST_LATE, OVER_BUDGET, TOO_FEW, Lateness
 from .side_effects import why_only_once
 
 if TYPE_CHECKING:
@@ -23,7 +25,133 @@ if TYPE_CHECKING:
     from fastlane.records.plays import HedgingRecord
     from fastlane.records.record import CallRecord
 
+LEAST_SIGHTINGS = 20
+"""First tokens of an upstream that have to be seen before one can be late."""
+TOO_FEW = f"fewer than {LEAST_SIGHTINGS} first tokens of this model have been seen"
+MOST_LATE = "most calls are late"
+OVER_BUDGET = "budget"
+
+# The share of late calls beyond that of the quantile, in a calm and where most are late.
+_FEW, _MANY = 0.07, 0.23
+_MOST_SHARE = 0.95
+# Six late calls in a row are enough to open the breaker, and some forty on time to close it.
+_OPEN, _MOST = 5.0, 8.0
 _UNREAD = "the application reads the bytes of the answer itself"
+# So many calls' share may be saved up: after a long calm, a bad minute must not cost more than that at once.
+_SAVED_CALLS = 400
+# Weight of one call in the mean of their tokens, once there have been as many.
+_WEIGHT = 1 / 64
+
+
+class Lateness:
+    """Knows when a first token of one upstream is late. Its breaker is open while most are. Thread-safe.
+
+    Each call adds to a sum the logarithm of how much likelier its outcome is where many are late than where few are: a
+    cumulative sum, held between two bounds (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954).
+    """
+
+    __slots__ = (
+        "_is_late",
+        "_lock",
+        "_minimum_delay_s",
+        "_on_time",
+        "_own",
+        "_quantile",
+        "_speed",
+        "_sum",
+        "is_open",
+        "sizes",
+    )
+
+    def __init__(self, *, quantile: float, minimum_delay_s: float) -> None:
+        self._quantile = quantile
+        self._minimum_delay_s = minimum_delay_s
+        self._lock = new_lock()
+        self._speed = Speed()
+        self._own = 0
+        few, many = (min(_MOST_SHARE, 1 - quantile + more) for more in (_FEW, _MANY))
+        few = min(few, many - 0.05)
+        self._is_late, self._on_time = log(many / few), log((1 - many) / (1 - few))
+        self._sum = 0.0
+        self.is_open = False
+        """Whether most calls are late, so that a second attempt would be late as well."""
+        self.sizes = CallSizes()
+
+    def delay_s(self, uncached_tokens: float) -> float | None:
+        """Return the seconds after which a call is late; None where too few first tokens have been seen."""
+        if self._speed.first.count < LEAST_SIGHTINGS:
+            return None
+        return max(self._minimum_delay_s, self._speed.late_after(uncached_tokens, self._quantile))
+
+    def count(self, *, is_late: bool) -> None:
+        """Count a call whose first token is late, or has come in time."""
+        with self._lock:
+            self._sum = min(_MOST, max(0.0, self._sum + (self._is_late if is_late else self._on_time)))
+            if self._sum >= _OPEN or self._sum <= 0:
+                self.is_open = self._sum >= _OPEN
+
+    def note(self, sighting: Sighting, now_ns: int, *, is_shared: bool = False) -> None:
+        """Learn from one attempt; from another process's only until enough have been seen here."""
+        seconds = sighting.first_token_s or sighting.late_s
+        if seconds is None or not 0 < seconds < inf or (is_shared and self._own >= LEAST_SIGHTINGS):
+            return
+        with self._lock:
+            self._own += not is_shared
+            self._speed.note(sighting, now_ns)
+
+
+class Budget:
+    """A bucket into which every call puts `share` of its tokens, and out of which second attempts are paid.
+
+    There is no credit to start with. So what second attempts have cost and what is reserved for those under way never
+    exceeds the share of what all calls have taken until then, as long as none costs more than was reserved for it; what
+    one costs beyond that is taken from those after it. The same holds for all processes together, as each spends its
+    own. Thread-safe.
+    """
+
+    __slots__ = ("__weakref__", "_calls", "_left", "_lock", "_mean", "_share")
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._left = 0.0
+        self._mean = 0.0
+        self._calls = 0
+        self._lock = new_lock()
+        starts_over(self)
+
+    @property
+    def left(self) -> float:
+        """Tokens that second attempts may cost now; below 0 where some have cost more than was reserved for them."""
+        return self._left
+
+    def earn(self, tokens: float) -> None:
+        """Note that a call took so many tokens, input and output, second attempts not counted."""
+        if not tokens > 0:
+            return
+        with self._lock:
+            self._calls += 1
+            self._mean += (tokens - self._mean) * max(_WEIGHT, 1 / self._calls)
+            self._left = max(self._left, min(self._most(), self._left + self._share * tokens))
+
+    def reserve(self, tokens: float) -> bool:
+        """Reserve so many tokens for a second attempt; False where they are not there."""
+        with self._lock:
+            if not 0 <= tokens <= self._left:
+                return False
+            self._left -= tokens
+            return True
+
+    def settle(self, reserved: float, used: float) -> None:
+        """Give back what a second attempt did not use of what was reserved for it."""
+        with self._lock:
+            self._left += reserved - max(0.0, used)
+
+    def _most(self) -> float:
+        return self._share * _SAVED_CALLS * self._mean
+
+    def begin_in_child(self) -> None:
+        """See `StartsOver`: what is left is the parent's, and a copy of it would be a second time as much."""
+        self._left = 0.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,15 +10,13 @@ from fastlane.engine.effects import Cancelled, Flow, Race, Racer
 from fastlane.engine.session import CallOutcome, SendCall, Session
 from fastlane.errors import CallRefusedError
 
-from .lateness import TOO_FEW
+from .memory import TOO_FEW, HedgePlan, HedgingMemory
 from .section import HedgingSection
 from .side_effects import MARK, check_marks, without_marks
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.engine.upstream_attempt import UpstreamAttempt
-
-    from .memory import HedgePlan, HedgingMemory
 
 
 class HedgingSession(Session):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.hedging.budget import Budget
+from fastlane.plays.hedging.memory import Budget
 
 # What happens to a budget: a call is over, or a second attempt is asked for, or the oldest one under way ends and has
 # used this share of what was reserved for it.

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane.knowledge.sightings import Upstream
-from fastlane.plays.hedging.lateness import OVER_BUDGET, TOO_FEW
-from fastlane.plays.hedging.memory import HedgePlan, sightings_of
+from fastlane.plays.hedging.memory import OVER_BUDGET, TOO_FEW, HedgePlan, sightings_of
 from fastlane.plays.hedging.play import Hedging
 from fastlane.records.plays import HedgingRecord
 from fastlane.records.usage import Usage

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.routing.breaker import Breaker
+from fastlane.plays.routing.router import Breaker
 
 S = 1_000_000_000
 
@@ -16,50 +17,35 @@ def opened(now: int = 0) -> Breaker:
     return breaker
 
 
-def test_one_failure_does_not_open_it() -> None:
-    breaker = Breaker(Random(0))
-    breaker.failed(None, 0)
-    assert breaker.is_closed
-    assert breaker.rest_s(0) == 0
+@pytest.mark.parametrize(
+    ("events", "at_s", "state"),
+    [
+        ("f", 0, "closed"),
+        ("ff", 0, "open"),
+        ("ff", 2, "half-open"),
+        ("fa-f", 2, "closed"),
+        ("f" + 61 * "-" + "f", 61, "closed"),
+        ("r", 29, "open"),
+        ("r", 31, "half-open"),
+        # An answer that was under way does not end a rest that the provider asked for.
+        ("r-a", 2, "open"),
+        # A rest of hours is one of a minute.
+        ("R", 59, "open"),
+        ("R", 73, "half-open"),
+        ("R" + 74 * "-" + "a", 74, "closed"),
+    ],
+)
+def test_breaker_opens_and_closes(events: str, at_s: int, state: str) -> None:
+    """f: a failure; r and R: with a rest of 30 s, and of two hours; a: an answer; -: a second."""
+    breaker, now = Breaker(Random(0)), 0
+    for event in events:
+        if event == "a":
+            breaker.answered(now)
+        elif event != "-":
+            breaker.failed({"f": None, "r": 30.0, "R": 7_200.0}[event], now)
+        now += S if event == "-" else 0
 
-
-def test_the_second_failure_without_an_answer_in_between_opens_it() -> None:
-    assert opened().state(0) == "open"
-    breaker = Breaker(Random(0))
-    breaker.failed(None, 0)
-    breaker.answered(S)
-    breaker.failed(None, 2 * S)
-    assert breaker.is_closed
-
-
-def test_two_failures_far_apart_do_not_open_it() -> None:
-    breaker = Breaker(Random(0))
-    breaker.failed(None, 0)
-    breaker.failed(None, 61 * S)
-    assert breaker.is_closed
-
-
-def test_a_rest_that_the_provider_asks_for_opens_it_at_once_and_for_as_long() -> None:
-    breaker = Breaker(Random(0))
-    breaker.failed(30.0, 0)
-    assert breaker.state(29 * S) == "open"
-    assert breaker.state(31 * S) == "half-open"
-
-
-def test_breaker_rests_a_minute_at_most_when_asked_for_hours() -> None:
-    breaker = Breaker(Random(0))
-    breaker.failed(7_200.0, 0)
-    assert breaker.state(59 * S) == "open"
-    assert breaker.state(73 * S) == "half-open"
-    breaker.answered(74 * S)
-    assert breaker.state(74 * S) == "closed"
-
-
-def test_an_answer_that_was_on_its_way_does_not_end_such_a_rest() -> None:
-    breaker = Breaker(Random(0))
-    breaker.failed(30.0, 0)
-    breaker.answered(S)
-    assert breaker.state(2 * S) == "open"
+    assert breaker.state(at_s * S) == state
 
 
 def test_one_call_at_a_time_sees_whether_it_is_over() -> None:

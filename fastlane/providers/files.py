@@ -56,7 +56,7 @@ def explained(error: ValidationError, where: str, hidden: Collection[str] = ()) 
     for one in mistakes[:_MOST_ERRORS]:
         key = ".".join(str(part)[:_LONGEST_SHOWN] for part in one["loc"] if part != "[key]")
         text = _WORDS.get(one["type"], one["msg"]).removeprefix("Value error, ")
-        text = re.sub("^(Input|String) should (be|match pattern)", "expected", text)
+        text = re.sub("^(Input|String|Tuple) should (be|match pattern|have)", "expected", text)
         if ", got " not in text:
             value = one["input"]
             is_shown = isinstance(value, str | int | float) and not set(hidden) & set(one["loc"])

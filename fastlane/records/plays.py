@@ -110,15 +110,10 @@ class BoundedOutputRecord(RecordSection):
     """The verdict; None if there was nothing to validate against."""
     problem: str | None = None
     """What was wrong, by path and rule, without text of the answer."""
-    checked_at_ns: tuple[int, int] | None = None
+    checked_ns: tuple[int, int] | None = None
     """Start and end of the check: monotonic nanoseconds; None without a check."""
     rejected: tuple[RejectedAnswer, ...] = ()
     """The invalid answers before the last one, which were re-asked and billed."""
-
-    @property
-    def checked_ns(self) -> tuple[int, int] | None:
-        """When the answer was checked."""
-        return self.checked_at_ns
 
 
 DriftKind = Literal[

@@ -94,6 +94,8 @@ class RecordSection:
     """Every metric that `measures` may return."""
     figures: ClassVar[Mapping[str, Figure]] = {}
     """Every figure that `savings` may return."""
+    checked_ns: tuple[int, int] | None = None
+    """When the answer was checked, from and until: monotonic nanoseconds; None where it was not."""
     groups: ClassVar[tuple[str, ...]] = ()
     """The groups of calls that a report compares, in order; empty for none."""
 
@@ -161,11 +163,6 @@ class RecordSection:
     @property
     def verdict(self) -> str | None:
         """The verdict of a check of the answer, such as "valid"; None if there was no check."""
-        return None
-
-    @property
-    def checked_ns(self) -> tuple[int, int] | None:
-        """Start and end of the check of the answer: monotonic nanoseconds; None if there was none."""
         return None
 
     @property

@@ -234,7 +234,7 @@ class BoundedOutputSession(Session):
             problem=answer.note if answer.problem is None else str(answer.problem),
             notes=(*plan.record.notes, *answer.notes),
             rejected=tuple(self._rejected),
-            checked_at_ns=self._checked_ns if answer.verdict is not None else None,
+            checked_ns=self._checked_ns if answer.verdict is not None else None,
         )
         usage = outcome.usage
         # An answer that was cut off at its limit, and so ended in an error, has reasoned at least that long.

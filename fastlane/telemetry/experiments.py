@@ -26,12 +26,7 @@ class ExperimentArm:
 _current: ContextVar[ExperimentArm | None] = ContextVar("fastlane_experiment", default=None)
 
 
-def current_experiment() -> ExperimentArm | None:
-    """The experiment around this point of the program, or None."""
-    return _current.get()
-
-
-def experiment_of(assigned: Any) -> ExperimentArm | None:
+def experiment_of(assigned: Any = None) -> ExperimentArm | None:
     """Return the arm of the client's experiment that a call goes to, or else the experiment around it, or None."""
     if assigned is None:
         return _current.get()

@@ -33,7 +33,7 @@ from .coexistence import (
     without_http,
     without_suppression,
 )
-from .experiments import current_experiment, experiment_of
+from .experiments import experiment_of
 from .metrics import EndedAction, EndedCall, meters_of
 from .settings import Providers, providers
 from .spans import CallSpans, end_span, span_maker, with_span
@@ -316,7 +316,7 @@ class ActionSpan:
         assert action.started_wall_ns is not None
         found = providers()
         self._settings = found.settings
-        self._experiment = current_experiment()
+        self._experiment = experiment_of()
         self._meters = meters_of(found)
         name = printable(action.name)
         attributes: dict[str, Any] = {

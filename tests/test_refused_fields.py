@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import fastlane
-from fastlane.engine.refused_fields import REFUSED_FOR_NS, Refusals, Upstream, _named
+from fastlane.engine.refused_fields import REFUSED_FOR_NS, Refusals, RefusingUpstream, _named
 
 FIELDS = ("max_tokens", "stream", "stream_options", "stop", "text", "temperature", "prompt_cache_key")
 BODY: dict[str, Any] = dict.fromkeys(FIELDS, 1) | {"model": "m", "messages": [], "max_tokens": 4_000}
@@ -101,10 +101,10 @@ def test_an_error_of_any_form_is_read_without_failing(said: Any) -> None:
 def test_refusals_of_many_upstreams_are_forgotten() -> None:
     known = Refusals()
     for number in range(3_000):
-        known.add(Upstream("https://example.com:443", f"m{number}", b""), ["stream"])
+        known.add(RefusingUpstream("https://example.com:443", f"m{number}", b""), ["stream"])
 
     assert len(known._until_ns) == 1_024
-    assert known._until_ns.get(Upstream("https://example.com:443", "m2999", b"")) is not None
+    assert known._until_ns.get(RefusingUpstream("https://example.com:443", "m2999", b"")) is not None
 
 
 def test_a_refusal_lasts_an_hour() -> None:

@@ -46,7 +46,7 @@ from .call_state import CallState
 from .client_state import Caller, endpoint_of, origin_of
 from .effects import Await, Cancelled, Compute, Flow, Send
 from .pipeline import Pipeline
-from .refused_fields import Upstream, refusals, without_refused
+from .refused_fields import RefusingUpstream, refusals, without_refused
 from .upstream_failures import UpstreamFailed, as_openai_error
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def send_planned(state: CallState, options: Any, given: Call | None = None, call
     `options` belong to the call as it was `given`, which is None if no play takes part in it. Returns a Reply.
     """
     client = state.client
-    refused_upstreams: list[tuple[Upstream, tuple[str, ...]]] = []
+    refused_upstreams: list[tuple[RefusingUpstream, tuple[str, ...]]] = []
     planned: Any = None
     refused_plans = 0
     if state.attempts and call is not None:

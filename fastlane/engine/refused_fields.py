@@ -23,7 +23,7 @@ REFUSED_FOR_NS = 3_600 * 10**9
 _NONE: frozenset[str] = frozenset()
 
 
-class Upstream(NamedTuple):
+class RefusingUpstream(NamedTuple):
     """What refuses a field, and the account that it refuses it to."""
 
     origin: str
@@ -39,11 +39,11 @@ class Refusals:
     """
 
     def __init__(self) -> None:
-        self._until_ns: Table[Upstream, dict[str, int]] = Table("refused fields", max_entries=1_024)
+        self._until_ns: Table[RefusingUpstream, dict[str, int]] = Table("refused fields", max_entries=1_024)
         self.has_any = False
         """Whether a provider has refused any field so far."""
 
-    def add(self, upstream: Upstream, fields: Iterable[str]) -> None:
+    def add(self, upstream: RefusingUpstream, fields: Iterable[str]) -> None:
         """Add fields without which a refused call has succeeded."""
         self.has_any = True
         refused = dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)
@@ -53,7 +53,7 @@ class Refusals:
         """Return the fields that an upstream has refused for the caller's account and that must not be sent now."""
         if not self._until_ns:
             return _NONE
-        known = self._until_ns.get(Upstream(origin, model, caller.account.here))
+        known = self._until_ns.get(RefusingUpstream(origin, model, caller.account.here))
         if known is None:
             return _NONE
         time_ns = now_ns()
@@ -67,7 +67,7 @@ def without_refused(
     state: CallState,
     options: FinalRequestOptions,
     error: openai.APIStatusError,
-    doubted: list[tuple[Upstream, tuple[str, ...]]],
+    doubted: list[tuple[RefusingUpstream, tuple[str, ...]]],
 ) -> FinalRequestOptions | None:
     """Return the options without the fields that plays added and the error names; None if it names none.
 
@@ -87,7 +87,7 @@ def without_refused(
     state.optional = tuple([name for field, name in fields.items() if field not in named])
     state.changes = (*state.changes, f"sent again without {', '.join(named)}, which the provider's error names")
     account = state.client._fastlane.accounts.of(state.client, options).here
-    doubted.append((Upstream(state.origin, state.model, account), tuple([fields[field] for field in named])))
+    doubted.append((RefusingUpstream(state.origin, state.model, account), tuple([fields[field] for field in named])))
     kept = {name: value for name, value in options.json_data.items() if name not in named}
     return changed_options(options, {"json_data": kept})
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fastlane.engine.effects import Flow, ReadBody
-from fastlane.engine.refused_fields import Upstream, refusals
+from fastlane.engine.refused_fields import RefusingUpstream, refusals
 from fastlane.engine.request_queue import QueueSession
 from fastlane.engine.session import CallOutcome, SendAttempt, SendCall
 from fastlane.records.plays import LEVELS, AdmissionRecord, CallUrgency, Level
@@ -133,7 +133,7 @@ class UrgencySession(QueueSession):
             tier.took_back(outcome.refused)
             if tier.is_denied and outcome.ending == "completed":
                 call = self.call
-                refusals.add(Upstream(call.origin, call.model, call.caller.account.here), (tier.refusal,))
+                refusals.add(RefusingUpstream(call.origin, call.model, call.caller.account.here), (tier.refusal,))
         return UrgencySection(
             urgency=self._level,
             asked_tier=None if tier is None else tier.asked,

@@ -380,7 +380,8 @@ class Router:
                 rejected.append(Candidate(state.name, state.upstream, why_not=why_not))
                 continue
             candidate = _new(Candidate, (state.name, state.upstream, prediction, None))
-            if state.is_well or not (rest_s := state.rest_s(now_ns)):
+            is_well = state.breaker.until_ns is None and state.origin_breaker.until_ns is None
+            if is_well or not (rest_s := state.rest_s(now_ns)):
                 ranked.append((prediction.total_s, number, candidate, state))
             else:
                 resting.append((rest_s, number, candidate, state))

@@ -13,6 +13,9 @@ from ..compat.context import is_asyncio
 from ..compat.responses import openai_error_class
 from ..records.attempts import AttemptKind
 from ..transport.protocols.exchange import Patience
+
+# With the play that makes attempts: a fork amid an import by a call would leave its lock held in the child.
+from . import first_content, race  # noqa: F401
 from .call_state import CallState
 from .collector import streamed
 from .effects import Racer

@@ -19,8 +19,10 @@ from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
 from fastlane.schemas.given import check_schema, given_schema
 
+from .plan import OutputPlanner
 from .reasoning import ReasoningTokens
 from .section import BoundedOutputSection
+from .session import BoundedOutputSession
 
 _WHERE = "BoundedOutput(schema=...)"
 _Tokens = Annotated[int, Field(ge=1)]
@@ -122,9 +124,6 @@ class BoundedOutput(Play):
 
     def open(self, call: Call) -> Session | None:
         """Begin the play's part in a call."""
-        from .plan import OutputPlanner
-        from .session import BoundedOutputSession
-
         if call.endpoint not in GENERATING:
             return None
         return BoundedOutputSession(call, lambda call: OutputPlanner(call, self).run(), self.reasoning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -12,14 +12,12 @@ from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import Texts, settings
 from fastlane.protocol.endpoints import GENERATING
 
+from .memory import HedgingMemory
 from .section import HedgingSection
+from .session import HedgingSession
 
 if TYPE_CHECKING:
     from fastlane.engine.session import Session
-
-    from .memory import HedgingMemory
-else:
-    HedgingMemory = Any
 
 
 @settings
@@ -57,8 +55,6 @@ class Hedging(Play):
     """What the play has learned: it is shared by all clients that this object is given to."""
 
     def __post_init__(self) -> None:
-        # With the client and not with `import fastlane`.
-        from .memory import HedgingMemory
 
         memory = HedgingMemory(
             budget=self.budget,
@@ -83,8 +79,6 @@ class Hedging(Play):
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that generate text."""
-        from .session import HedgingSession
-
         return HedgingSession(self.memory) if call.endpoint in GENERATING else None
 
 

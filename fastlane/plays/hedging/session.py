@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fastlane.compat.context import is_asyncio
 from fastlane.engine.effects import Cancelled, Flow, Race, Racer
 from fastlane.engine.session import CallOutcome, SendCall, Session
+from fastlane.engine.upstream_attempt import UpstreamAttempt
 from fastlane.errors import CallRefusedError
 
 from .memory import TOO_FEW, HedgePlan, HedgingMemory
@@ -16,7 +17,6 @@ from .side_effects import MARK, check_marks, without_marks
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
-    from fastlane.engine.upstream_attempt import UpstreamAttempt
 
 
 class HedgingSession(Session):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -14,9 +14,7 @@ from fastlane.knowledge.redis import shared
 from fastlane.records.plays import CallUrgency
 
 from .section import RateLimitsSection
-
-if TYPE_CHECKING:
-    from .session import RateLimitsSession
+from .session import RateLimitsSession
 
 
 @settings
@@ -69,8 +67,6 @@ class RateLimits(Play):
 
     def open(self, call: Call) -> RateLimitsSession:
         """Begin the play's part in a call."""
-        from .session import RateLimitsSession
-
         return RateLimitsSession(self, call)
 
 

@@ -17,6 +17,7 @@ from fastlane.protocol.endpoints import GENERATING
 from fastlane.records.attempts import Form
 
 from .section import RequestEncodingSection
+from .session import RequestEncodingSession
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
@@ -88,6 +89,5 @@ class RequestEncoding(Play):
         """Take part in calls that send a prompt."""
         if call.endpoint not in GENERATING:
             return None
-        from .session import RequestEncodingSession
 
         return RequestEncodingSession(self)

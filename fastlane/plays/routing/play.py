@@ -15,10 +15,11 @@ from fastlane.engine.settings import settings
 from fastlane.errors import CallRefusedError, ConfigurationError
 
 from .catalog.models import Catalog
-from .catalog.route import Route
+from .catalog.route import Route, asks_for_a_route
 from .clients import checked_forward
 from .knowledge import RoutingKnowledge
 from .section import RoutingSection
+from .session import RoutingSession
 
 if TYPE_CHECKING:
     from fastlane.engine.session import Session
@@ -102,9 +103,6 @@ class Routing(Play):
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that ask for a route."""
-        from .catalog.route import asks_for_a_route
-        from .session import RoutingSession
-
         return RoutingSession(self) if call.model is not None and asks_for_a_route(call.model) else None
 
     def route_of(self, call: Call) -> Route:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -13,9 +13,7 @@ from fastlane.engine.settings import settings
 from fastlane.records.plays import LEVELS, CallUrgency, Level
 
 from .section import UrgencySection
-
-if TYPE_CHECKING:
-    from .session import UrgencySession
+from .session import UrgencySession
 
 _TIERS = (
     'True, False or tiers by level, {"interactive": "priority", "background": None}, with the levels "interactive", '
@@ -77,6 +75,4 @@ class Urgency(Play):
 
     def open(self, call: Call) -> UrgencySession:
         """Begin the play's part in a call."""
-        from .session import UrgencySession
-
         return UrgencySession(self, call)

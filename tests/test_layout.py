@@ -205,7 +205,7 @@ def every_page_is_in_the_navigation(root: Path) -> list[str]:
 
 # Where private parts of openai and of the HTTP library may be used. The transport stands below compat, and makes the
 # library's responses.
-AT_THE_BORDER = ("fastlane/compat/", "fastlane/decode/", "fastlane/transport/drivers/engines.py")
+AT_THE_BORDER = ("fastlane/compat/", "fastlane/decode/", "fastlane/transport/drivers/requests.py")
 FOREIGN = ("openai", "httpx2", "httpx", "httpcore2", "httpcore")
 
 

@@ -272,7 +272,7 @@ def _proxy() -> Obstacle | None:
 
 def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:
     """Return whether a constructor of the library is patched, for example to add certificates."""
-    from ..transport.drivers.engines import is_library_method
+    from ..transport.drivers.requests import is_library_method
 
     transport = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport
     return not (is_library_method(client, "__init__") and is_library_method(transport, "__init__"))

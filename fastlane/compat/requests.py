@@ -20,7 +20,7 @@ from openai._types import NotGiven
 from openai._utils import strip_not_given
 
 from ..decode.probes import holds
-from ..transport.drivers.engines import ROUTE, target_of
+from ..transport.drivers.requests import ROUTE, target_of
 from ..transport.protocols.exchange import TransportError
 
 # Methods

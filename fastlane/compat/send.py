@@ -11,7 +11,7 @@ from typing import Any
 
 from .._clock import now_ns
 from ..transport import PoolSettings
-from ..transport.drivers.engines import is_library_method
+from ..transport.drivers.requests import is_library_method
 
 _METHODS = (
     "send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_build_request_auth",

@@ -21,7 +21,7 @@ import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import states
-from fastlane.transport.drivers.connection import Timeouts
+from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.transport.drivers.connection import Timeouts
+from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
 from tests.transport.resources import comes_true

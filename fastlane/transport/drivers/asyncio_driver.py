@@ -20,7 +20,8 @@ from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from ..protocols.limits import STREAM_WINDOW
 from .connect import Connected, connect_asyncio
-from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Timeouts, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls, is_ready
+from .requests import Timeouts
 
 
 class AsyncioExchange(PooledExchange):

@@ -134,15 +134,6 @@ def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bo
 # A connection and its requests
 
 
-class Timeouts(NamedTuple):
-    """Seconds, None for no limit, as the request's `timeout` extension gives them."""
-
-    connect: float | None
-    read: float | None
-    write: float | None
-    pool: float | None
-
-
 # More than a record can hold (RFC 8446, 5.1), of which a read gives one at most.
 _READ_BYTES = 16_384
 

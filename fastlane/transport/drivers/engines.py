@@ -7,281 +7,29 @@ import os
 import ssl
 import types
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from itertools import chain
-from types import FunctionType, ModuleType
-from typing import Any, ClassVar, NamedTuple, Self
+from types import ModuleType
+from typing import Any, ClassVar, Self
 
 from fastlane._clock import now_ns
 
 from ..pool.pool import UNKNOWN, ConnectionForecast, PooledConnection
-from ..pool.settings import PoolSettings, ServerOrigin, library_of
+from ..pool.settings import PoolSettings, library_of
 from ..protocols.exchange import (
-    PATIENCE,
     PHASES,
     Exchange,
-    Patience,
     Phases,
-    RequestHead,
     TransportError,
     as_library_error,
     ends_soon,
 )
 from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool, PatientAsyncioExchange
 from .connect import ssl_context
-from .connection import ClientConnection, Timeouts
+from .connection import ClientConnection
+from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of, target_of
 from .thread_driver import PatientThreadExchange, ThreadConnection, ThreadExchange, ThreadPool
-
-# Its requests and responses, in the terms of a connection and back
-
-Headers = list[tuple[bytes, bytes]]
-
-ROUTE = "fastlane.route"
-"""The extension by which a request brings its `RequestTarget` along."""
-
-_PORTS = {"http": 80, "https": 443}
-_LARGEST_PORT = 65_535
-
-# What a server may expand one answer to in memory before it counts as a decompression bomb: more than any answer of an
-# API, and a ratio that only bombs reach (gzip's limit is 1,032; real text and JSON stay far below 300).
-_MOST_EXPANDED_BYTES = 64 * 1024 * 1024
-_MOST_EXPANSION = 300
-
-
-def origin_of(request: Any) -> ServerOrigin:
-    """Return a request's origin. Raises TransportError, with the stock transport's class, if the URL is not HTTP."""
-    url = request.url
-    scheme, port = url.scheme, url.port
-    if scheme not in _PORTS:
-        message = (
-            f"Request URL has an unsupported protocol '{scheme}://'."
-            if scheme
-            else "Request URL is missing an 'http://' or 'https://' protocol."
-        )
-        raise TransportError("UnsupportedProtocol", message)
-    if not url.host:
-        raise TransportError("ConnectError", "The URL names no host.")
-    if port is not None and not 0 <= port <= _LARGEST_PORT:
-        raise TransportError("ConnectError", f"The port must be from 0 to {_LARGEST_PORT}, not {port}.")
-    host = url.raw_host.decode("ascii")
-    return ServerOrigin(
-        scheme, host, _PORTS[scheme] if port is None else port, request.extensions.get("sni_hostname") or host
-    )
-
-
-class RequestTarget(NamedTuple):
-    """A request's method, URL and origin. A request may carry one made for another request with the same URL object."""
-
-    url: Any
-    method: Any
-    origin: ServerOrigin
-    raw_method: bytes
-    scheme: bytes
-    target: bytes
-
-
-def target_of(request: Any) -> RequestTarget:
-    """Return a request's target. Raises TransportError if its URL is not HTTP."""
-    extensions, url, method = request.extensions, request.url, request.method
-    known = extensions.get(ROUTE)
-    named = "target" in extensions or "sni_hostname" in extensions
-    if isinstance(known, RequestTarget) and known.url is url and known.method is method and not named:
-        return known
-    target = extensions.get("target") or url.raw_path
-    return RequestTarget(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
-
-
-class OutgoingRequest(NamedTuple):
-    """A request in the terms of a connection."""
-
-    route: RequestTarget
-    timeouts: Timeouts
-    head: RequestHead
-    body: bytes | None
-    """None where it is produced on the way: such a request cannot be sent twice."""
-    phases: Phases
-    """Those that the request brought along, or new ones."""
-    patience: Patience | None
-    """How the request is to be waited for, where it says so."""
-    trace: Any
-
-
-def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
-    """Read a request of the HTTP library, and stamp its start. Raises TransportError if its URL is not HTTP."""
-    extensions = request.extensions
-    phases, patience = extensions.get(PHASES), extensions.get(PATIENCE)
-    if not isinstance(phases, Phases):
-        phases = Phases()
-    phases.begin(now_ns())
-    route = target_of(request)
-    given = extensions.get("timeout") or {}
-    timeouts = Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool"))
-    for seconds in timeouts:
-        # TypeError for what is no number: before anything is sent, and not when the first wait is over.
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"a timeout is 0 or more seconds, or None for no limit; got {seconds!r}")
-    headers = request.headers.raw
-    if headers and headers[0][0] == b"Host":
-        authority = headers[0][1]
-    else:
-        authority = next((value for name, value in headers if name.lower() == b"host"), route.url.netloc)
-    return OutgoingRequest(
-        route,
-        timeouts,
-        RequestHead(
-            method=route.raw_method, scheme=route.scheme, authority=authority, target=route.target, headers=headers
-        ),
-        b"".join(request.stream) if isinstance(request.stream, library.ByteStream) else None,
-        phases,
-        patience if isinstance(patience, Patience) else None,
-        extensions.get("trace"),
-    )
-
-
-def response_of(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
-    """Make a response of the library with its body unread, as `library.Response(...)` does."""
-    if not _makes_known_responses(library):
-        response = library.Response(status, headers=headers, stream=stream, extensions=extensions)
-        if "content-encoding" in response.headers:
-            bound_expansion(response, library)
-        return response
-    return _response(library, status, headers, stream, extensions)
-
-
-def _response(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
-    lines = library.Headers.__new__(library.Headers)
-    lines._list = lowered = []
-    lines._encoding = None
-    is_encoded = False
-    for name, value in headers:
-        lower = name.lower()
-        is_encoded = is_encoded or lower == b"content-encoding"
-        lowered.append((name, lower, value))
-    response = library.Response.__new__(library.Response)
-    response.__dict__.update(
-        status_code=status,
-        headers=lines,
-        _request=None,
-        next_request=None,
-        extensions=extensions,
-        history=[],
-        is_closed=False,
-        is_stream_consumed=False,
-        default_encoding="utf-8",
-        stream=stream,
-        _num_bytes_downloaded=0,
-    )
-    if is_encoded:
-        bound_expansion(response, library)
-    return response
-
-
-@cache
-def _makes_known_responses(library: Any) -> bool:
-    """Return whether responses of this version of the library have exactly the attributes that `_response` sets."""
-    headers: Headers = [(b"Content-Type", b"a/b"), (b"x", b"y")]
-    try:
-        stream = library.ByteStream(b"")
-        theirs = dict(library.Response(200, headers=headers, stream=stream, extensions={}).__dict__)
-        ours = dict(_response(library, 200, headers, stream, {}).__dict__)
-        return bool(theirs.pop("headers").__dict__ == ours.pop("headers").__dict__ and theirs == ours)
-    except (AttributeError, TypeError):
-        return False
-
-
-def _content_length(request: Any) -> int | None:
-    given = request.headers.get("content-length", "")
-    return int(given) if given.isdecimal() else None
-
-
-def _too_long() -> TransportError:
-    return TransportError("LocalProtocolError", "The request's body is longer than its Content-Length.")
-
-
-def body_pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
-    """Yield a streamed request body, each piece with whether it is the last."""
-    left = _content_length(request)
-    for piece in request.stream:
-        if piece:
-            if left is not None:
-                left -= len(piece)
-                if left < 0:
-                    raise _too_long()
-            yield piece, False
-    yield b"", True
-
-
-async def async_body_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield an asynchronous streamed request body, each piece with whether it is the last."""
-    left = _content_length(request)
-    async for piece in request.stream:
-        if piece:
-            if left is not None:
-                left -= len(piece)
-                if left < 0:
-                    raise _too_long()
-            yield piece, False
-    yield b"", True
-
-
-def bound_expansion(response: Any, library: ModuleType) -> None:
-    """Limit how far a compressed response may expand: reading past the limit raises DecodingError."""
-    # Where a library of another version looks for its decoder elsewhere, it goes on as it would without this.
-    if hasattr(response, "_get_content_decoder"):
-        response._decoder = _BoundedDecoder(response._get_content_decoder(), library)
-
-
-class _BoundedDecoder:
-    """The library's decoder, counted. Legacy httpx gives bytes for each piece, httpx2 several."""
-
-    def __init__(self, decoder: Any, library: ModuleType) -> None:
-        self._decoder = decoder
-        self._library = library
-        self._taken = 0
-        self._given = 0
-
-    def decode(self, data: bytes) -> Any:
-        self._taken += len(data)
-        decoded = self._decoder.decode(data)
-        if isinstance(decoded, bytes):
-            self._count(decoded)
-            return decoded
-        return self._counted(decoded)
-
-    def flush(self) -> Any:
-        return self._decoder.flush()
-
-    def _counted(self, decoded: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in decoded:
-            self._count(piece)
-            yield piece
-
-    def _count(self, piece: bytes) -> None:
-        self._given += len(piece)
-        if self._given > _MOST_EXPANDED_BYTES and self._given > self._taken * _MOST_EXPANSION:
-            raise self._library.DecodingError(
-                f"The answer's {self._taken:,} compressed bytes have grown to more than {self._given:,}: it was broken "
-                "off as a decompression bomb."
-            )
-
-
-def is_library_method(owner: type[Any], name: str) -> bool:
-    """Return whether a method of a class of the HTTP library is the library's own code."""
-    return is_library_function(owner, name, owner.__dict__.get(name))
-
-
-def is_library_function(owner: type[Any], name: str, found: Any) -> bool:
-    """Return whether a function is the library's own code for a method of a class."""
-    # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
-    return (
-        type(found) is FunctionType
-        and found.__qualname__ == f"{owner.__name__}.{name}"
-        and str(found.__globals__.get("__name__")).partition(".")[0] == owner.__module__.partition(".")[0]
-    )
-
-
-# The engines
 
 Trace = Callable[[str, dict[str, Any]], Any]
 

@@ -20,7 +20,8 @@ from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnectio
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from .connect import connect_sync
-from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Timeouts, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls, is_ready
+from .requests import Timeouts
 
 
 def start(thread: threading.Thread) -> None:

@@ -24,7 +24,8 @@ from ..pool.pool import UNKNOWN, ConnectionForecast
 from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, library_of
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
-from .engines import AsyncEngine, Engine, SyncEngine, engines, is_library_function, is_library_method
+from .engines import AsyncEngine, Engine, SyncEngine, engines
+from .requests import is_library_function, is_library_method
 
 _TRIES = 3
 

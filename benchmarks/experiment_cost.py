@@ -31,8 +31,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from fastlane import Connection, PromptCache
 from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.experiments import Experiment, unit
-from fastlane.experiments.comparison import ArmSums
-from fastlane.experiments.metrics import METRICS
+from fastlane.experiments.comparison import METRICS, ArmSums
 
 _CALLS = 20
 _CHUNKS = 20

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._fork import new_lock
 from ..compat.clients import given_headers, given_query, http_client_of
+from ..engine.pipeline import Pipeline
 from ..protocol.endpoints import GENERATING
 from ..records.record import ExperimentRecord, Why
-from .assignment import arm_at, draw, unit_id
-from .experiment import Experiment
+from .experiment import Experiment, arm_at, draw, unit_id
 from .ledger import ArmAssignment
-
-if TYPE_CHECKING:
-    from ..engine.pipeline import Pipeline
 
 log = logging.getLogger("fastlane")
 
@@ -105,8 +102,6 @@ class ClientArms:
 
 def _pipeline(own: Pipeline, plays: tuple[Any, ...]) -> Pipeline:
     """Return the pipeline of an arm: the client's own where it has the same plays."""
-    from ..engine.pipeline import Pipeline
-
     if len(plays) == len(own.plays) and all(one is other for one, other in zip(plays, own.plays, strict=True)):
         return own
     made = Pipeline(plays, own.on_call_end, raise_play_errors=own.raise_play_errors)

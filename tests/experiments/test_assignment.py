@@ -8,7 +8,7 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.experiments.assignment import arm_at, draw, hash_key
+from fastlane.experiments.experiment import arm_at, draw, hash_key
 
 SHARES = st.fixed_dictionaries({arm: st.floats(0.0, 0.3) for arm in ("a", "b", "c")})
 POINTS = [(at + 0.5) / 500 for at in range(500)]
@@ -44,7 +44,7 @@ def test_points_and_hashes_are_uniform_and_independent() -> None:
 
 def test_another_process_assigns_the_same_arm() -> None:
     code = (
-        "from fastlane.experiments.assignment import draw, hash_key;"
+        "from fastlane.experiments.experiment import draw, hash_key;"
         "print([draw(hash_key('an experiment', 'salt'), f'user-{n}') for n in range(20)])"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

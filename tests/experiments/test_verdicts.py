@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from fastlane.experiments import Guard
-from fastlane.experiments.comparison import ALPHA, LEAST_BUCKETS, ArmSums, Comparison, compare, mean_of
-from fastlane.experiments.metrics import METRICS
+from fastlane.experiments.comparison import ALPHA, LEAST_BUCKETS, METRICS, ArmSums, Comparison, compare, mean_of
 
 FIRST_TOKEN, ERRORS, PRICE = "time_to_first_token", "error_rate", "price"
 

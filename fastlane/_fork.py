@@ -1,4 +1,4 @@
-"""Start over in forked children. The only module of the client that registers with `os.register_at_fork`."""
+"""Start over in forked children. The transport, which imports nothing else of the package, does so by itself."""
 
 from __future__ import annotations
 

@@ -6,7 +6,16 @@ openai's own code reads a stream of an unusual kind, and the rest of any other s
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -118,18 +127,20 @@ class Reading:
                 return (event,)
             self.rest = [piece]
             return ()
-        events: list[Any] = []
-        blocks = splitter.feed(piece)
+        return self._several(splitter.feed(piece))
+
+    def _several(self, blocks: Sequence[bytes | None]) -> Iterator[Any]:
+        """Yield the events of the blocks, each decoded when it is asked for: a large piece has hundreds."""
+        splitter, decode = self._splitter, self.decode
         for index, data in enumerate(blocks):
             if data is not None:
                 event = decode(data)
                 if event is None:
                     self.rest = splitter.left(index)
-                    return events
-                events.append(event)
+                    return
+                yield event
         if splitter.stopped:
             self.rest = splitter.left(len(blocks))
-        return events
 
     def follow(self, error: BaseException) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
         """Return what to read after an iterator has ended; None after the last. Raises its error if it has failed."""

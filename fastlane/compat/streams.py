@@ -77,7 +77,8 @@ class Reading:
     """
 
     __slots__ = (
-        "_cast_to", "_phases", "_pieces", "_splitter", "decode", "observer", "reopen", "response", "rest", "source",
+        "_cast_to", "_phases", "_piece", "_pieces", "_splitter", "decode", "observer", "reopen", "response", "rest",
+        "source",
     )  # fmt: skip
 
     def __init__(self, observer: Observer, response: Any, cast_to: Any) -> None:
@@ -93,9 +94,11 @@ class Reading:
         """Received bytes that openai's code has to read, followed by the rest of the body; None: not needed."""
         self._cast_to = cast_to
         self._splitter = EventSplitter()
+        self._piece: bytes | None = None
+        """The last piece, if it is one whole event."""
 
     def begin(self) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
-        """Return the first iterator to read, and the function that makes events from its items."""
+        """Return the first iterator to read, and the function that splits its items into events."""
         response = self.response
         if self.source is None and (response.is_closed or response.is_stream_consumed):
             self.source = self.reopen()._iterator  # raises the error that says so
@@ -105,11 +108,15 @@ class Reading:
         response._num_bytes_downloaded = 0
         self._phases = response.stream.phases
         self._pieces = response.stream.bare()
-        return self._pieces, self.feed
+        return self._pieces, self.split
 
-    def feed(self, piece: bytes) -> Iterable[Any]:
-        """Return the events that a piece of the body completes, up to the first unusual one."""
-        observer, decode, splitter = self.observer, self.decode, self._splitter
+    def split(self, piece: bytes) -> Sequence[bytes | None]:
+        """Return the data of each event that a piece of the body completes; None for a comment.
+
+        The caller decodes them one by one: a large piece has hundreds. It calls `stop_at` for the first one that
+        `decode` does not take.
+        """
+        observer, splitter = self.observer, self._splitter
         observer.answer.arrived_ns = self._phases.chunk_ns or now_ns()
         size = len(piece)
         observer.received_bytes += size
@@ -122,25 +129,17 @@ class Reading:
             and not splitter.is_open
         ):
             # The fast path: one whole event in one piece, as in nearly every stream.
-            event = decode(piece[6:-2])
-            if event is not None:
-                return (event,)
-            self.rest = [piece]
-            return ()
-        return self._several(splitter.feed(piece))
-
-    def _several(self, blocks: Sequence[bytes | None]) -> Iterator[Any]:
-        """Yield the events of the blocks, each decoded when it is asked for: a large piece has hundreds."""
-        splitter, decode = self._splitter, self.decode
-        for index, data in enumerate(blocks):
-            if data is not None:
-                event = decode(data)
-                if event is None:
-                    self.rest = splitter.left(index)
-                    return
-                yield event
+            self._piece = piece
+            return (piece[6:-2],)
+        self._piece = None
+        blocks = splitter.feed(piece)
         if splitter.stopped:
             self.rest = splitter.left(len(blocks))
+        return blocks
+
+    def stop_at(self, index: int) -> None:
+        """Leave the events of the last piece from this one on, and all that follow, to openai's code."""
+        self.rest = self._splitter.left(index) if self._piece is None else [self._piece]
 
     def follow(self, error: BaseException) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
         """Return what to read after an iterator has ended; None after the last. Raises its error if it has failed."""
@@ -186,19 +185,27 @@ def read_events(reading: Reading) -> Generator[Any, None, None]:
     """Yield the events of a stream, after passing each to the observer."""
     observer = reading.observer
     observer.decoded = True
-    see, watched = observer.answer.event, bool(observer.watchers)
+    see, watched, decode = observer.answer.event, bool(observer.watchers), reading.decode
     try:
-        items, events_of = reading.begin()
+        items, split = reading.begin()
         while items is not None:
             observer.pulling = True
             try:
                 item = next(items)
             except BaseException as error:  # noqa: BLE001 - raised again, or given to openai's code
-                items, events_of = reading.follow(error)
+                items, split = reading.follow(error)
                 continue
             # Until here, `pulling` defers what reading reports about the end of the call.
             observer.pulling = False
-            for event in events_of(item):
+            for index, data in enumerate(split(item)):
+                event = data
+                if reading.source is None:
+                    if data is None:
+                        continue
+                    event = decode(data)
+                    if event is None:
+                        reading.stop_at(index)
+                        break
                 see(event)
                 if watched and observer.show(event):
                     yield event
@@ -206,7 +213,7 @@ def read_events(reading: Reading) -> Generator[Any, None, None]:
                     return
                 yield event
             if reading.rest is not None:
-                items, events_of = reading.resume()
+                items, split = reading.resume()
     except BaseException as error:
         observer.failed(error)
         raise
@@ -223,18 +230,26 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
     """See `read_events`."""
     observer, dropped = reading.observer, False
     observer.decoded = True
-    see, watched = observer.answer.event, bool(observer.watchers)
+    see, watched, decode = observer.answer.event, bool(observer.watchers), reading.decode
     try:
-        items, events_of = reading.begin()
+        items, split = reading.begin()
         while items is not None:
             observer.pulling = True
             try:
                 item = await items.__anext__()
             except BaseException as error:  # noqa: BLE001 - raised again, or given to openai's code
-                items, events_of = reading.follow(error)
+                items, split = reading.follow(error)
                 continue
             observer.pulling = False
-            for event in events_of(item):
+            for index, data in enumerate(split(item)):
+                event = data
+                if reading.source is None:
+                    if data is None:
+                        continue
+                    event = decode(data)
+                    if event is None:
+                        reading.stop_at(index)
+                        break
                 see(event)
                 if watched and observer.show(event):
                     yield event
@@ -243,7 +258,7 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
                     return
                 yield event
             if reading.rest is not None:
-                items, events_of = reading.resume()
+                items, split = reading.resume()
     except BaseException as error:
         dropped = isinstance(error, GeneratorExit)
         observer.failed(error)

@@ -39,35 +39,39 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
     timeline, last = record.timeline, record.last_attempt
     if last is None:
         return {"other": record.duration_s}
-    wire = last.wire
-    head_ns, first_ns, last_ns = wire.headers_received_ns, timeline.first_token_ns, timeline.last_token_ns
+    wire, started_ns, done_ns = last.wire, timeline.started_ns, timeline.answer_ended_ns
+    first_ns, last_ns = timeline.first_token_ns, timeline.last_token_ns
     begun_ns = min(attempt.wire.started_ns for attempt in record.attempts)
+    placed_ns = begun_ns - round((_placed_s(record, begun_ns) or 0.0) * 1e9)
+    sent_ns, head_ns = wire.send_ended_ns, wire.headers_received_ns
+    queued_until_ns = wire.dns_started_ns or wire.connect_started_ns or wire.send_started_ns
+    checked_ns = _checked_until_ns(timeline)
     streamed = first_ns is not None and last_ns is not None
-    # A head that came before the request's last byte has left was waited for until then, as `wait_s` has it.
-    answered_ns = head_ns if head_ns is None or wire.send_ended_ns is None else max(head_ns, wire.send_ended_ns)
-    if answered_ns is not None and first_ns is not None and first_ns >= wire.started_ns:
-        answered_ns = min(answered_ns, first_ns)
-    placed_s = _placed_s(record, begun_ns)
-    handed_s, checked_s = seconds(timeline.answer_ended_ns, timeline.ended_ns), _checked_s(timeline)
-    measured: dict[Phase, float | None] = {
-        "prepare": (begun_ns - timeline.started_ns) / 1e9 - (placed_s or 0.0),
-        "wait_for_place": placed_s,
-        "earlier attempts": seconds(begun_ns, wire.started_ns) if wire.started_ns > begun_ns else None,
-        "queue": wire.queue_s,
-        "dns": wire.dns_s,
-        "connect": wire.connect_s,
-        "tls": wire.tls_s,
-        "send": wire.send_s,
-        "wait": wire.wait_s,
-        "first token": seconds(answered_ns, first_ns),
-        "decode": seconds(first_ns, last_ns),
-        "body": None if streamed else seconds(answered_ns, timeline.answer_ended_ns),
-        "tail": seconds(last_ns, timeline.answer_ended_ns),
-        "validate": checked_s,
-        "hand over": handed_s - (checked_s or 0.0) if handed_s is not None else None,
-    }
-    # Below 0 is what two stamps of different attempts would give: of an answer that was asked for again, say.
-    found = {phase: took for phase, took in measured.items() if took is not None and took >= 0}
+    spans: list[tuple[Phase, int | None, int | None]] = [
+        ("prepare", started_ns, placed_ns),
+        ("wait_for_place", placed_ns if placed_ns < begun_ns else None, begun_ns),
+        ("earlier attempts", begun_ns if begun_ns < wire.started_ns else None, wire.started_ns),
+        ("queue", wire.started_ns, queued_until_ns),
+        ("dns", wire.dns_started_ns, wire.dns_ended_ns),
+        ("connect", wire.connect_started_ns, wire.connect_ended_ns),
+        ("tls", wire.tls_started_ns, wire.tls_ended_ns),
+        ("send", wire.send_started_ns, sent_ns),
+        ("wait", sent_ns, head_ns),
+        ("first token", head_ns, first_ns),
+        ("decode", first_ns, last_ns),
+        ("body", None if streamed else head_ns, done_ns),
+        ("tail", last_ns, done_ns),
+        ("validate", done_ns if checked_ns is not None else None, checked_ns),
+        ("hand over", done_ns if checked_ns is None else checked_ns, timeline.ended_ns),
+    ]
+    # Each nanosecond counts once: a connection may have begun to open before the call, and a thread that was kept
+    # waiting may say that it has sent after the answer came.
+    found: dict[Phase, float] = {}
+    until_ns = started_ns
+    for phase, start_ns, end_ns in spans:
+        if start_ns is not None and end_ns is not None:
+            found[phase] = max(0, end_ns - max(start_ns, until_ns)) / 1e9
+            until_ns = max(until_ns, end_ns)
     found["other"] = max(0.0, record.duration_s - sum(found.values()))
     return found
 
@@ -80,13 +84,13 @@ def _placed_s(record: CallRecord, begun_ns: int) -> float | None:
     return min(queued_s, max(0, begun_ns - record.timeline.started_ns) / 1e9)
 
 
-def _checked_s(timeline: Timeline) -> float | None:
-    """Seconds of the check, as far as it came after the last byte of the answer."""
+def _checked_until_ns(timeline: Timeline) -> int | None:
+    """When the check of the answer would have ended had it begun at the last byte; None if it took no time after it."""
     began_ns, ended_ns, came_ns = timeline.validate_started_ns, timeline.validate_ended_ns, timeline.answer_ended_ns
     if began_ns is None or ended_ns is None or came_ns is None:
         return None
-    took = seconds(max(began_ns, came_ns), min(ended_ns, timeline.ended_ns))
-    return took if took is not None and took > 0 else None
+    took_ns = min(ended_ns, timeline.ended_ns) - max(began_ns, came_ns)
+    return came_ns + took_ns if took_ns > 0 else None
 
 
 def opening_of(record: CallRecord) -> list[tuple[str, float]]:

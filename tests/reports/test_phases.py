@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.records import AdmissionRecord, UrgencyRecord
+from fastlane.records.timeline import WireStamps
 from fastlane.reports.phases import PHASES, Phase, opening_of, phases_of
 from tests.reports.made import MS, ORIGIN, attempt, record
 
@@ -80,6 +82,24 @@ def test_phases_stand_in_their_order_and_add_up_to_the_call(steps: list[int], op
 
     assert list(found) == [phase for phase in PHASES if phase in found]
     assert sum(found.values()) == pytest.approx(seen.duration_s, abs=1e-9)
+
+
+STAMPS = [stamp.name for stamp in fields(WireStamps) if stamp.name.endswith("_ns") and stamp.name != "data_ns"]
+
+
+@given(
+    wire=st.fixed_dictionaries(dict.fromkeys(STAMPS, st.integers(0, 50) | st.none())),
+    tokens=st.lists(st.integers(0, 50), max_size=3).map(sorted),
+)
+def test_each_moment_of_a_call_counts_once_however_its_stamps_overlap(
+    wire: dict[str, int | None], tokens: list[int]
+) -> None:
+    stamps: dict[str, Any] = {name: None if at is None else at * MS for name, at in wire.items()}
+    stamped = replace(attempt(), wire=WireStamps(**{**stamps, "started_ns": stamps["started_ns"] or 0}))
+    found = phases_of(record(tokens=tuple(tokens), attempts=(stamped,)))
+
+    assert min(found.values()) >= 0
+    assert sum(found.values()) == pytest.approx(0.05, abs=1e-9)
 
 
 @pytest.mark.parametrize(("began", "ended", "took"), [(48.5, 49.5, 1), (46, 49, 1), (40, 47, None), (51, 52, None)])

@@ -7,7 +7,7 @@ of the JSON Schema Test Suite, of drafts 4 to 2020-12 and with the suite's own v
 hypothesis-jsonschema makes of those that it can read. Few of those schemas have a longest value: so each is also taken
 with its type and the sizes of the value at hand for its limits. jsonschema says which values are valid; of the suite's
 own, the suite. Each value is written by `json.dumps` compactly, with its defaults, and with an indent of four,
-its non-ASCII characters escaped and not, and compared with `characters` and `tokens`: a bound
+its non-ASCII characters escaped and not, and compared with `tokens`: a bound
 without a convention for numbers. Tokens count as exceeded where the text has more bytes of UTF-8 than there are tokens,
 as no tokenizer is at hand; with one (`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
 
@@ -66,18 +66,18 @@ class _Seen:
     """For each schema, the share of the bound that the longest of its values used up."""
 
     def look(self, found: Bound, values: Iterable[Any]) -> None:
-        counts = counter(_MODEL).text if found.exact else _bytes
+        counts = counter(_MODEL).text if counter(_MODEL).exact else _bytes
         longest = 0
         for value in values:
-            if found.characters is None or found.tokens is None:
+            if found.tokens is None:
                 continue
             texts = list(_texts(value))
             self.instances += 1
             longest = max(longest, *map(len, texts))
-            over = any(len(text) > found.characters for text in texts)
+            over = any(len(text) > found.tokens for text in texts)
             self.exceeding += over or any(counts(text) > found.tokens for text in texts)
-        if longest and found.characters:
-            self.closest.append(longest / found.characters)
+        if longest and found.tokens:
+            self.closest.append(longest / found.tokens)
 
 
 def _bytes(text: str) -> int:
@@ -122,7 +122,7 @@ def _narrowed(case: Case, value: Any) -> Any:
 
 
 def _bound(schema: Any) -> Bound:
-    return schema_bound(schema, model=_MODEL, number_characters=None)
+    return schema_bound(schema, assume=False)
 
 
 def _look_at_suite(cases: Iterable[Case], others: _Seen, own: _Seen) -> None:
@@ -149,7 +149,7 @@ def _cpu_us(schemas: Iterable[dict[str, Any]]) -> float:
     taken = []
     for schema in schemas:
         started = cpu_ns()
-        schema_bound(schema, model=_MODEL)
+        schema_bound(schema)
         taken.append((cpu_ns() - started) / 1e3)
     return median(taken)
 
@@ -158,7 +158,6 @@ def measure(quick: bool) -> Report:
     """Draw schemas until there are enough values, then go through the suite."""
     wanted = _QUICK_INSTANCES if quick else _INSTANCES
     drawn_seen, longest, suite_made, suite_own = _Seen(), _Seen(), _Seen(), _Seen()
-    to_likely: list[float] = []
     schemas = bounded = 0
     while drawn_seen.instances < wanted:
         random = Random(schemas)
@@ -168,8 +167,6 @@ def measure(quick: bool) -> Report:
         if found.tokens is None:
             continue
         bounded += 1
-        if found.likely_tokens:
-            to_likely.append(found.tokens / found.likely_tokens)
         drawn_seen.look(found, _valid(drawn.schema, made(drawn.schema, _PER_SCHEMA, schemas)))
         longest.look(found, _valid(drawn.schema, [drawn.longest(random) for _ in range(_LONGEST_PER_SCHEMA)]))
     cases = suite()
@@ -185,7 +182,6 @@ def measure(quick: bool) -> Report:
         "schemas": schemas,
         "bounded_schemas": bounded,
         "suite_schemas": len(cases),
-        "bound_to_likely_tokens_ratio": median(to_likely),
         "longest_seen_to_bound_ratio": median(longest.closest),
         "cached_bound_us": _cpu_us([_usual(_PROPERTIES)] * _CALLS),
         "first_bound_us": _cpu_us(_usual(_PROPERTIES, f"name_{number}") for number in range(50)),

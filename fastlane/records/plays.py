@@ -76,12 +76,8 @@ class BoundedOutputRecord(RecordSection):
 
     name: ClassVar[str] = "output"
 
-    bound_characters: int | None = None
-    """Characters of the longest answer that the schema allows, indented; None without a schema or a bound."""
     bound_tokens: int | None = None
-    """The upper bound in tokens of the model."""
-    likely_tokens: int | None = None
-    """The estimated tokens of a typical answer."""
+    """The most tokens of an answer that the schema allows; None without a schema or a bound."""
     unbounded: tuple[str, ...] = ()
     """Fields without a bound: "Ticket.notes: string without maxLength or pattern"."""
     ceiling_field: str | None = None

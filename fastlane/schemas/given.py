@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 from urllib.parse import unquote
-from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 Schema = Mapping[str, Any] | bool
 
-_OF_TYPES: WeakKeyDictionary[type, Mapping[str, Any]] = WeakKeyDictionary()
 _NO_SCHEMA = frozenset(("json_object", "text"))
 # Where a request says the form of an answer, and describes a function, the schema stands under these names.
 _WRAPPED: Mapping[str, str] = {"json_schema": "schema", "function": "parameters"}
@@ -92,26 +90,21 @@ def _is_type(given: Any) -> bool:
 
 
 def _schema_of(given: Any, where: str) -> Mapping[str, Any]:
-    """The JSON schema of a type; of a class made once."""
-    is_class = isinstance(given, type) and get_origin(given) is None
-    known = _OF_TYPES.get(given) if is_class else None
-    if known is None:
-        from pydantic import BaseModel, TypeAdapter
-        from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+    """Return the JSON schema of a type."""
+    from pydantic import BaseModel, TypeAdapter
+    from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-        try:
-            is_model = is_class and issubclass(given, BaseModel)
-            known = given.model_json_schema() if is_model else TypeAdapter(given).json_schema()
-        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-            shown = given.__name__ if isinstance(given, type) else f"{given!r:.80}"
-            advice = str(error).strip().splitlines()[0]
-            raise ConfigurationError(
-                f"{where} takes a JSON schema or a type that pydantic has one for, got {shown}: pass a model class, a "
-                f"dataclass, or the schema itself. pydantic says: {advice}"
-            ) from error
-        if is_class:
-            _OF_TYPES[given] = known
-    return known
+    try:
+        if isinstance(given, type) and get_origin(given) is None and issubclass(given, BaseModel):
+            return given.model_json_schema()
+        return TypeAdapter(given).json_schema()
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        shown = given.__name__ if isinstance(given, type) else f"{given!r:.80}"
+        advice = str(error).strip().splitlines()[0]
+        raise ConfigurationError(
+            f"{where} takes a JSON schema or a type that pydantic has one for, got {shown}: pass a model class, a "
+            f"dataclass, or the schema itself. pydantic says: {advice}"
+        ) from error
 
 
 def check_schema(schema: Schema, where: str) -> None:

@@ -42,8 +42,8 @@ def first_found(target: Target, tries: int = 1_500) -> Failure | None:
 def halved(patch: pytest.MonkeyPatch) -> None:
     def shorter(*args: Any, **options: Any) -> Any:
         found = schema_bound(*args, **options)
-        less = None if found.characters is None else found.characters // 2
-        return dataclasses.replace(found, characters=less)
+        less = None if found.tokens is None else found.tokens // 2
+        return dataclasses.replace(found, tokens=less)
 
     patch.setattr(bound_target, "schema_bound", shorter)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane.errors import ConfigurationError
-from fastlane.schemas.bound import Gap, schema_bound as bound
+from fastlane.schemas.bound import Gap, bound as given_bound, schema_bound as bound
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -69,13 +69,10 @@ def array(items: Any, most: int | None, **more: Any) -> dict[str, Any]:
     ids=json.dumps,
 )  # fmt: skip
 def test_bound_is_the_length_of_the_longest_value(schema: Any, longest: Any) -> None:
-    found = bound(schema, number_characters=None)
+    found = bound(schema, assume=False)
 
-    assert found.characters == len(json.dumps(longest, indent=4))
-    assert found.tokens == found.characters
-    assert 0 < found.likely_tokens <= found.tokens
-    assert found.unbounded == found.assumed == ()
-    assert not found.exact
+    assert found.tokens == len(json.dumps(longest, indent=4))
+    assert found.unbounded == ()
 
 
 @pytest.mark.parametrize(
@@ -109,8 +106,7 @@ def test_a_field_without_a_bound_is_named(schema: Any, named: str) -> None:
     found = bound(schema)
 
     assert [str(gap) for gap in found.unbounded] == [named]
-    assert found.characters is found.tokens is None
-    assert found.likely_tokens > 0
+    assert found.tokens is None
 
 
 @pytest.mark.parametrize(
@@ -131,21 +127,17 @@ def test_a_malformed_schema_has_no_bound_and_is_no_error(schema: Any) -> None:
     found = bound(schema)
 
     assert found.unbounded
-    assert found.characters is None
+    assert found.tokens is None
 
 
-def test_a_convention_is_taken_and_named_unless_refused() -> None:
+def test_a_convention_is_taken_unless_refused() -> None:
     schema = closed({"n": {"type": "integer", "minimum": 0}, "at": {"type": "string", "format": "date-time"}})
 
-    found, strict = bound(schema, name="Sum", number_characters=7), bound(schema, number_characters=None)
+    found, strict = bound(schema, name="Sum"), bound(schema, assume=False)
 
     written = '{\n    "n": ,\n    "at": ""\n}'
-    assert found.characters == len(written) + 7 + len("2026-11-22T10:00:00.123456789+01:00")
+    assert found.tokens == len(written) + 40 + len("2026-11-22T10:00:00.123456789+01:00")
     assert found.unbounded == ()
-    assert [str(gap) for gap in found.assumed] == [
-        "Sum.n: integer without minimum and maximum, taken for at most 7 characters",
-        "Sum.at: format date-time has no greatest length, taken for at most 35 characters",
-    ]
     assert [gap.path for gap in strict.unbounded] == ["$.n", "$.at"]
 
 
@@ -154,9 +146,8 @@ def test_a_field_without_a_bound_gets_the_given_tokens() -> None:
     ten = bound(array({"type": "boolean"}, None, minItems=10), unbounded=100)
 
     assert found.tokens == len('{\n    "a": ,\n    "b": null\n}') + 200
-    assert found.characters == len('{\n    "a": ,\n    "b": null\n}') + 4 * 200
     assert found.unbounded == (Gap(path="$.a", reason="string without maxLength or pattern"),)
-    assert ten.characters == len(json.dumps([False] * 10, indent=4)) + 400
+    assert ten.tokens == len(json.dumps([False] * 10, indent=4)) + 100
 
 
 def test_equal_schemas_are_measured_once() -> None:
@@ -168,16 +159,16 @@ def test_equal_schemas_are_measured_once() -> None:
 
 
 def test_numbers_beyond_64_bits_are_measured() -> None:
-    assert bound({"type": "integer", "minimum": 0, "maximum": 2**70}).characters == 23
-    assert bound({"const": "\ud800"}).characters == len('"\\ud800"')
-    assert bound({"const": 10**400}).characters == 401
-    assert bound({"type": "integer", "minimum": -(10**5000), "maximum": 0}).characters is None
+    assert bound({"type": "integer", "minimum": 0, "maximum": 2**70}).tokens == 23
+    assert bound({"const": "\ud800"}).tokens == len('"\\ud800"')
+    assert bound({"const": 10**400}).tokens == 401
+    assert bound({"type": "integer", "minimum": -(10**5000), "maximum": 0}).tokens is None
 
 
 def test_a_schema_of_thousands_of_properties_has_a_bound() -> None:
     names = [f"field_{number}" for number in range(5_000)]
 
-    assert bound(closed(dict.fromkeys(names, NULL))).characters == len(json.dumps(dict.fromkeys(names), indent=4))
+    assert bound(closed(dict.fromkeys(names, NULL))).tokens == len(json.dumps(dict.fromkeys(names), indent=4))
 
 
 @pytest.mark.parametrize("levels", [60, 2_000])
@@ -188,7 +179,7 @@ def test_a_deeply_nested_schema_has_no_bound_and_short_paths(levels: int) -> Non
 
     found = bound(schema)
 
-    assert found.characters is None
+    assert found.tokens is None
     assert max(len(gap.path) for gap in found.unbounded) <= 201
 
 
@@ -202,13 +193,10 @@ def test_definitions_that_fork_at_every_level_are_measured_once() -> None:
     assert len(found.unbounded) == 1_000
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"unbounded": 0}, {"unbounded": True}, {"unbounded": 1.5}, {"unbounded": "200"}, {"number_characters": 0}],
-)
-def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(given))):
-        bound({}, **given)
+@pytest.mark.parametrize("unbounded", [0, True, 1.5, "200"])
+def test_room_that_is_no_number_of_tokens_is_refused(unbounded: Any) -> None:
+    with pytest.raises(ConfigurationError, match="unbounded"):
+        given_bound({}, unbounded=unbounded)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +208,7 @@ def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_a_simple_pattern_limits_a_string(pattern: str, longest: int | None) -> None:
-    found = bound({"type": "string", "pattern": pattern}).characters
+    found = bound({"type": "string", "pattern": pattern}).tokens
 
     # Quotes, and the newline before which `$` stands too.
     assert found == (None if longest is None else longest + 2 + 2)

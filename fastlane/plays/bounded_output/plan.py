@@ -124,9 +124,7 @@ class OutputPlanner:
         if not (self._fields or watches or self._notes):
             return self._call, None
         record = BoundedOutputSection(
-            bound_characters=found.characters if found is not None else None,
             bound_tokens=found.tokens if found is not None else None,
-            likely_tokens=found.likely_tokens if found is not None else None,
             unbounded=tuple(map(str, found.unbounded)) if found is not None else (),
             ceiling_field=ceiling_field,
             ceiling_tokens=limit if ceiling_field is not None else None,
@@ -220,8 +218,6 @@ class OutputPlanner:
         found = schema_bound(
             schema,
             closed=strict and (known is None or known.value is not False),
-            model=self._call.model,
-            origin=self._call.origin,
             name=name,
             unbounded=unbounded if isinstance(unbounded, int) else None,
         )

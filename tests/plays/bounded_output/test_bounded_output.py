@@ -146,11 +146,8 @@ def test_the_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, A
         output = output_of(bounded.last_call)
 
     assert output.bound_tokens is not None
-    assert output.bound_characters is not None
     assert output.ceiling_tokens is not None
     assert output.bound_tokens <= output.ceiling_tokens < 200
-    assert output.likely_tokens is not None
-    assert 5 < output.likely_tokens < output.bound_tokens
     assert output.verdict == "valid"
     assert output.unbounded == ()
 

@@ -55,7 +55,6 @@ _OPENING = Opening(
     tls_ended_ns=2,
     local_address="127.0.0.1:50000",
     peer_address="127.0.0.1:443",
-    losers=(),
     alpn="h2",
     tls_version="TLSv1.3",
 )

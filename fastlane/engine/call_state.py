@@ -808,7 +808,6 @@ class AttemptState:
             wire = self._wire(opened, over_ns)
             known = {
                 "connection_reused": opened is None if opening is not None else phases.reused,
-                "connect_losers": opened.losers if opened is not None else (),
                 "peer_stream_window": phases.peer_stream_window,
                 "peer_connection_window": phases.peer_connection_window,
                 "round_trip_time_s": rtt_ns / 1e9 if rtt_ns is not None else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..transport.protocols.exchange import Loser
 from .timeline import WireStamps
 
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
@@ -55,8 +54,6 @@ class Attempt:
     tls_version: str | None = None
     peer_address: str | None = None
     """Host and port of the remote address."""
-    connect_losers: tuple[Loser, ...] = ()
-    """Addresses that were tried and not used for the connection, each with its outcome."""
     peer_stream_window: int | None = None
     """The HTTP/2 flow-control window of the request's stream in bytes, when the request was sent."""
     peer_connection_window: int | None = None

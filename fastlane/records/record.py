@@ -247,7 +247,6 @@ class CallRecord:
         data["timeline"]["token_ns"] = list(self.timeline.token_ns)
         for attempt, plain in zip(self.attempts, data["attempts"], strict=True):
             plain["wire"]["data_ns"] = list(attempt.wire.data_ns)
-            plain["connect_losers"] = [loser._asdict() for loser in attempt.connect_losers]
         data.update(dict.fromkeys(_SECTIONS))
         data.update({section.name: section.to_dict() for section in self.sections})
         data["metrics"] = {

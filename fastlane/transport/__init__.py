@@ -9,7 +9,6 @@ from .pool.settings import PoolSettings as PoolSettings, certificates_now as cer
 from .protocols.exchange import (
     PATIENCE as PATIENCE,
     PHASES as PHASES,
-    Loser as Loser,
     Opening as Opening,
     Patience as Patience,
     Phases as Phases,
@@ -23,7 +22,6 @@ __all__ = [
     "PHASES",
     "AsyncTransport",
     "ConnectionForecast",
-    "Loser",
     "Opening",
     "Patience",
     "Phases",

@@ -140,12 +140,6 @@ class SyncFace:
         del answer
         gc.collect()
 
-    def trace(self, into: list[str]) -> Callable[..., Any]:
-        def traced(name: str, info: Any) -> None:
-            into.append(name)
-
-        return traced
-
     def use(self, work: Callable[[Any], Any]) -> Any:
         """Whatever else a test wants to do with the client."""
         return work(self.client)
@@ -267,12 +261,6 @@ class AsyncFace:
             gc.collect()
 
         self.run(lose())
-
-    def trace(self, into: list[str]) -> Callable[..., Any]:
-        async def traced(name: str, info: Any) -> None:
-            into.append(name)
-
-        return traced
 
     def use(self, work: Callable[[Any], Any]) -> Any:
         """Whatever else a test wants to do with the client."""

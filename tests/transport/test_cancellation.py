@@ -20,7 +20,7 @@ from fastlane.transport.drivers import thread_driver as _threads
 from fastlane.transport.drivers.connection import ClientConnection
 from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
-from tests.transport.peer import CANCEL, MAX_CONCURRENT_STREAMS, Peer, Stream, authority, by_path
+from tests.transport.peer import CANCEL, Peer, Stream, authority, by_path
 from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, OK, PeerH1, Request1, chunk
 from tests.transport.resources import comes_true
 
@@ -158,39 +158,6 @@ def test_an_answer_that_is_collected_makes_room_for_a_call_to_another_server(mak
 
         assert waiting.result().content == b"ok"
         assert first.connections[0].closed.wait(30)
-
-
-@both_faces
-@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_a_trace_that_raises_leaves_no_place_taken(make_face: Any, version: str) -> None:
-    def respond(request: Request1) -> None:
-        if request.target == "/one":
-            request.send(CHUNKED, chunk(b"piece"))
-            request.left()
-        else:
-            request.send(OK)
-
-    def raises(name: str, info: Any) -> None:
-        if name.endswith("receive_response_headers.complete"):
-            raise LookupError
-
-    async def araises(name: str, info: Any) -> None:
-        raises(name, info)
-
-    with (
-        Peer(SCRIPTS, settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
-        PeerH1(respond) as plain,
-        make_face(peer.url if version == "HTTP/2" else plain.url, max_connections=1) as face,
-    ):
-        face.get("/first")
-        with pytest.raises(LookupError):
-            face.get("/one", extensions={"trace": araises if make_face.asynchronous else raises})
-
-        if version == "HTTP/2":
-            the_connection_goes_on(peer, face, CANCEL)
-        else:
-            assert plain.left.acquire(timeout=30)
-            assert face.get("/next").content == b"ok"
 
 
 @both_faces

@@ -10,13 +10,11 @@ import importlib.util
 import itertools
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
@@ -31,7 +29,8 @@ from fastlane.transport.drivers.connect import (
     connect_sync,
     interleave,
 )
-from fastlane.transport.protocols.exchange import Loser, TransportError
+from fastlane.transport.drivers.connection import Tls
+from fastlane.transport.protocols.exchange import TransportError
 
 HOUR_NS = 3_600_000_000_000
 HANG_S = 40.0
@@ -51,19 +50,15 @@ def new_loop(base: type[Any]) -> Any:
 
 
 def on_loop(base: type[Any]) -> Connect:
-    def connect(host: str, port: int, *, timeout_s: float | None = HANG_S) -> Connected:
+    def connect(host: str, port: int) -> Connected:
         with asyncio.Runner(loop_factory=lambda: new_loop(base)) as runner:
-            return runner.run(connect_asyncio(host, port, deadline_ns=deadline(timeout_s)))
+            return runner.run(connect_asyncio(host, port))
 
     return connect
 
 
-def from_thread(host: str, port: int, *, timeout_s: float | None = HANG_S) -> Connected:
-    return connect_sync(host, port, deadline_ns=deadline(timeout_s))
-
-
-def deadline(timeout_s: float | None) -> int | None:
-    return None if timeout_s is None else now_ns() + int(timeout_s * 1e9)
+def from_thread(host: str, port: int) -> Connected:
+    return connect_sync(host, port)
 
 
 LOOPS: dict[str, type[Any]] = {"asyncio": asyncio.SelectorEventLoop}
@@ -140,7 +135,7 @@ def nothing_left() -> Iterator[None]:
     before = descriptors()
     yield
     for _ in range(int(HANG_S * 100)):
-        if not any(thread.name == "fastlane-dns" for thread in threading.enumerate()) and descriptors() == before:
+        if descriptors() == before:
             return
         time.sleep(0.01)
     assert descriptors() == before
@@ -157,9 +152,9 @@ def test_what_a_connection_says(connect: Connect, listening: tuple[str, int]) ->
         assert connected.dns_started_ns is None
         assert connected.dns_ended_ns is None
         assert before <= connected.connect_started_ns <= connected.connect_ended_ns <= now_ns()
-        assert connected.peer_address == address_text(listening)
-        assert connected.local_address == address_text(sock.getsockname())
-        assert connected.losers == ()
+        opening = connected.opening(None, None, None)
+        assert opening.peer_address == address_text(listening)
+        assert opening.local_address == address_text(sock.getsockname())
         assert not sock.getblocking()
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -174,12 +169,16 @@ def test_a_name_is_looked_up_first(connect: Connect, listening: tuple[str, int],
     assert before <= connected.dns_started_ns <= connected.dns_ended_ns <= connected.connect_started_ns
 
 
+class Agreed:
+    alpn = "h2"
+    version = "TLSv1.3"
+
+
 def test_it_fills_an_opening(listening: tuple[str, int]) -> None:
     connected = connect_sync(*listening)
-    connected.socket.close()
-    opening = connected.opening(tls_started_ns=1, tls_ended_ns=2, alpn="h2", tls_version="TLSv1.3")
+    with connected.socket:
+        opening = connected.opening(cast(Tls, Agreed()), 1, 2)
     assert opening.connect_ended_ns == connected.connect_ended_ns
-    assert opening.peer_address == connected.peer_address
     assert (opening.tls_started_ns, opening.tls_ended_ns, opening.alpn, opening.tls_version) == (1, 2, "h2", "TLSv1.3")
 
 
@@ -190,15 +189,11 @@ def test_ipv6(connect: Connect) -> None:
         pytest.skip("no IPv6 here")
     with server:
         connected = connect("::1", server.getsockname()[1])
-        connected.socket.close()
-    assert connected.peer_address.startswith("[::1]:")
-    assert connected.local_address.startswith("[::1]:")
+        with connected.socket:
+            opening = connected.opening(None, None, None)
+    assert opening.peer_address.startswith("[::1]:")
+    assert opening.local_address.startswith("[::1]:")
     assert connected.dns_started_ns is None
-
-
-def test_without_a_deadline(connect: Connect, listening: tuple[str, int]) -> None:
-    connect(*listening, timeout_s=None).socket.close()
-    connect("localhost", listening[1], timeout_s=None).socket.close()
 
 
 # --- several addresses
@@ -215,9 +210,8 @@ def test_the_next_address_is_tried_at_once_where_one_refuses(
     monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", HOUR_NS)
     resolve(refusing, listening)
     connected = connect("name.test", 443)
-    connected.socket.close()
-    assert connected.peer_address == address_text(listening)
-    assert connected.losers == (Loser(address_text(refusing), "ConnectionRefusedError"),)
+    with connected.socket as sock:
+        assert sock.getpeername() == listening
 
 
 def test_the_next_address_is_tried_after_a_while_where_one_is_silent(
@@ -229,27 +223,9 @@ def test_the_next_address_is_tried_after_a_while_where_one_is_silent(
 ) -> None:
     resolve(silent, listening)
     connected = connect("name.test", 443)
-    connected.socket.close()
+    with connected.socket as sock:
+        assert sock.getpeername() == listening
     assert connected.connect_ended_ns - connected.connect_started_ns >= 250_000_000
-    assert connected.peer_address == address_text(listening)
-    assert connected.losers == (Loser(address_text(silent), "slower"),)
-
-
-def test_the_other_family_comes_second(
-    connect: Connect, listening: tuple[str, int], resolve: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Nobody listens at these, or there is no IPv6: what counts is that they are not tried before the second family.
-    monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", HOUR_NS)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        resolve(("::1", 1, 0, 0), ("::1", 2, 0, 0), bound.getsockname(), listening)
-        connected = connect("name.test", 443)
-        connected.socket.close()
-        assert [loser.address for loser in connected.losers] == [
-            "[::1]:1",
-            address_text(bound.getsockname()),
-            "[::1]:2",
-        ]
 
 
 def test_one_wins_where_all_answer_at_once(
@@ -261,27 +237,6 @@ def test_one_wins_where_all_answer_at_once(
         resolve(*(server.getsockname() for server in servers))
         for _ in range(20):
             connect("name.test", 443).socket.close()
-
-
-def test_an_error_that_is_ours_explains_nothing() -> None:
-    race = _connect._Race([], None)
-    race.failed(Address(socket.AF_INET6, ("::1", 1, 0, 0)), OSError(errno.ENETUNREACH, "Network is unreachable"))
-    assert "nreachable" in race.lost().message
-    race.failed(Address(socket.AF_INET, ("127.0.0.1", 1)), OSError(errno.ECONNREFUSED, "in other words"))
-    assert race.lost().message == REFUSED
-    assert [loser.outcome for loser in race.losers] == ["OSError", "ConnectionRefusedError"]
-
-
-def test_a_socket_that_connected_to_itself_is_no_connection() -> None:
-    race = _connect._Race([], None)
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        try:
-            sock.connect(sock.getsockname())
-        except OSError:
-            pytest.skip("this system knows no such thing")
-        with pytest.raises(ConnectionRefusedError):
-            race.won(sock, Address(socket.AF_INET, sock.getsockname()), (), (None, None))
 
 
 # --- failures
@@ -323,24 +278,6 @@ def test_a_name_without_addresses(connect: Connect, resolve: Callable[..., None]
 
 def test_the_kernels_own_patience_is_a_time_out_too() -> None:
     assert _addresses.connect_error(OSError(errno.ETIMEDOUT, "x")).name == "ConnectTimeout"
-
-
-def test_the_deadline(
-    connect: Connect, silent: tuple[str, int], resolve: Callable[..., None], nothing_left: None
-) -> None:
-    resolve(silent, silent, ("127.0.0.1", silent[1]))
-    for host in ("name.test", "127.0.0.1"):
-        started = now_ns()
-        with pytest.raises(TransportError) as caught:
-            connect(host, silent[1], timeout_s=0.3)
-        assert caught.value.name == "ConnectTimeout"
-        assert now_ns() - started >= 300_000_000
-
-
-def test_a_deadline_that_has_passed(connect: Connect, listening: tuple[str, int], nothing_left: None) -> None:
-    with pytest.raises(TransportError) as caught:
-        connect(*listening, timeout_s=-1)
-    assert caught.value.name == "ConnectTimeout"
 
 
 def test_no_descriptor_left(connect: Connect, listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,146 +362,6 @@ def test_a_loop_that_ends_leaves_no_socket(loop_base: type[Any], silent: tuple[s
     connecting: list[Any] = []
     with asyncio.Runner(loop_factory=lambda: new_loop(loop_base)) as runner:
         runner.run(main())
-
-
-# --- a resolver that does not answer
-
-
-@pytest.fixture
-def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names that were asked for; none is answered before the test is over."""
-    asked: list[str] = []
-    over = threading.Event()
-
-    def getaddrinfo(host: str, *args: Any, **options: Any) -> Any:
-        asked.append(host)
-        over.wait(HANG_S)
-        raise socket.gaierror(-3, "Temporary failure in name resolution")
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    yield asked
-    over.set()
-
-
-def lookup_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "fastlane-dns"]
-
-
-def test_the_resolver_does_not_hold_up_the_deadline(nothing_left: None, hanging: list[str]) -> None:
-    for _ in range(3):  # one lookup serves them all
-        started = now_ns()
-        with pytest.raises(TransportError) as caught:
-            connect_sync("name.test", 443, deadline_ns=started + 100_000_000)
-        assert caught.value.name == "ConnectTimeout"
-        assert now_ns() - started >= 100_000_000
-    assert hanging == ["name.test"]
-    assert len(lookup_threads()) == 1
-
-
-def test_the_resolver_does_not_hold_up_a_loop(hanging: list[str]) -> None:
-    async def main() -> None:
-        with pytest.raises(TransportError) as caught:
-            await connect_asyncio("name.test", 443, deadline_ns=now_ns() + 100_000_000)
-        assert caught.value.name == "ConnectTimeout"
-
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
-
-
-def test_threads_do_not_pile_up(nothing_left: None, hanging: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_addresses, "_MOST_LOOKUPS", 3)
-    for number in range(6):
-        with pytest.raises(TransportError) as caught:
-            connect_sync(f"name{number}.test", 443, deadline_ns=now_ns() + 20_000_000)
-        assert caught.value.name == "ConnectTimeout"
-    assert len(lookup_threads()) == 3
-    with pytest.raises(TransportError) as caught:
-        connect_sync("name9.test", 443, cancelled=lambda: True)
-    assert caught.value.name == "ConnectError"
-
-
-def test_those_who_ask_for_the_same_name_share_the_answer(
-    listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch, nothing_left: None
-) -> None:
-    asked: list[str] = []
-    all_ask = threading.Event()
-
-    def getaddrinfo(host: str, *args: Any, **options: Any) -> Any:
-        asked.append(host)
-        assert all_ask.wait(HANG_S)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", listening)]
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    connected: list[Connected] = []
-    waiting = threading.Semaphore(0)
-
-    def asks() -> bool:
-        waiting.release()
-        return False
-
-    def ask() -> None:
-        connected.append(connect_sync("name.test", 443, cancelled=asks))
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(4 * 5):
-        assert waiting.acquire(timeout=HANG_S)
-    all_ask.set()
-    for thread in threads:
-        thread.join(HANG_S)
-    assert len(connected) == 4
-    for one in connected:
-        one.socket.close()
-    assert asked == ["name.test"]
-
-
-def test_without_a_thread_the_name_is_looked_up_all_the_same(
-    listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread at interpreter shutdown")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    connect_sync("localhost", listening[1], deadline_ns=deadline(HANG_S)).socket.close()
-    assert not _addresses._lookups._running
-
-
-FORKED = """
-import os, socket, sys, threading
-from fastlane._clock import now_ns
-from fastlane.transport.drivers.connect import connect_sync
-from fastlane.transport.protocols.exchange import TransportError
-
-real, asked = socket.getaddrinfo, threading.Event()
-def hang(*args, **options):
-    asked.set()
-    threading.Event().wait(60)
-socket.getaddrinfo = hang
-def look():
-    try:
-        connect_sync("localhost", 1, deadline_ns=now_ns() + 60_000_000_000)
-    except TransportError:
-        pass
-threading.Thread(target=look, daemon=True).start()
-assert asked.wait(30)
-child = os.fork()
-if not child:
-    socket.getaddrinfo = real
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        connect_sync("localhost", server.getsockname()[1], deadline_ns=now_ns() + 30_000_000_000).socket.close()
-    os._exit(7)
-os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_child_does_not_wait_for_its_parents_lookups() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=False, timeout=HANG_S * 2)
-    assert done.returncode == 7
 
 
 # --- the order of addresses

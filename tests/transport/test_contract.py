@@ -314,26 +314,6 @@ def test_an_attempt_is_stamped_in_the_order_of_what_happens(make_face: Any, serv
 
 
 @both_faces
-def test_a_trace_hears_of_the_connection_and_of_the_request(make_face: Any, serve: Serve) -> None:
-    server = serve()
-    heard: list[str] = []
-    with make_face(server.url) as face:
-        face.post(content=b"x", extensions={"trace": face.trace(heard)})
-        opened = list(heard)
-        heard.clear()
-        face.post(content=b"x", extensions={"trace": face.trace(heard)})
-
-    prefix = "http2" if server.version == "HTTP/2" else "http11"
-    assert "connection.connect_tcp.started" in opened
-    assert "connection.connect_tcp.complete" in opened
-    assert ("connection.start_tls.complete" in opened) == server.url.startswith("https")
-    assert not any(name.startswith("connection.connect_tcp") for name in heard)
-    for name in ("send_request_headers.started", "send_request_body.complete", "receive_response_headers.complete"):
-        assert f"{prefix}.{name}" in opened
-        assert f"{prefix}.{name}" in heard
-
-
-@both_faces
 def test_the_name_that_tls_asks_for_can_be_set(make_face: Any) -> None:
     with Peer(names=("api.example",)) as peer, make_face(peer.url) as face:
         with pytest.raises(httpx2.ConnectError):

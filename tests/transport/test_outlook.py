@@ -39,7 +39,6 @@ def opening(connect_ms: float, tls_ms: float | None = None, version: str | None 
         tls_ended_ns=None if tls_ms is None else connected_ns + round(tls_ms * MS),
         local_address="192.0.2.1:40000",
         peer_address="192.0.2.2:443",
-        losers=(),
         alpn=None if tls_ms is None else "h2",
         tls_version=None if tls_ms is None else version,
     )

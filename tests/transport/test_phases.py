@@ -18,11 +18,10 @@ from fastlane import CallRecord
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.records import Attempt
-from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES, Loser, Opening, Phases
+from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES, Opening, Phases
 from tests.transport.callers import CALLERS, request, sees
 
 EVENT = {"object": "chat.completion.chunk", "id": "c", "created": 1, "model": "m"}
-LOSER = Loser("[2001:db8::1]:443", "slower")
 
 
 def event(text: str | None, finish: str | None = None) -> bytes:
@@ -99,7 +98,6 @@ class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             tls_ended_ns=opened_ns + 60,
             local_address="127.0.0.1:40000",
             peer_address="127.0.0.1:443",
-            losers=(LOSER,),
             alpn="h2",
             tls_version="TLSv1.3",
         )
@@ -170,7 +168,7 @@ def test_an_attempt_that_opened_its_connection(make: Any) -> None:
     assert list(wire.data_ns) == [wire.first_data_ns] == [began_ns + 400]
     assert wire.ended_ns == timeline.answer_ended_ns == began_ns + 500
     assert timeline.ended_ns > began_ns + 500
-    assert (attempt.connection_reused, attempt.connect_losers) == (False, (LOSER,))
+    assert attempt.connection_reused is False
 
 
 def test_the_facts_of_its_connection(make: Any) -> None:
@@ -195,7 +193,7 @@ def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
     assert (wire.dns_s, wire.connect_s, wire.tls_s) == (None, None, None)
     assert wire.queue_s == (began_ns + 200 - wire.started_ns) / 1e9
     assert wire.connection_wait_s == 150e-9
-    assert (attempt.connection_reused, attempt.connect_losers) == (True, ())
+    assert attempt.connection_reused is True
     assert attempt.connection_id == "127.0.0.1:40000"
 
 
@@ -207,7 +205,7 @@ def test_an_attempt_on_an_open_connection(make: Any) -> None:
     assert (attempt.wire.dns_s, attempt.wire.connect_s, attempt.wire.tls_s) == (None, None, None)
     assert attempt.wire.connection_wait_s is None
     assert attempt.wire.queue_s is not None
-    assert (attempt.connection_reused, attempt.connect_losers) == (True, ())
+    assert attempt.connection_reused is True
     assert attempt.alpn == "h2"
 
 
@@ -304,7 +302,6 @@ def test_the_record_is_plain_json(make: Any, streamed: bool) -> None:
 
     (attempt,) = data["attempts"]
     assert json.loads(json.dumps(data)) == {**data, **{name: list(data[name]) for name in LISTS}}
-    assert attempt["connect_losers"] == [{"address": "[2001:db8::1]:443", "outcome": "slower"}]
     assert attempt["wire"]["data_ns"] == list(record.attempts[0].wire.data_ns)
 
 
@@ -322,7 +319,7 @@ def test_a_transport_that_says_nothing_leaves_the_stamps_to_whoever_reads(make: 
 
     assert list(attempt.wire.data_ns) == []
     assert attempt.wire.first_data_ns is None
-    assert (attempt.peer_address, attempt.round_trip_time_s, attempt.connect_losers) == (None, None, ())
+    assert (attempt.peer_address, attempt.round_trip_time_s) == (None, None)
     assert len(record.timeline.token_ns) == 3
     assert record.timeline.token_ns[0] >= attempt.wire.started_ns
 

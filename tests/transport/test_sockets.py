@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fastlane.transport.drivers import connect as _connect, connection as _connection
-from fastlane.transport.drivers.connect import USER_TIMEOUT_S, prepare
+from fastlane.transport.drivers.connect import prepare
 from fastlane.transport.drivers.connection import TcpInfo, starts_over_after_idle, tcp_info
 from tests.transport.told_kernel import kernel
 
@@ -41,33 +41,25 @@ def option(sock: socket.socket, name: str) -> int:
     return sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
 
 
-@pytest.mark.parametrize("user_timeout_s", [None, 90.0, 600.0, 30.0, 9.0, 3.0, 0.5, 0.0])
-def test_options(user_timeout_s: float | None) -> None:
+def test_options() -> None:
     with socket.socket() as sock:
-        prepare(sock, user_timeout_s)
+        prepare(sock)
         assert not sock.getblocking()
         assert option(sock, "TCP_NODELAY")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        if sys.platform != "linux":
-            return
-        times = option(sock, "TCP_KEEPIDLE"), option(sock, "TCP_KEEPINTVL"), option(sock, "TCP_KEEPCNT")
-        if user_timeout_s is None or user_timeout_s >= 90:
-            assert times == (60, 10, 3)
-        elif user_timeout_s >= 4:  # in whole seconds
-            assert times[0] + 3 * times[1] <= user_timeout_s
-        assert option(sock, "TCP_USER_TIMEOUT") == (0 if user_timeout_s is None else max(1, int(user_timeout_s * 1000)))
-
-
-def test_three_probes_may_be_lost_before_a_silent_connection_is_given_up() -> None:
-    assert USER_TIMEOUT_S == 60 + 3 * 10
+        if sys.platform == "linux":
+            assert (option(sock, "TCP_KEEPIDLE"), option(sock, "TCP_KEEPINTVL"), option(sock, "TCP_KEEPCNT")) == (
+                60,
+                10,
+                3,
+            )
+            assert option(sock, "TCP_USER_TIMEOUT") == 90_000
 
 
 def test_a_system_without_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_TCP_USER_TIMEOUT", "_KEEP_IDLE", "_KEEP_INTERVAL"):
-        monkeypatch.setattr(_connect, name, None)
-    monkeypatch.setattr(_connect, "_KEEP_COUNT", 9_999)  # an option that no system has
+    monkeypatch.setattr(_connect, "_OPTIONS", (("TCP_NO_SUCH", 9), ("TCP_USER_TIMEOUT", -1)))
     with socket.socket() as sock:
-        prepare(sock, 30)
+        prepare(sock)
         assert option(sock, "TCP_NODELAY")
 
 
@@ -184,11 +176,12 @@ def deafen(sock: socket.socket) -> None:
 @linux
 @pytest.mark.kernel
 def test_only_a_peer_that_is_gone_ends_a_connection(
-    pair: Callable[[], tuple[socket.socket, socket.socket]],
+    pair: Callable[[], tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (waiting, thinking), (deserted, gone), (sending, deaf) = pair(), pair(), pair()
+    monkeypatch.setattr(_connect, "_OPTIONS", (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_USER_TIMEOUT", 3_000)))
     for sock in (waiting, deserted, sending):
-        prepare(sock, 3)
+        prepare(sock)
     deafen(gone)
     deafen(deaf)
     sending.send(b"x")

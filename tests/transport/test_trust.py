@@ -195,7 +195,7 @@ def test_after_a_fork_nobody_holds_the_lock() -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     assert held.wait(40)
-    _trust._after_fork()
+    _trust._trust_after_fork()
     ssl_context(False, NONE, "prefer")
     over.set()
     thread.join()

@@ -20,7 +20,7 @@ from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from ..protocols.limits import STREAM_WINDOW
 from .connect import Connected, connect_asyncio
-from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, Tls, is_ready
 from .requests import Timeouts
 
 
@@ -274,7 +274,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         """Connect, and tell the pool how it went."""
         failure: TransportError | None = None
         try:
-            async with asyncio.timeout(MOST_OPENING_NS / 1e9):
+            async with asyncio.timeout(MOST_OPENING_S):
                 await self._open()
         except TransportError as error:
             failure = error
@@ -353,13 +353,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         owner = self._owner()
         if owner is None or self._dead or self._transport is None or self._transport.is_closing():
             raise TransportError("ConnectError", CLOSED)
-        tls = self.tls
-        opening = connected.opening(
-            tls_started_ns=tls_started_ns,
-            tls_ended_ns=tls_ended_ns,
-            alpn=None if tls is None else tls.alpn,
-            tls_version=None if tls is None else tls.version,
-        )
+        opening = connected.opening(self.tls, tls_started_ns, tls_ended_ns)
         self.establish(opening, now_ns())
         self._write()
         self._timer = self.loop.call_later(self.tick_s, self._look)

@@ -15,51 +15,39 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fastlane._clock import now_ns
 
 from ..pool.settings import Http2
-from ..protocols.exchange import Loser, Opening, TransportError
+from ..protocols.exchange import Opening, TransportError
 
+if TYPE_CHECKING:
+    from .connection import Tls
+
+# Two silences end a connection after the same 90 s. Sent data that nobody acknowledges (TCP_USER_TIMEOUT; Linux alone
+# would go on for about 15 minutes), and a connection that waits for a response and whose peer does not acknowledge the
+# kernel's probes (SO_KEEPALIVE). A live peer acknowledges both in its kernel, however long its application thinks.
+# Where TCP_USER_TIMEOUT is set, Linux no longer counts the probes: it gives up at the first unanswered one once the
+# peer has been silent for so long (tcp_keepalive_timer in net/ipv4/tcp_timer.c). So it leaves time for all three.
 _IDLE_S = 60
 _INTERVAL_S = 10
 _PROBES = 3
-
-# Two silences are bounded by the same time. Sent data that nobody acknowledges (TCP_USER_TIMEOUT; Linux alone would
-# go on for about 15 minutes), and a connection on which nothing is sent, that is one that waits for an answer, whose
-# peer does not even acknowledge the kernel's probes (SO_KEEPALIVE). A peer that is there acknowledges both at once, in
-# its kernel, however long its application thinks: waiting long for an answer is no reason for either.
-# The two are not independent. Where TCP_USER_TIMEOUT is set, Linux no longer counts the probes: it gives up at the
-# first one unanswered once the peer has been silent for so long (tcp_keepalive_timer in net/ipv4/tcp_timer.c). With
-# 30 s and a first probe after 60 s, one lost packet would end a call that waits. 60 + 3 * 10 s leaves three probes,
-# spread over an interruption of 20 s, such as that of a network that is being changed.
-USER_TIMEOUT_S: float = _IDLE_S + _PROBES * _INTERVAL_S
-
-_TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
-_KEEP_IDLE: int | None = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)
-_KEEP_INTERVAL: int | None = getattr(socket, "TCP_KEEPINTVL", None)
-_KEEP_COUNT: int | None = getattr(socket, "TCP_KEEPCNT", None)
+_OPTIONS = (
+    ("TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE", _IDLE_S),
+    ("TCP_KEEPINTVL", _INTERVAL_S),
+    ("TCP_KEEPCNT", _PROBES),
+    ("TCP_USER_TIMEOUT", (_IDLE_S + _PROBES * _INTERVAL_S) * 1_000),
+)
 
 
-def prepare(sock: socket.socket, user_timeout_s: float | None) -> None:
-    """Make a TCP socket that is about to connect non-blocking, undelayed, and sure to notice that its peer is gone.
-
-    `user_timeout_s`: how long the peer may leave data or probes unacknowledged; None for the kernel's own patience with
-    data. Probes are sent after 60 s and then every 10 s, and closer together where that leaves fewer than three.
-    """
+def prepare(sock: socket.socket) -> None:
+    """Make a TCP socket that is about to connect non-blocking, undelayed, and sure to notice that its peer is gone."""
     sock.setblocking(False)
-    idle_s, interval_s = _IDLE_S, _INTERVAL_S
-    if user_timeout_s is not None and user_timeout_s < USER_TIMEOUT_S:
-        interval_s = max(1, int(user_timeout_s / USER_TIMEOUT_S * _INTERVAL_S))
-        idle_s = max(1, int(user_timeout_s) - _PROBES * interval_s)
     _set(sock, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _set(sock, socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    _set(sock, socket.IPPROTO_TCP, _KEEP_IDLE, idle_s)
-    _set(sock, socket.IPPROTO_TCP, _KEEP_INTERVAL, interval_s)
-    _set(sock, socket.IPPROTO_TCP, _KEEP_COUNT, _PROBES)
-    if user_timeout_s is not None:
-        _set(sock, socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, max(1, int(user_timeout_s * 1_000)))
+    for name, value in _OPTIONS:
+        _set(sock, socket.IPPROTO_TCP, getattr(socket, name, None), value)
 
 
 def _set(sock: socket.socket, level: int, option: int | None, value: int) -> None:
@@ -69,11 +57,8 @@ def _set(sock: socket.socket, level: int, option: int | None, value: int) -> Non
             sock.setsockopt(level, option, value)
 
 
-# How soon a thread that waits notices that nobody wants its connection any more.
-CANCEL_LOOK_NS = 50_000_000
-_NS = 1_000_000_000
-# Threads that may wait for the resolver at once, each for another name.
-_MOST_LOOKUPS = 32
+# How soon a connecting thread notices that its connection is no longer wanted.
+_CANCEL_LOOK_S = 0.05
 
 
 class Address(NamedTuple):
@@ -117,16 +102,6 @@ def connect_error(error: Exception) -> TransportError:
     return TransportError("ConnectTimeout" if isinstance(error, TimeoutError) else "ConnectError", text)
 
 
-def lookup_timed_out() -> TransportError:
-    """Return the error of a lookup that took too long."""
-    return TransportError("ConnectTimeout", "timed out")
-
-
-def lookup_cancelled() -> TransportError:
-    """Return the error of a cancelled lookup."""
-    return TransportError("ConnectError", "The connection was given up before it was open.")
-
-
 def literal_address(host: str, port: int) -> list[Address] | None:
     """Return the address if the host is one already; None for a name."""
     try:
@@ -154,90 +129,6 @@ def to_addresses(found: Iterable[tuple[Any, ...]]) -> list[Address]:
     if not addresses:
         raise OSError("the name has no address")
     return interleave(addresses)
-
-
-def _patience_s(deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> float | None:
-    """Return the seconds until the next check, or None. Raises TransportError at the deadline or when cancelled."""
-    waits = []
-    if cancelled is not None:
-        if cancelled():
-            raise lookup_cancelled()
-        waits.append(CANCEL_LOOK_NS)
-    if deadline_ns is not None:
-        waits.append(deadline_ns - now_ns())
-        if waits[-1] <= 0:
-            raise lookup_timed_out()
-    return min(waits) / _NS if waits else None
-
-
-class _Lookups:
-    """Name lookups in threads, because nothing can interrupt the resolver."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running: dict[tuple[str, int], list[list[Address] | TransportError]] = {}
-
-    def ask(self, host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> list[Address]:
-        """Return the addresses of a name. Concurrent lookups of the same name share one result."""
-        key = host, port
-        answer: list[list[Address] | TransportError] | None = None
-        with self._changed:
-            while True:
-                if answer is None:
-                    answer = self._running.get(key)
-                if answer is None and len(self._running) < _MOST_LOOKUPS:
-                    answer = self._running[key] = []
-                    thread = threading.Thread(target=self._run, args=(key, answer), name="fastlane-dns", daemon=True)
-                    try:
-                        thread.start()
-                    except BaseException as error:
-                        del self._running[key]
-                        if not isinstance(error, RuntimeError):
-                            raise
-                        break  # the interpreter is ending, or the system has no thread left
-                if answer:
-                    break
-                self._changed.wait(_patience_s(deadline_ns, cancelled))
-        if not answer:
-            return resolve(host, port)
-        if isinstance(answer[0], TransportError):
-            raise answer[0].again()
-        return answer[0]
-
-    def _run(self, key: tuple[str, int], answer: list[list[Address] | TransportError]) -> None:
-        found: list[Address] | TransportError
-        try:
-            found = resolve(*key)
-        except TransportError as error:
-            found = error
-        except BaseException as error:  # noqa: BLE001 - those who wait must hear of it
-            found = TransportError("ConnectError", str(error))
-        with self._changed:
-            answer.append(found)
-            if self._running.get(key) is answer:
-                del self._running[key]
-            self._changed.notify_all()
-
-
-_lookups = _Lookups()
-
-
-def _after_fork() -> None:
-    global _lookups  # noqa: PLW0603 - its threads do not exist in the child
-    _lookups = _Lookups()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def resolve_within(
-    host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None
-) -> list[Address]:
-    """Return the addresses of a name. Raises TransportError at the deadline or when cancelled."""
-    if deadline_ns is None and cancelled is None:
-        return resolve(host, port)
-    return _lookups.ask(host, port, deadline_ns, cancelled)
 
 
 _PROTOCOLS: dict[Http2, list[str]] = {
@@ -316,9 +207,6 @@ ATTEMPT_DELAY_NS = 250_000_000
 _PENDING = frozenset(
     {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR, getattr(errno, "WSAEWOULDBLOCK", errno.EWOULDBLOCK)}
 )
-# What a machine without IPv6, or without a route there, says of every such address: it explains no failure that
-# another address explains.
-_HERE_ERRORS = frozenset({errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,19 +219,9 @@ class Connected:
     dns_ended_ns: int | None
     connect_started_ns: int
     connect_ended_ns: int
-    local_address: str
-    peer_address: str
-    losers: tuple[Loser, ...]
 
-    def opening(
-        self,
-        *,
-        tls_started_ns: int | None = None,
-        tls_ended_ns: int | None = None,
-        alpn: str | None = None,
-        tls_version: str | None = None,
-    ) -> Opening:
-        """Return how the connection was opened, TLS included."""
+    def opening(self, tls: Tls | None, tls_started_ns: int | None, tls_ended_ns: int | None) -> Opening:
+        """Return how the connection was opened, TLS included. Raises OSError if it is gone already."""
         return Opening(
             dns_started_ns=self.dns_started_ns,
             dns_ended_ns=self.dns_ended_ns,
@@ -351,153 +229,113 @@ class Connected:
             connect_ended_ns=self.connect_ended_ns,
             tls_started_ns=tls_started_ns,
             tls_ended_ns=tls_ended_ns,
-            local_address=self.local_address,
-            peer_address=self.peer_address,
-            losers=self.losers,
-            alpn=alpn,
-            tls_version=tls_version,
+            local_address=address_text(self.socket.getsockname()),
+            peer_address=address_text(self.socket.getpeername()),
+            alpn=None if tls is None else tls.alpn,
+            tls_version=None if tls is None else tls.version,
         )
 
 
 class _Race:
     """Which address is tried when. Knows no sockets."""
 
-    def __init__(self, addresses: list[Address], deadline_ns: int | None) -> None:
+    def __init__(self, addresses: list[Address], dns_started_ns: int | None = None) -> None:
         self._waiting = deque(addresses)
-        self._next_ns: int | None = None
-        self._deadline_ns = deadline_ns
-        self._errors: list[Exception] = []
-        self.losers: list[Loser] = []
-        self.started_ns = now_ns()
+        self._next_ns = self.started_ns = now_ns()
+        self._dns_started_ns = dns_started_ns
+        self._error: Exception | None = None
 
     def next(self) -> Address | None:
-        """Return the next address to try."""
+        """Return the next address to try; None if it is not its turn yet."""
         now = now_ns()
-        if self._deadline_ns is not None and now >= self._deadline_ns:
-            raise lookup_timed_out()
-        if not self._waiting or (self._next_ns is not None and now < self._next_ns):
+        if not self._waiting or now < self._next_ns:
             return None
         self._next_ns = now + ATTEMPT_DELAY_NS
         return self._waiting.popleft()
 
-    def failed(self, address: Address, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """Note a failed attempt: the next address is tried at once."""
-        self._next_ns = None
-        self._errors.append(error.with_traceback(None))  # its frames hold this race
-        self.losers.append(Loser(str(address), type(error).__name__))
+        self._next_ns = 0
+        self._error = error.with_traceback(None)  # its frames hold this race
 
-    def wait_s(self, most_ns: int | None = None) -> float | None:
+    def wait_s(self) -> float | None:
         """Return the seconds until the next attempt starts; None if none is left."""
-        now = now_ns()
-        waits = [] if most_ns is None else [most_ns]
-        if self._waiting and self._next_ns is not None:
-            waits.append(self._next_ns - now)
-        if self._deadline_ns is not None:
-            waits.append(self._deadline_ns - now)
-        return max(0, min(waits)) / _NS if waits else None
+        return max(0, self._next_ns - now_ns()) / 1e9 if self._waiting else None
 
     def lost(self) -> TransportError:
-        """Return the error after every address has failed."""
-        errors = [error for error in self._errors if getattr(error, "errno", None) not in _HERE_ERRORS]
-        error = connect_error((errors or self._errors)[0])
-        error.__cause__ = (errors or self._errors)[0]
+        """Return the error after every address has failed: that of the last one."""
+        assert self._error is not None
+        error = connect_error(self._error)
+        error.__cause__ = self._error
         return error
 
-    def won(
-        self,
-        sock: socket.socket,
-        address: Address,
-        slower: Iterable[Address],
-        dns: tuple[int | None, int | None],
-    ) -> Connected:
-        """Return the connection of the attempt that succeeded. Raises OSError if it is gone already."""
-        connect_ended_ns = now_ns()
-        local, peer = sock.getsockname(), sock.getpeername()
-        if local == peer:
-            # A port of this machine that nobody listens at may be given to the very socket that connects to it.
-            raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    def won(self, sock: socket.socket) -> Connected:
+        """Return the connection of the attempt that succeeded."""
         return Connected(
             socket=sock,
-            dns_started_ns=dns[0],
-            dns_ended_ns=dns[1],
+            dns_started_ns=self._dns_started_ns,
+            dns_ended_ns=None if self._dns_started_ns is None else self.started_ns,
             connect_started_ns=self.started_ns,
-            connect_ended_ns=connect_ended_ns,
-            local_address=address_text(local),
-            peer_address=str(address),
-            losers=(*self.losers, *(Loser(str(other), "slower") for other in slower if other != address)),
+            connect_ended_ns=now_ns(),
         )
 
 
-def _begun(address: Address, user_timeout_s: float | None) -> socket.socket:
+def _prepared(address: Address) -> socket.socket:
     sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
-        prepare(sock, user_timeout_s)
+        prepare(sock)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def connect_sync(
-    host: str,
-    port: int,
-    *,
-    deadline_ns: int | None = None,
-    user_timeout_s: float | None = USER_TIMEOUT_S,
-    cancelled: Callable[[], bool] | None = None,
-) -> Connected:
-    """Connect from a thread, and wait. `cancelled` is polled, and ends the wait with a ConnectError.
+def connect_sync(host: str, port: int, *, cancelled: Callable[[], bool] = lambda: False) -> Connected:
+    """Connect from a thread, and wait. `cancelled` is polled, and ends the wait for a server with a ConnectError.
 
-    Raises TransportError: ConnectError, or ConnectTimeout once `deadline_ns` (on the one clock) has passed.
+    Raises TransportError: ConnectError, or ConnectTimeout where the kernel gave up.
     """
-    dns: tuple[int | None, int | None] = None, None
     addresses = literal_address(host, port)
-    if addresses is None:
-        dns_started_ns = now_ns()
-        addresses = resolve_within(host, port, deadline_ns, cancelled)
-        dns = dns_started_ns, now_ns()
-    return _raced(_Race(addresses, deadline_ns), dns, user_timeout_s, cancelled)
+    if addresses is not None:
+        return _raced(_Race(addresses), cancelled)
+    dns_started_ns = now_ns()
+    return _raced(_Race(resolve(host, port), dns_started_ns), cancelled)
 
 
-def _raced(
-    race: _Race,
-    dns: tuple[int | None, int | None],
-    user_timeout_s: float | None,
-    cancelled: Callable[[], bool] | None,
-) -> Connected:
+def _raced(race: _Race, cancelled: Callable[[], bool]) -> Connected:
     connected: Connected | None = None
-    running: dict[socket.socket, Address] = {}
+    running: set[socket.socket] = set()
     with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
         try:
             while connected is None:
-                if cancelled is not None and cancelled():
-                    raise lookup_cancelled()
+                if cancelled():
+                    raise TransportError("ConnectError", "The connection was given up before it was open.")
                 address = race.next()
                 if address is not None:
                     try:
-                        sock = _begun(address, user_timeout_s)
+                        sock = _prepared(address)
                     except OSError as error:  # such as no IPv6, or no descriptor left
-                        race.failed(address, error)
+                        race.failed(error)
                         continue
-                    running[sock] = address
-                    selector.register(sock, selectors.EVENT_WRITE, sock)
+                    running.add(sock)
+                    selector.register(sock, selectors.EVENT_WRITE)
                     code = sock.connect_ex(address.socket_address)
                     ready = [] if code in _PENDING else [(sock, code)]
                 elif not running:
                     raise race.lost()
                 else:
-                    found = selector.select(race.wait_s(CANCEL_LOOK_NS if cancelled is not None else None))
-                    ready = [(key.data, key.data.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) for key, _ in found]
+                    wait_s = race.wait_s()
+                    found = selector.select(_CANCEL_LOOK_S if wait_s is None else min(wait_s, _CANCEL_LOOK_S))
+                    socks = [cast("socket.socket", key.fileobj) for key, _ in found]
+                    ready = [(sock, sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) for sock in socks]
                 for sock, code in ready:
-                    try:
-                        if code:
-                            raise OSError(code, os.strerror(code))
-                        connected = race.won(sock, running[sock], running.values(), dns)
+                    if not code:
+                        connected = race.won(sock)
                         break
-                    except OSError as error:
-                        race.failed(running.pop(sock), error)
-                        selector.unregister(sock)
-                        sock.close()
+                    race.failed(OSError(code, os.strerror(code)))
+                    running.remove(sock)
+                    selector.unregister(sock)
+                    sock.close()
         finally:
             for sock in running:
                 if connected is None or sock is not connected.socket:
@@ -505,73 +343,48 @@ def _raced(
     return connected
 
 
-async def connect_asyncio(
-    host: str,
-    port: int,
-    *,
-    deadline_ns: int | None = None,
-    user_timeout_s: float | None = USER_TIMEOUT_S,
-) -> Connected:
+async def connect_asyncio(host: str, port: int) -> Connected:
     """Connect on the running event loop; otherwise as `connect_sync`. Cancelling it closes every socket."""
     loop = asyncio.get_running_loop()
-    dns: tuple[int | None, int | None] = None, None
-    addresses = literal_address(host, port)
+    addresses, dns_started_ns = literal_address(host, port), None
     if addresses is None:
         dns_started_ns = now_ns()
         try:
-            async with asyncio.timeout(None if deadline_ns is None else (deadline_ns - dns_started_ns) / _NS):
-                addresses = to_addresses(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except TimeoutError:
-            raise lookup_timed_out() from None
+            addresses = to_addresses(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError) as error:
             raise connect_error(error) from error
-        dns = dns_started_ns, now_ns()
-    race = _Race(addresses, deadline_ns)
-    running: dict[asyncio.Task[None], tuple[socket.socket, Address]] = {}
-    connected: Connected | None = None
+    race = _Race(addresses, dns_started_ns)
+    running: set[asyncio.Task[socket.socket]] = set()
     try:
-        while connected is None:
+        while True:
             address = race.next()
             if address is not None:
-                try:
-                    sock = _begun(address, user_timeout_s)
-                except OSError as error:
-                    race.failed(address, error)
-                    continue
-                running[loop.create_task(_attempt(loop, sock, address))] = sock, address
+                running.add(loop.create_task(_attempt(loop, address)))
             elif not running:
                 raise race.lost()
             ended, _ = await asyncio.wait(running, timeout=race.wait_s(), return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
-                sock, address = running[task]
+                running.remove(task)
                 try:
-                    task.result()
-                    connected = race.won(sock, address, (other for _, other in running.values()), dns)
-                    break
+                    return race.won(task.result())
                 except OSError as error:
-                    race.failed(address, error)
-                    del running[task]
-                    sock.close()
+                    race.failed(error)
     finally:
-        for task, (sock, _) in running.items():
-            if connected is None or sock is not connected.socket:
-                _give_up(task, sock)
-    return connected
+        for task in running:
+            task.cancel()
+            task.add_done_callback(_close_unused)
 
 
-async def _attempt(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Address) -> None:
-    await loop.sock_connect(sock, address.socket_address)
-
-
-def _give_up(task: asyncio.Task[None], sock: socket.socket) -> None:
-    def close(task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()  # seen
+async def _attempt(loop: asyncio.AbstractEventLoop, address: Address) -> socket.socket:
+    sock = _prepared(address)
+    try:
+        await loop.sock_connect(sock, address.socket_address)
+    except BaseException:
         sock.close()
+        raise
+    return sock
 
-    # The loop watches the descriptor until the task has ended: closed before, its number could be another socket's.
-    task.cancel()
-    if task.done():
-        close(task)
-    else:
-        task.add_done_callback(close)
+
+def _close_unused(task: asyncio.Task[socket.socket]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()

@@ -439,7 +439,7 @@ _WRITE_BYTES = 262_144
 
 # A connection is opened for as long as a call waits for it, which has a time-out of its own. One that is opened for
 # nobody, or for calls without a time-out, is given up after this long.
-MOST_OPENING_NS = 600_000_000_000
+MOST_OPENING_S = 600.0
 
 CLOSED = "The connection was closed."
 _CLOSED_EARLY = "The answer was closed before its end."

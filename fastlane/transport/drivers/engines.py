@@ -7,7 +7,7 @@ import os
 import ssl
 import types
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from itertools import chain
 from types import ModuleType
@@ -20,60 +20,14 @@ from ..pool.settings import PoolSettings, library_of
 from ..protocols.exchange import (
     PHASES,
     Exchange,
-    Phases,
     TransportError,
     as_library_error,
     ends_soon,
 )
 from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool, PatientAsyncioExchange
 from .connect import ssl_context
-from .connection import ClientConnection
 from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of, target_of
 from .thread_driver import PatientThreadExchange, ThreadConnection, ThreadExchange, ThreadPool
-
-Trace = Callable[[str, dict[str, Any]], Any]
-
-
-def _protocol(connection: ClientConnection) -> str:
-    return "http11" if connection.is_http1 else "http2"
-
-
-def trace_opened(trace: Trace, phases: Phases, connection: ClientConnection) -> None:
-    """Trace the opening of a connection that this request waited for."""
-    opening = connection.opening
-    if opening is None or opening.connect_started_ns < (phases.started_ns or 0):
-        return
-    for step in ("connect_tcp", "start_tls") if connection.tls is not None else ("connect_tcp",):
-        trace(f"connection.{step}.started", {})
-        trace(f"connection.{step}.complete", {})
-
-
-def trace_sent(trace: Trace, connection: ClientConnection) -> None:
-    """Trace the sending of a request."""
-    protocol = _protocol(connection)
-    for step in ("send_request_headers", "send_request_body"):
-        trace(f"{protocol}.{step}.started", {})
-        trace(f"{protocol}.{step}.complete", {})
-    trace(f"{protocol}.receive_response_headers.started", {})
-
-
-def trace_response(trace: Trace, connection: ClientConnection, exchange: Exchange) -> None:
-    """Trace the head of a response."""
-    head = exchange.answer_head
-    if head is not None:
-        trace(
-            f"{_protocol(connection)}.receive_response_headers.complete",
-            {"return_value": (connection.http_version, head.status, head.reason, head.headers)},
-        )
-
-
-async def trace_async(tell: Callable[..., None], trace: Trace, *arguments: Any) -> None:
-    """Call an asynchronous `trace`, whose calls are awaited one after the other."""
-    events: list[tuple[str, dict[str, Any]]] = []
-    tell(lambda name, info: events.append((name, info)), *arguments)
-    for event in events:
-        await trace(*event)
-
 
 # Bytes read by the application before the server is told that it may send as many more.
 _CREDIT_BYTES = 262_144
@@ -309,7 +263,7 @@ class SyncEngine(Engine):
         """Send a request and return its response, the body unread. Raises the library's errors."""
         try:
             outgoing = read_request(request, self.library)
-            route, timeouts, head, body, phases, patience, trace = outgoing
+            route, timeouts, head, body, phases, patience = outgoing
             rest = body_pieces(request) if body is None else iter(())
             first = next(rest) if body is None else (body, True)
             for _ in range(_MOST_CONNECTIONS):
@@ -325,18 +279,12 @@ class SyncEngine(Engine):
                     )
                     if patience is not None:
                         patience.check()
-                    if trace is not None:
-                        trace_opened(trace, phases, connection)
                     connection.send_request(exchange, chain([first], rest), timeouts.write)
-                    if trace is not None:
-                        trace_sent(trace, connection)
                     while exchange.answer_head is None:
                         if exchange.error is not None:
                             raise exchange.error.again()  # lest the error and this frame keep each other
                         if not exchange.wait(timeouts.read):
                             raise TransportError("ReadTimeout", "The server did not answer in time.")
-                    if trace is not None:
-                        trace_response(trace, connection, exchange)
                     return self._response(request, outgoing, exchange, connection)
                 except BaseException as error:
                     if exchange is None:
@@ -371,10 +319,6 @@ class SyncEngine(Engine):
     def close(self) -> None:
         """Close every connection; the transport can be used again and opens new ones."""
         self._pool.close()
-
-    def leave(self) -> None:
-        """Say goodbye on every connection without a call, because the process ends."""
-        self._pool.leave()
 
     def members(self) -> Iterator[PooledConnection]:
         """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
@@ -418,7 +362,7 @@ class AsyncEngine(Engine):
         """Send a request and return its response, the body unread. Raises the library's errors."""
         try:
             outgoing = read_request(request, self.library)
-            route, timeouts, head, body, phases, patience, trace = outgoing
+            route, timeouts, head, body, phases, patience = outgoing
             pool = self._pools.get(asyncio.get_running_loop()) or await self._pool()
             rest = None if body is not None else async_body_pieces(request)
             first = (body or b"", True) if rest is None else await anext(rest)
@@ -434,18 +378,12 @@ class AsyncEngine(Engine):
                 try:
                     if patience is not None:
                         patience.check()
-                    if trace is not None:
-                        await trace_async(trace_opened, trace, phases, connection)
                     await connection.send_request(exchange, first, rest, timeouts.write)
-                    if trace is not None:
-                        await trace_async(trace_sent, trace, connection)
                     while exchange.answer_head is None:
                         if exchange.error is not None:
                             raise exchange.error.again()  # lest the error and this frame keep each other
                         if not await exchange.expect(timeouts.read):
                             raise TransportError("ReadTimeout", "The server did not answer in time.")
-                    if trace is not None:
-                        await trace_async(trace_response, trace, connection, exchange)
                     return self._response(request, outgoing, exchange, connection)
                 except BaseException as error:
                     connection.drop(exchange)

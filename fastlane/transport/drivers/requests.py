@@ -90,7 +90,6 @@ class OutgoingRequest(NamedTuple):
     """Those that the request brought along, or new ones."""
     patience: Patience | None
     """How the request is to be waited for, where it says so."""
-    trace: Any
 
 
 def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
@@ -121,7 +120,6 @@ def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
         b"".join(request.stream) if isinstance(request.stream, library.ByteStream) else None,
         phases,
         patience if isinstance(patience, Patience) else None,
-        extensions.get("trace"),
     )
 
 

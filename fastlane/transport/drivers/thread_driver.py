@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from threading import TIMEOUT_MAX
-from typing import Any, cast
+from typing import cast
 
 from fastlane._clock import now_ns
 
@@ -20,7 +20,7 @@ from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnectio
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from .connect import connect_sync
-from .connection import CLOSED, MOST_OPENING_NS, ClientConnection, PooledExchange, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, Tls, is_ready
 from .requests import Timeouts
 
 
@@ -115,14 +115,11 @@ class ThreadConnection(ClientConnection):
         # The thread must not keep a pool alive that everybody else has dropped.
         self._owner = weakref.ref(owner)
         self._settings = settings
-        self._deadline_ns = 0
         self.lock = threading.Lock()
         self._writer: socket.socket | None = None
         self._unsent = b""
         self._sent_bytes = 0
         self._dead = False
-        self.is_left = False
-        """The process ends, and nobody is told any more what becomes of the connection."""
         self.thread: threading.Thread | None = None
         """Reads from it."""
         self._unstarted = {0: True}
@@ -156,16 +153,6 @@ class ThreadConnection(ClientConnection):
             self.thread = threading.current_thread()
             self._run()
 
-    def leave(self) -> None:
-        """The process ends: say goodbye, unless calls are on it."""
-        with self.lock:
-            if self.is_busy:
-                return
-            self.is_left = True
-            if self.http is not None and not self._dead:
-                self._dead = True
-                self._say_goodbye()
-
     def _say_goodbye(self) -> None:
         """Under the lock: the last words, as far as the socket takes them."""
         with contextlib.suppress(TransportError, OSError, ssl.SSLError):
@@ -183,10 +170,7 @@ class ThreadConnection(ClientConnection):
         if self.origin.scheme == "https":
             self.tls = Tls(owner.context(), self.origin.server_hostname)
         del owner
-        self._deadline_ns = now_ns() + MOST_OPENING_NS
-        connected = connect_sync(
-            self.origin.host, self.origin.port, deadline_ns=self._deadline_ns, cancelled=lambda: self._dead
-        )
+        connected = connect_sync(self.origin.host, self.origin.port, cancelled=lambda: self._dead)
         sock = self._socket = connected.socket
         if self._dead:  # since nobody wanted it any more, and there was no socket to be closed yet
             raise TransportError("ConnectError", CLOSED)
@@ -195,13 +179,7 @@ class ThreadConnection(ClientConnection):
             tls_started_ns = now_ns()
             self._handshake(sock)
             tls_ended_ns = now_ns()
-        tls = self.tls
-        opening = connected.opening(
-            tls_started_ns=tls_started_ns,
-            tls_ended_ns=tls_ended_ns,
-            alpn=None if tls is None else tls.alpn,
-            tls_version=None if tls is None else tls.version,
-        )
+        opening = connected.opening(self.tls, tls_started_ns, tls_ended_ns)
         # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
         self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
         self._writer.settimeout(0)
@@ -214,23 +192,20 @@ class ThreadConnection(ClientConnection):
 
     def _handshake(self, sock: socket.socket) -> None:
         data = b""
-        while True:
-            try:
-                done = self.handshake(data)
-            finally:
-                output = self.handshake_output()
-                if output:
-                    self._with_deadline(sock, sock.sendall, output)
-            if done:
-                return
-            data = self._with_deadline(sock, sock.recv, READ_BYTES)
-            if not data:
-                raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
-
-    def _with_deadline(self, sock: socket.socket, act: Callable[[Any], Any], argument: Any) -> Any:
-        sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
+        sock.settimeout(MOST_OPENING_S)
         try:
-            return act(argument)
+            while True:
+                try:
+                    done = self.handshake(data)
+                finally:
+                    output = self.handshake_output()
+                    if output:
+                        sock.sendall(output)
+                if done:
+                    return
+                data = sock.recv(READ_BYTES)
+                if not data:
+                    raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
         except TimeoutError:
             raise TransportError("ConnectTimeout", "The TLS handshake took too long.") from None
         except OSError as error:
@@ -277,8 +252,6 @@ class ThreadConnection(ClientConnection):
             failure = (
                 error if isinstance(error, TransportError) else TransportError("ConnectError", type(error).__name__)
             )
-            if self.is_left:
-                return
             self._let_go()
             self._tell(lambda owner: owner.failed(self, failure))
             if self.error is not None:
@@ -287,16 +260,13 @@ class ThreadConnection(ClientConnection):
             threading.Event().wait(GROW_AGAIN_NS / 1e9)
             self._tell(lambda owner: owner.serve())
             return
-        if self.is_left:
-            return
         self._tell(lambda owner: owner.opened(self))
         ended_by: TransportError | None
         try:
             ended_by = self._read()
         except BaseException as error:  # noqa: BLE001 - as above
             ended_by = TransportError("ReadError", type(error).__name__)
-        if not self.is_left:
-            self._finish(ended_by)
+        self._finish(ended_by)
 
     def _read(self) -> TransportError | None:
         """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
@@ -572,8 +542,8 @@ class ThreadConnection(ClientConnection):
         self.fail(TransportError("ReadError", "The connection belongs to the parent process."))
 
 
-# How long `close()` waits for the threads to be gone.
-_JOIN_S = 5.0
+# How long `close()` waits for the threads to end. One that waits for the resolver cannot be interrupted.
+_JOIN_NS = 5_000_000_000
 
 
 class _Waiter:
@@ -874,22 +844,11 @@ class ThreadPool:
             pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
         for connection in connections:
             connection.hang_up(TransportError("ReadError", "The transport was closed."))
+        until_ns = now_ns() + _JOIN_NS
         for connection in connections:
             thread = connection.thread
             if thread is not None and thread is not threading.current_thread() and thread.is_alive():
-                thread.join(_JOIN_S)
-
-    def leave(self) -> None:
-        """Say goodbye on every connection without a call, because the process ends.
-
-        Whoever waits for an answer is left waiting: daemon threads, which end with the process, and would tell the
-        world of an error instead; and handlers that are run at exit after this one may read the rest of an answer.
-        """
-        with self._lock:
-            connections = [member for member in self._pool.members() if isinstance(member, ThreadConnection)]
-            self._start_over()
-        for connection in connections:
-            connection.leave()
+                thread.join(max(0.0, (until_ns - now_ns()) / 1e9))
 
     def forget(self) -> None:
         """Release the parent's connections in a child process."""

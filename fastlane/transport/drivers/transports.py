@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import os
 import socket
@@ -305,13 +304,6 @@ def _new_locks_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_locks_after_fork)
-
-
-@atexit.register
-def _leave_at_exit() -> None:
-    for engine in list(_Engines.sync.values()):
-        with contextlib.suppress(Exception):
-            engine.leave()
 
 
 @cache

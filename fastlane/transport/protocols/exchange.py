@@ -130,15 +130,6 @@ FALLBACK_TRACE = "fastlane.trace"
 """The extension by which a request brings the `trace` that another transport gets if that one carries the request."""
 
 
-class Loser(NamedTuple):
-    """An address that was tried for a connection and not taken."""
-
-    address: str
-    """Host and port."""
-    outcome: str
-    """Class name of the error, or "slower" for one that was given up because another had answered."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """How a connection was opened. Stamps are monotonic nanoseconds; None for what did not happen."""
@@ -154,7 +145,6 @@ class Opening:
     """Host and port of our end: tells connections apart while they are open."""
     peer_address: str
     """Host and port of the address that won the race."""
-    losers: tuple[Loser, ...]
     alpn: str | None
     """The protocol that TLS agreed on ("h2", "http/1.1"); None without TLS or where the server named none."""
     tls_version: str | None

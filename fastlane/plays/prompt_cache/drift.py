@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -27,20 +28,19 @@ if TYPE_CHECKING:
 
 # If the size of the blocks is not known: OpenAI's (https://developers.openai.com/cookbook/examples/prompt_caching_201).
 _USUAL_BLOCK = 128
-# Fewer cached tokens than expected mean something if more than this is missing: by so much, estimates are wrong.
-_SLACK_BLOCKS, _SLACK_SHARE = 2, 0.1
-# If the beginning was never counted by itself: tools and prose have as many tokens per byte within this.
-_LOOSE_SHARE = 0.25
-# Two segments of which this share is the same are one, edited; with the second share there is no need to look further.
-_SIMILAR, _NEARLY = 0.5, 0.9
-# A conversation of whose rest this share comes later again is the same one.
-_SHARED = 0.3
+# Fewer cached tokens than expected mean something if more than this is missing: by so much, estimates are wrong. Tools
+# and prose have as many tokens per byte within the second share.
+_SLACK_BLOCKS, _SLACK_SHARE, _LOOSE_SHARE = 2, 0.1, 0.25
+# Two segments of which this share is the same are one, edited.
+_SIMILAR = 0.5
 # Prompts that have this share of what the most alike has of a conversation are of that conversation too.
 _SAME_CONVERSATION = 0.5
+# A conversation of whose rest this share comes later again is the same one.
+_SHARED = 0.3
 # What has fewer bytes is said in many conversations: "yes", "continue".
 _TELLING = 64
-# Earlier prompts that are compared with where none has a message in common with the new one.
-_MAX_COMPARED = 5
+# Other conversations whose beginnings are compared.
+_MAX_BEGINNINGS = 5
 # A message was shortened, and not edited, if it was so long and has become a stub, or has lost its end.
 _SHORTENED_BYTES, _STUB_SHARE, _BEGINNING_SHARE = 160, 0.3, 0.7
 # The same content, written otherwise.
@@ -50,21 +50,21 @@ _QUOTED_BEFORE, _QUOTED_AFTER = 40, 120
 HEAD_PARTS: Final = ("tools", "functions", "response_format", "text.format", "instructions")
 _ITEM_PARTS: Final = ("messages", "input", "prompt")
 _MESSAGES: Final = (*_ITEM_PARTS, "instructions", "system")
-# The provider's own word: its kind and path in ours, and how the paths begin of a finer finding that agrees with it.
-_REASONS: Final[Mapping[str, tuple[DriftKind, str | None, tuple[str, ...]]]] = {
+# What a provider's reason is in our words, with the path.
+_REASONS: Final[Mapping[str, tuple[DriftKind, str | None]]] = {
     # OpenAI: `PromptCacheDiagnosticsCacheMiss.reason` in openai/types/responses/response.py, 2.47.
-    "model_changed": ("changed_model", "model", ("model",)),
-    "prompt_cache_key_changed": ("changed_parameter", "prompt_cache_key", ("prompt_cache_key",)),
-    "tools_changed": ("changed_tool", "tools", ("tools",)),
-    "text_format_changed": ("changed", "text.format", ("text.format", "response_format")),
-    "reasoning_effort_changed": ("changed_parameter", "reasoning.effort", ("reasoning",)),
-    "verbosity_changed": ("changed_parameter", "text.verbosity", ("text.verbosity", "verbosity")),
-    "service_tier_changed": ("changed_parameter", "service_tier", ("service_tier",)),
-    "context_compacted": ("compacted", None, ()),
-    "input_changed": ("changed", None, (*_MESSAGES, "tools", "text.format")),
+    "model_changed": ("changed_model", "model"),
+    "prompt_cache_key_changed": ("changed_parameter", "prompt_cache_key"),
+    "tools_changed": ("changed_tool", "tools"),
+    "text_format_changed": ("changed", "text.format"),
+    "reasoning_effort_changed": ("changed_parameter", "reasoning.effort"),
+    "verbosity_changed": ("changed_parameter", "text.verbosity"),
+    "service_tier_changed": ("changed_parameter", "service_tier"),
+    "context_compacted": ("compacted", None),
+    "input_changed": ("changed", None),
     # Anthropic: `cache_miss_reason` of its Messages API, anthropic 2.10.
-    "system_changed": ("changed", "system", ("messages", "instructions", "system", "input")),
-    "messages_changed": ("changed", "messages", _MESSAGES),
+    "system_changed": ("changed", "system"),
+    "messages_changed": ("changed", "messages"),
 }
 
 
@@ -81,43 +81,56 @@ def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
-    """Return the drift of a settled prompt; None if nothing was lost, or if the prompts are no longer kept."""
-    line = prompt.line
+    """Return the drift of a settled prompt; None if nothing was lost, or if the prompts are no longer kept.
+
+    What the comparison finds counts for more than the provider's reason, which names no value.
+    """
+    drift, line = None, prompt.line
     new = None if line is None else segments_of(line, line.text, prompt.count)
-    found = None
     if line is not None and new is not None:
         earlier = [
             Earlier(segments, other.head.parameters, other.key, used_ns)
             for other, text, count, used_ns in history.earlier(line.head, prompt.answered_before)
-            # What has expired is not lost by a difference.
-            if prompt.sent_ns - used_ns <= prompt.head.rules.lifetime_ns
-            and (segments := segments_of(other, text, count)) is not None
+            if (segments := segments_of(other, text, count)) is not None
         ]
-        found = find_departure(new, line.head.parameters, prompt.key, prompt.known.size, earlier)
-    if found is not None:
-        return _with_reason(prompt, _broken(prompt, found, history.quote))
-    return _with_reason(prompt, _lost(prompt) if prompt.keeps else None)
+        # What has expired is not lost by a difference.
+        oldest_ns = prompt.sent_ns - prompt.head.rules.lifetime_ns
+        fresh = [one for one in earlier if one.used_ns >= oldest_ns]
+        found = find_departure(new, line.head.parameters, prompt.key, prompt.known_size, fresh)
+        if found is not None:
+            drift = _broken(prompt, found, history.quote)
+        elif prompt.keeps:
+            alike = [one for one in earlier if (one.parameters, one.key) == (line.head.parameters, prompt.key)]
+            common = max((new.size(0, in_common(one.segments, new)) for one in alike), default=0)
+            drift = _unread(prompt, min(common, prompt.size))
+    if prompt.reason is None:
+        return drift
+    if drift is not None:
+        return replace(drift, provider_reason=prompt.reason)
+    kind, path = _REASONS.get(prompt.reason, (None, None))
+    # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
+    whole, cached = prompt.head.rules.kept(prompt.tokens), prompt.cached or 0
+    if kind is None or (cached and cached >= whole - _slack(whole, prompt.head.rules)):
+        return None
+    lost = max(0, prompt.tokens_of(prompt.known_size) - cached)
+    offset = min(cached, prompt.tokens)
+    return Drift(kind=kind, path=path, token_offset=offset, tokens_lost=lost, provider_reason=prompt.reason)
 
 
 def _broken(prompt: SentPrompt, departure: Difference, quote: bool) -> Drift | None:
     """Return the drift that a difference is, unless the provider has read beyond it."""
-    scale, rules, cached = prompt.scale, prompt.head.rules, prompt.cached
-    offset = scale.at(departure.before_size)
-    fresh = scale.at(prompt.known.fresh_size)
-    reusable = fresh if departure.is_apart else max(fresh, offset)
-    unbroken = scale.at(departure.before_size + departure.lost_size)
-    lost = unbroken - max(reusable, offset)
-    broken, whole = rules.kept(max(reusable, offset)), rules.kept(unbroken)
+    rules, cached = prompt.head.rules, prompt.cached or 0
+    offset = prompt.tokens_of(departure.before_size)
+    reusable = prompt.tokens_of(prompt.known_size) if prompt.known_size else 0
+    reusable = reusable if departure.is_apart else max(reusable, offset)
+    unbroken = prompt.tokens_of(departure.before_size + departure.lost_size)
+    lost, whole = unbroken - max(reusable, offset), rules.kept(unbroken)
     if lost <= 0:
         return None
-    if departure.is_apart and broken and lost <= _slack(unbroken, rules):
-        # If two models are asked the same, turn by turn, each keeps all but what the other was asked just now.
+    # If two models are asked the same, turn by turn, each keeps all but what the other was asked just now.
+    if departure.is_apart and rules.kept(reusable) and lost <= _slack(unbroken, rules):
         return None
-    if (
-        cached
-        and cached > max(reusable, offset) + (rules.block_tokens or _USUAL_BLOCK)
-        and cached >= whole - min(_slack(whole, rules), (whole - rules.kept(reusable)) / 2)
-    ):
+    if cached > reusable + (rules.block_tokens or _USUAL_BLOCK) and cached >= (whole + rules.kept(reusable)) / 2:
         return None
     before, after = departure.quoted() if quote else (None, None)
     return Drift(
@@ -131,37 +144,18 @@ def _broken(prompt: SentPrompt, departure: Difference, quote: bool) -> Drift | N
     )
 
 
-def _lost(prompt: SentPrompt) -> Drift | None:
-    """Return the drift of an unbroken beginning that was not read: it has expired, or was given up early."""
-    scale, rules, cached = prompt.scale, prompt.head.rules, prompt.cached
-    should, fresh = rules.kept(scale.at(prompt.known.size)), rules.kept(scale.at(prompt.known.fresh_size))
-    # If the provider does not say what it has read, it is known all the same that the time is over.
-    found, is_old = (fresh, True) if cached is None else (cached, fresh < should)
-    share = _SLACK_SHARE if prompt.known.size == scale.known_size else _LOOSE_SHARE
+def _unread(prompt: SentPrompt, size: int) -> Drift | None:
+    """Return the drift of an unbroken prefix of `size` bytes that was not read: it has expired, or was evicted."""
+    rules, cached = prompt.head.rules, prompt.cached
+    fresh = rules.kept(prompt.tokens_of(prompt.known_size)) if prompt.known_size else 0
+    should = rules.kept(prompt.tokens_of(size)) if size > prompt.known_size else fresh
+    # If the provider does not report what it has read, it is known all the same that the time is over.
+    found = fresh if cached is None else cached
+    share = _SLACK_SHARE if prompt.known_tokens is not None else _LOOSE_SHARE
     if should - found <= _slack(should, rules, share):
         return None
-    kind: DriftKind = "expired" if is_old else "evicted"
+    kind: DriftKind = "expired" if cached is None or fresh < should else "evicted"
     return Drift(kind=kind, path=None, token_offset=found, tokens_lost=should - found)
-
-
-def _with_reason(prompt: SentPrompt, drift: Drift | None) -> Drift | None:
-    """Return the drift with the provider's own word for it, which wins if it says something else."""
-    reason, cached, rules = prompt.reason, prompt.cached or 0, prompt.head.rules
-    kind, path, beginnings = _REASONS.get(reason or "", (None, None, ()))
-    if reason is None:
-        return drift
-    if drift is None:
-        whole = rules.kept(prompt.scale.tokens)
-        # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
-        if kind is None or (cached and cached >= whole - _slack(whole, rules)):
-            return None
-        lost = max(0, prompt.scale.at(prompt.known.fresh_size) - cached)
-        offset = min(cached, prompt.scale.tokens)
-        return Drift(kind=kind, path=path, token_offset=offset, tokens_lost=lost, provider_reason=reason)
-    drift = replace(drift, provider_reason=reason)
-    if kind is None or kind == drift.kind or (drift.path is not None and drift.path.startswith(beginnings)):
-        return drift
-    return replace(drift, kind=kind, path=path or drift.path, character=None)
 
 
 def _slack(tokens: int, rules: CacheRules, share: float = _SLACK_SHARE) -> float:
@@ -277,18 +271,44 @@ def find_departure(
     new: PromptSegments, parameters: Mapping[str, Any], key: str | None, known_size: int, earlier: Sequence[Earlier]
 ) -> Difference | None:
     """Find what broke the beginning of a prompt, of which `known_size` bytes were sent before; None for nothing."""
-    ranked = _ranked(new, earlier)
-    alike = [one for one in ranked if one.parameters == parameters]
+    sizes = [sum(new.spoken[one] for one in new.spoken.keys() & then.segments.spoken.keys()) for then in earlier]
+    enough = max(_TELLING, _SAME_CONVERSATION * max(sizes, default=0))
+    # Those of the same conversation first, then those that begin alike for longest.
+    ranked = sorted(
+        (
+            (size >= enough, in_common(then.segments, new), size, then.used_ns, then)
+            for size, then in zip(sizes, earlier, strict=True)
+        ),
+        key=itemgetter(0, 1, 2, 3),
+        reverse=True,
+    )
+    alike = [rank for rank in ranked if rank[-1].parameters == parameters]
     found = None
-    if alike and _says_as_much(alike[0].segments, new):
-        found = _departure(alike[0].segments, new)
+    if alike and alike[0][0]:
+        found = _departure(alike[0][-1].segments, new)
     elif known_size < new.size(0, new.leading) - 1:
-        found = _departure_of_beginning(alike, new)
+        beginnings = {tuple(then.segments.digests[: then.segments.leading]): then.segments for *_, then in alike[::-1]}
+        compared = [*beginnings.values()][-_MAX_BEGINNINGS:]
+        shares = {_beginning_share(old, new): old for old in compared}
+        found = _difference(shares[max(shares)], new) if shares and max(shares) >= _SIMILAR else None
     if found is not None and found.before_size + found.lost_size <= known_size:
         found = None
-    apart = _kept_apart(new, parameters, key, known_size, ranked)
-    if apart is not None and (found is None or apart.lost_size > found.before_size + found.lost_size):
-        return apart
+    # The same prompt under another model, parameter or key.
+    others = [rank for rank in ranked if (rank[-1].parameters, rank[-1].key) != (parameters, key)]
+    longest = max((count for _, count, *_ in others), default=0)
+    least = max(new.leading + 1, round(_SAME_CONVERSATION * longest))
+    apart = [rank for rank in others if rank[1] >= least and new.size(0, rank[1]) > known_size + 1]
+    if apart:
+        _, count, _, _, then = max(apart, key=itemgetter(3, 1))
+        size = new.size(0, count)
+        names = [
+            name for name in {**parameters, **then.parameters} if parameters.get(name) != then.parameters.get(name)
+        ]
+        # The facts of a provider behind a proxy are known from its first answer on, and a key is added then.
+        if (names or None not in (key, then.key)) and (found is None or size > found.before_size + found.lost_size):
+            path = "model" if "model" in names else names[0] if names else "prompt_cache_key"
+            kind: DriftKind = "changed_model" if path == "model" else "changed_parameter"
+            return Difference(kind, path, None, 0, size, is_apart=True)
     return found
 
 
@@ -297,90 +317,21 @@ def in_common(old: PromptSegments, new: PromptSegments) -> int:
     return common_length(old.digests, new.digests)
 
 
-def _ranked(new: PromptSegments, earlier: Sequence[Earlier]) -> list[Earlier]:
-    """Return earlier prompts: those of the same conversation first, then those that begin alike for longest.
-
-    Of the same conversation are those that have about as much of what was said in it as the one that has the most.
-    """
-    said = [new.spoken.keys() & one.segments.spoken.keys() for one in earlier]
-    sizes = [sum(new.spoken[digest] for digest in shared) if shared else 0 for shared in said]
-    enough = max(_TELLING, _SAME_CONVERSATION * max(sizes, default=0))
-    most = _SAME_CONVERSATION * max(map(len, said), default=0)
-    ranks = [
-        (size >= enough and len(shared) >= most, in_common(one.segments, new), one.used_ns, number)
-        for number, (one, shared, size) in enumerate(zip(earlier, said, sizes, strict=True))
-    ]
-    return [earlier[rank[-1]] for rank in sorted(ranks, reverse=True)]
-
-
-def _says_as_much(old: PromptSegments, new: PromptSegments) -> bool:
-    """Whether two prompts have anything in common that is said in one conversation alone."""
-    shared = old.spoken.keys() & new.spoken.keys()
-    return len(shared) > 1 or sum(new.spoken[digest] for digest in shared) >= _TELLING
-
-
-def _kept_apart(
-    new: PromptSegments, parameters: Mapping[str, Any], key: str | None, known_size: int, ranked: Sequence[Earlier]
-) -> Difference | None:
-    """Find the same prompt under another model or parameter, the latest that is alike for about as long as any."""
-    others = [(in_common(one.segments, new), one) for one in ranked if (one.parameters, one.key) != (parameters, key)]
-    longest = max((count for count, _ in others), default=0)
-    least = max(new.leading + 1, round(_SAME_CONVERSATION * longest))
-    alike = [
-        (one.used_ns, count, number)
-        for number, (count, one) in enumerate(others)
-        if count >= least and new.size(0, count) > known_size + 1
-    ]
-    if not alike:
-        return None
-    _, count, number = max(alike)
-    then = others[number][1]
-    names = [name for name in {**parameters, **then.parameters} if parameters.get(name) != then.parameters.get(name)]
-    if not names and None in (key, then.key):
-        # The facts of a provider behind another's address are known from its first answer on, and a key is added then.
-        return None
-    kind: DriftKind = "changed_model" if "model" in names else "changed_parameter"
-    path = "model" if "model" in names else names[0] if names else "prompt_cache_key"
-    return Difference(kind, path, None, 0, new.size(0, count), is_apart=True)
-
-
 def _departure(old: PromptSegments, new: PromptSegments) -> Difference | None:
-    """Find where a prompt departs from an earlier one that has messages of it."""
+    """Find where a prompt departs from an earlier one of the same conversation."""
     at = in_common(old, new)
     if at == min(len(old.rows), len(new.rows)):
         return None
     both = set(old.digests[at:]) & set(new.digests[at:])
-    shared = [row.size for row in new.rows[at:] if row.digest in both]
-    is_telling = len(shared) > 1 or sum(shared) >= _TELLING
-    leads = at < min(old.leading, new.leading)
-    # A long text before the same short question is another prompt. Instructions are longer than what is said at first.
-    rests = [one.size(at) - (one.rows[at].size if leads and one.digests[at] not in both else 0) for one in (old, new)]
-    share = sum(shared) / max(1, min(rests))
-    goes_on = len(new.rows) > len(old.rows)
     is_alike = _similar(old, at, new, at) >= _SIMILAR
     found = _difference(old, new)
-    if leads:
-        # Everything that was said is said again, or what differs is the same text edited. A short text may be too short
-        # to have anything in common but for its digits.
-        follows = share >= _SIMILAR and (len(shared) > 1 or goes_on)
-        is_rewritten = found is not None and found.kind in _REWRITTEN
-        return found if is_alike or (is_telling and (follows or is_rewritten)) else None
-    # What was said last is said again, among other things: however much went before it, it is this conversation. If
-    # not, the rest may be examples, or documents, of which each call has drawn others.
-    is_recalled = old.digests[-1] in both and (len(shared) > 1 or (is_telling and share >= _SHARED))
-    is_edited = is_alike and (is_telling or goes_on) and at < len(new.rows) - 1
-    return found if is_recalled or is_edited else None
-
-
-def _departure_of_beginning(alike: Sequence[Earlier], new: PromptSegments) -> Difference | None:
-    """Find where the leading segments depart from the most similar ones of another conversation."""
-    beginnings: dict[tuple[int, ...], PromptSegments] = {}
-    for one in [*alike[:_MAX_COMPARED], *sorted(alike, key=lambda one: -one.used_ns)]:
-        if len(beginnings) < _MAX_COMPARED:
-            beginnings.setdefault(tuple(one.segments.digests[: one.segments.leading]), one.segments)
-    shares = {_beginning_share(old, new): old for old in reversed(beginnings.values())}
-    share = max(shares, default=0.0)
-    return _difference(shares[share], new) if share >= _SIMILAR else None
+    if at < min(old.leading, new.leading):
+        # The same text edited, or before the same messages.
+        return found if is_alike or len(both) > 1 or (found is not None and found.kind in _REWRITTEN) else None
+    # What was said last is said again, behind little else. If not, the rest may be examples, other ones in each call.
+    shared = sum(row.size for row in new.rows[at:] if row.digest in both)
+    is_recalled = old.digests[-1] in both and (len(both) > 1 or shared >= _SHARED * min(old.size(at), new.size(at)))
+    return found if is_recalled or (is_alike and at < len(new.rows) - 1) else None
 
 
 def _beginning_share(old: PromptSegments, new: PromptSegments) -> float:
@@ -409,7 +360,7 @@ def similarity(old: Any, new: Any) -> float:
     alike = front + common_length(one[front:][::-1], other[front:][::-1])
     longest = max(len(one), len(other), 1)
     # One edited place, as most are: there is no need to look at the words.
-    if alike >= _NEARLY * longest:
+    if alike >= 0.9 * longest:
         return alike / longest
     words = [re.findall(r"\w+", text) for text in (one, other)]
     width = 4 if min(map(len, words)) >= 16 else 1

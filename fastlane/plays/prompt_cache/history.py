@@ -7,23 +7,20 @@ instructions), then the messages. How far a new prompt begins like an earlier on
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import islice
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastlane._fork import new_lock, starts_over
-from fastlane.knowledge.table import Table
 from fastlane.protocol.endpoints import PROMPT_FIELDS
 from fastlane.protocol.prompt_marks import LEADING_ROLES
 
 from .drift import HEAD_PARTS, common_length, find_drift, json_of
 from .key import KEY_FIELD, stable_key
-from .report import FamilyReport, PromptCacheReport
+from .report import PromptCacheReport
 from .section import PromptCacheSection
 
 if TYPE_CHECKING:
@@ -31,17 +28,13 @@ if TYPE_CHECKING:
     from fastlane.records.plays import PromptCacheRecord
     from fastlane.records.usage import Usage
 
-_MAX_LINES, _MAX_ENDS = 1_000, 64
-# Earlier prompts that one is compared with to explain a drift.
-_MAX_EARLIER = 256
-# Neighbours in the order of their texts that are looked at for one that has not expired.
-_MAX_NEIGHBOURS = 8
-_MAX_FAMILIES, _OTHERS = 256, "others"
-# Calls are added to the report so many at a time.
-_MAX_UNCOUNTED = 256
-_MAX_HEADS, _MAX_STABLE_KEYS = 64, 8_192
-# Records whose drift a report shows.
-_MAX_EXPLAINED = 1_000
+_MAX_LINES, _MAX_ENDS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 64, 8_192
+# Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
+_MAX_COMPARED, _MAX_EARLIER = 8, 256
+# Answered calls that a report is made of.
+_MAX_RECORDS = 1_000
+# If the provider does not count: https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them.
+_TOKENS_PER_BYTE: Final = 0.25
 _BRACKET: Final = ord("[")
 # Beyond the model, what providers keep caches apart by, as they name it: OpenAI's diagnostics (the values of
 # `PromptCacheDiagnosticsCacheMiss.reason`), vLLM's `cache_salt`, SGLang's `extra_key`, Fireworks' isolation key.
@@ -75,28 +68,16 @@ class CacheRules(NamedTuple):
         return 0 if self.minimum_tokens and tokens < self.minimum_tokens else tokens
 
 
-class UpstreamCache:
-    """What was learned of the cache of one model at one origin."""
-
-    __slots__ = ("keeps", "tokens_per_byte")
-
-    def __init__(self) -> None:
-        self.keeps = False
-        """Whether anything was ever read from it."""
-        # The rule of thumb of https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them.
-        self.tokens_per_byte = 0.25
-
-
 class PromptHead:
     """A request without its messages."""
 
-    def __init__(self, call: Call, items_name: str, cache: UpstreamCache) -> None:
+    def __init__(self, call: Call, items_name: str, *, is_read: bool) -> None:
         body = call.body
         self.items_name = items_name
         self.facts = call.facts
         self.rules = rules_of(call.facts)
-        self.cache = cache
-        self.origin = call.origin
+        self.is_read = is_read
+        """Whether anything of such a prompt was ever read from the cache."""
         self.address = (call.origin, call.endpoint)
         self.model = call.model
         self.parameters: dict[str, Any] = {"model": call.model}
@@ -141,26 +122,41 @@ class SentPrompt:
     """Tells prompts of one kind from others."""
     key: str | None
     """The cache key that is sent."""
-    base_key: str | None
-    """The key of the family, of which `key` is one of so many `shards`."""
     shards: int = 1
+    """The number of keys over which the calls of the family are spread."""
     key_field: str | None = None
     """The field of the key, if fastlane has added it."""
     sent_ns: int
     answered_before: int
     """How many calls were answered before it was sent."""
-    known: KnownBeginning
-    """What was sent before."""
-    scale: TokenScale
+    known_size: int = 0
+    """Bytes of the longest prefix that an earlier prompt had and that has not expired."""
+    known_tokens: int | None = None
+    """Tokens of that prefix, if it was counted as a prompt of its own."""
+    earlier: PromptLine | None = None
+    """The earlier prompt."""
+    goes_on: bool = False
+    """Whether the prompt begins with all of the earlier prompt, or the reverse."""
+    tokens: int
     keeps: bool
     """Whether the provider is known to keep the prompt."""
     cached: int | None
     """Tokens that it has read from its cache."""
     reason: str | None
-    """Its own word for why it has read no more."""
+    """The reason that it gives for having read no more."""
     line: PromptLine | None = None
     """The line that the prompt has become part of."""
     record: PromptCacheRecord | None = None
+
+    def tokens_of(self, size: int) -> int:
+        """Return the tokens of so many bytes from the beginning."""
+        known_size, known_tokens = (0, 0) if self.known_tokens is None else (self.known_size, self.known_tokens)
+        if size < known_size:
+            return round(known_tokens * size / known_size)
+        if self.size <= known_size:
+            return self.tokens
+        share = (min(size, self.size) - known_size) / (self.size - known_size)
+        return round(known_tokens + (self.tokens - known_tokens) * share)
 
 
 class PromptLine:
@@ -172,8 +168,8 @@ class PromptLine:
         self.head = prompt.head
         self.key = prompt.key
         self.opening = hash((prompt.opening, prompt.key))
-        self.group = hash((prompt.head.seed, prompt.base_key))
-        """The provider, the model and the key of the family."""
+        self.group = hash((prompt.head.seed, prompt.key))
+        """The provider, the model and the key."""
         self.text: bytes = b""
         """Empty once it is forgotten."""
         self.tokens: int | None = None
@@ -182,46 +178,6 @@ class PromptLine:
         """For each call: how many calls were answered before it, the number of messages, and its time."""
         self.segments: Any = None
         """What `drift` has read of the text."""
-
-
-class KnownBeginning(NamedTuple):
-    """What of a prompt was sent before."""
-
-    size: int = 0
-    """Bytes that an earlier prompt had."""
-    fresh_size: int = 0
-    """Of these, the ones that have not expired."""
-    line: PromptLine | None = None
-    """The earlier prompt with the longest common beginning."""
-    line_size: int = 0
-    """Its bytes."""
-    tokens: int | None = None
-    """Its tokens."""
-
-
-NOTHING_KNOWN: Final = KnownBeginning()
-_text_of = attrgetter("text")
-
-
-class TokenScale(NamedTuple):
-    """How many tokens the first bytes of one prompt are."""
-
-    size: int
-    """Bytes of the whole prompt."""
-    tokens: int
-    """And its tokens."""
-    known_size: int = 0
-    """Bytes of a beginning that was counted by itself, as a prompt of its own."""
-    known_tokens: int = 0
-
-    def at(self, size: int) -> int:
-        """Return the tokens of so many bytes from the beginning."""
-        if self.known_size and size <= self.known_size:
-            return round(self.known_tokens * size / self.known_size)
-        rest = self.size - self.known_size
-        if rest <= 0:
-            return self.tokens
-        return round(self.known_tokens + (self.tokens - self.known_tokens) * min(1.0, (size - self.known_size) / rest))
 
 
 class PromptHistory:
@@ -235,7 +191,6 @@ class PromptHistory:
         self.quote = quote
         """Whether a drift shows the texts around a difference."""
         self.lock = new_lock()
-        self._upstreams: Table[tuple[str, str | None], UpstreamCache] = Table("prompt caches", max_entries=256)
         self._forget()
         starts_over(self)
 
@@ -245,24 +200,15 @@ class PromptHistory:
         self.lines: OrderedDict[PromptLine, None] = OrderedDict()
         """In the order of their last use."""
         self._openings: dict[int, PromptLine] = {}
-        self._sorted: dict[int, list[PromptLine]] = {}
-        """The lines of each group in the order of their texts: the one with the longest common beginning is next to
-        a text."""
-        self._grown: set[int] = set()
-        """Those of them whose order may have changed."""
         self._text_bytes = 0
         self._answered = 0
-        self._uncounted: list[tuple[PromptHead, PromptCacheRecord]] = []
-        self._families: dict[str, FamilyReport] = {}
-        """In the order of their last use."""
-        self._explained: deque[PromptCacheRecord] = deque(maxlen=_MAX_EXPLAINED)
-        """Records that may have a drift."""
+        self._records: deque[tuple[PromptHead, PromptCacheRecord]] = deque(maxlen=_MAX_RECORDS)
+        """Of the latest answered calls."""
 
     def clear(self) -> None:
-        """Forget all prompts and counts."""
+        """Forget all prompts and records."""
         with self.lock:
             self._forget()
-        self._upstreams.clear()
 
     def begin_in_child(self) -> None:
         """See `StartsOver`: what another thread of the parent was changing is half changed."""
@@ -279,7 +225,7 @@ class PromptHistory:
         head = self._heads.get(like)
         is_known = head is not None and head.facts is call.facts and head.is_of(written)
         if head is None or not is_known:
-            head = PromptHead(call, name, self._upstreams.fetch((call.origin, call.model), UpstreamCache))
+            head = PromptHead(call, name, is_read=head is not None and head.is_read)
             if len(self._heads) >= _MAX_HEADS:
                 self._heads.clear()
             self._heads[like] = head
@@ -315,55 +261,39 @@ class PromptHistory:
             stable = self._stable_keys[leading] = stable_key(endpoint, body, placements)
         prompt.stable_key = stable
         given = body.get(head.rules.key_field or KEY_FIELD) or body.get(KEY_FIELD)
-        prompt.key = prompt.base_key = given if isinstance(given, str) else None
+        prompt.key = given if isinstance(given, str) else None
         prompt.family = f"{hash((call.origin, stable, prompt.key)) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
         return prompt
 
     def expect(self, prompt: SentPrompt) -> None:
-        """Find out how much of a prompt that is about to be sent was sent before."""
+        """Find the longest prefix of a prompt that was sent before under its key and has not expired."""
         prompt.answered_before = self._answered
-        prompt.known = NOTHING_KNOWN
         if prompt.head.is_stored:
             return
+        text, size, oldest_ns = prompt.text, prompt.size, prompt.sent_ns - prompt.head.rules.lifetime_ns
         with self.lock:
-            line = self._openings.get(hash((prompt.opening, prompt.key)))
-            used_ns = prompt.sent_ns - prompt.head.rules.lifetime_ns
-            if line is not None and line.used_ns >= used_ns and prompt.text.startswith(line.text):
+            line, known_size = self._openings.get(hash((prompt.opening, prompt.key))), 0
+            if line is not None and line.used_ns >= oldest_ns and text.startswith(line.text):
                 # A conversation that goes on, as most do.
-                size = len(line.text)
-                prompt.known = KnownBeginning(size, size, line, size, line.tokens)
+                known_size = len(line.text)
             else:
-                prompt.known = self._known(prompt, used_ns)
-
-    def _known(self, prompt: SentPrompt, used_ns: float, *, any_key: bool = False) -> KnownBeginning:
-        """Return what of a prompt was sent before under its key, or under any key of its family.
-
-        What was last used before `used_ns` has expired.
-        """
-        group = hash((prompt.head.seed, prompt.base_key))
-        lines, known = self._sorted.get(group, []), NOTHING_KNOWN
-        if group in self._grown:
-            self._grown.discard(group)
-            lines.sort(key=_text_of)
-        at = bisect_left(lines, prompt.text, key=_text_of)
-        for nearest in (lines[at:], lines[:at][::-1]):
-            alike = (line for line in nearest if any_key or line.key == prompt.key)
-            for line in islice(alike, _MAX_NEIGHBOURS):
-                size = common_length(prompt.text, line.text)
-                is_fresh = line.used_ns >= used_ns
-                fresh_size = max(known.fresh_size, size) if is_fresh else known.fresh_size
-                if size > known.size:
-                    known = KnownBeginning(size, fresh_size, line, len(line.text), line.tokens)
-                elif fresh_size > known.fresh_size:
-                    known = known._replace(fresh_size=fresh_size)
-                if is_fresh:
-                    break
-        return known
+                group = hash((prompt.head.seed, prompt.key))
+                recent = islice((one for one in reversed(self.lines) if one.group == group), _MAX_COMPARED)
+                for one in dict.fromkeys((*recent, line)):
+                    if one is not None and one.used_ns >= oldest_ns:
+                        common = common_length(text, one.text)
+                        if common > known_size:
+                            line, known_size = one, common
+            if line is not None and known_size:
+                prompt.earlier, prompt.known_size = line, known_size
+                is_whole = known_size == len(line.text)
+                prompt.known_tokens = line.tokens if is_whole else None
+                prompt.goes_on = is_whole or known_size == size
 
     def forget_key(self, prompt: SentPrompt) -> None:
         """Take note that the provider has refused the cache key, and that the prompt was sent without it."""
-        prompt.key = prompt.base_key = None
-        prompt.shards, prompt.known = 1, NOTHING_KNOWN
+        prompt.key = prompt.earlier = prompt.known_tokens = None
+        prompt.shards, prompt.known_size, prompt.goes_on = 1, 0, False
 
     def settle(
         self, prompt: SentPrompt, usage: Usage, *, answered: bool, now_ns: int, reason: str | None = None
@@ -375,34 +305,25 @@ class PromptHistory:
         """
         if prompt.record is not None:
             return prompt.record
-        head, known, size = prompt.head, prompt.known, prompt.size
-        rules, cached, tokens = head.rules, usage.cached_tokens, usage.input_tokens
-        if cached:
-            head.cache.keeps = True
-        if tokens is None:
-            tokens = round(size * head.cache.tokens_per_byte)
-        elif answered and size and not head.is_stored:
-            head.cache.tokens_per_byte = tokens / size
-        scale = _scale(size, tokens, known)
-        reusable = scale.at(known.fresh_size) if known.fresh_size else 0
-        if cached and prompt.shards > 1 and cached > reusable:
-            # A provider may keep the prompts of each key on another machine, or all of them in one cache. Whichever is
-            # nearer to what it has read, it did for this call.
-            with self.lock:
-                anywhere = self._known(prompt, prompt.sent_ns - rules.lifetime_ns, any_key=True)
-            wider = _scale(size, tokens, anywhere)
-            if 2 * cached > reusable + wider.at(anywhere.fresh_size):
-                known, scale = anywhere, wider
-                reusable = scale.at(known.fresh_size)
-        keeps = bool(rules.automatic or prompt.key is not None or head.cache.keeps)
+        head, size = prompt.head, prompt.size
+        rules, cached = head.rules, None if usage.estimated else usage.cached_tokens
+        head.is_read = head.is_read or bool(cached)
+        counted = usage.input_tokens
+        tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if counted is None else counted
+        if prompt.known_tokens is not None and prompt.known_tokens > tokens:
+            prompt.known_tokens = None
+        reusable = prompt.tokens_of(prompt.known_size) if prompt.known_size else 0
+        if cached and prompt.shards > 1:
+            # Some providers keep the prompts of all keys in one cache: what was read was sent before.
+            reusable = max(reusable, cached)
+        keeps = bool(rules.automatic or prompt.key is not None or head.is_read)
         keeps = keeps and answered and not head.is_stored and self.kept_bytes > 0
         expected = rules.kept(reusable) if keeps else None
-        goes_on = 0 < known.size == known.fresh_size and known.size in (size, known.line_size)
         is_lost = reason is not None or (cached is not None and expected is not None and cached < expected)
         # Of less than a block nothing can have been kept.
-        may_depart = not goes_on and tokens - reusable >= (rules.block_tokens or 1)
+        may_depart = not prompt.goes_on and tokens - reusable >= (rules.block_tokens or 1)
         departs = answered and not head.is_stored and (is_lost or may_depart)
-        prompt.known, prompt.scale, prompt.keeps, prompt.cached, prompt.reason = known, scale, keeps, cached, reason
+        prompt.keeps, prompt.cached, prompt.reason = keeps, cached, reason
         record = prompt.record = PromptCacheSection(
             family=prompt.family,
             prompt_tokens=tokens,
@@ -416,33 +337,23 @@ class PromptHistory:
         if answered:
             with self.lock:
                 self._answered += 1
-                self._uncounted.append((head, record))
-                if len(self._uncounted) >= _MAX_UNCOUNTED:
-                    self._count()
-                if departs:
-                    self._explained.append(record)
+                self._records.append((head, record))
                 if self.kept_bytes and not head.is_stored and size > len(head.text):
-                    prompt.line = self._enter(prompt, usage.input_tokens, now_ns)
+                    prompt.line = self._enter(prompt, counted, now_ns)
         prompt.text = b""
         return record
 
     def _enter(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:
         """Remember the prompt of an answered call: it is in the provider's cache from now on."""
-        text, known = prompt.text, prompt.known
-        line = known.line
+        text, line = prompt.text, prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
-        if line is None or line not in self.lines or known.size not in (prompt.size, len(line.text)):
+        if line is None or line not in self.lines or prompt.known_size not in (prompt.size, len(line.text)):
             line = self._openings.get(hash((prompt.opening, prompt.key)))
             if line is None or not (text.startswith(line.text) or line.text.startswith(text)):
                 line = PromptLine(prompt)
         if len(text) >= len(line.text):
             self._text_bytes += len(text) - len(line.text)
-            is_new = not line.text
             line.text, line.tokens = text, tokens
-            if is_new:
-                insort(self._sorted.setdefault(line.group, []), line, key=_text_of)
-            else:
-                self._grown.add(line.group)
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         if len(line.ends) > _MAX_ENDS:
@@ -451,20 +362,12 @@ class PromptHistory:
         self.lines[line] = None
         self.lines.move_to_end(line)
         while self._text_bytes > self.kept_bytes or len(self.lines) > _MAX_LINES:
-            self._drop_oldest()
+            oldest, _ = self.lines.popitem(last=False)
+            self._text_bytes -= len(oldest.text)
+            oldest.text, oldest.segments = b"", None
+            if self._openings.get(oldest.opening) is oldest:
+                del self._openings[oldest.opening]
         return line
-
-    def _drop_oldest(self) -> None:
-        """Forget the line that was not used for longest."""
-        line, _ = self.lines.popitem(last=False)
-        self._text_bytes -= len(line.text)
-        line.text, line.segments = b"", None
-        if self._openings.get(line.opening) is line:
-            del self._openings[line.opening]
-        self._sorted[line.group].remove(line)
-        if not self._sorted[line.group]:
-            del self._sorted[line.group]
-            self._grown.discard(line.group)
 
     def earlier(self, head: PromptHead, answered_before: int) -> list[tuple[PromptLine, bytes, int, int]]:
         """Return the kept prompts that went to the same endpoint when so many calls were answered, the latest first.
@@ -482,25 +385,8 @@ class PromptHistory:
         return found
 
     def report(self) -> PromptCacheReport:
-        """Return what was read from providers' caches so far, and why not more."""
-        with self.lock:
-            self._count()
-            families, records = [replace(family) for family in self._families.values()], list(self._explained)
-        return PromptCacheReport.of(families, records)
-
-    def _count(self) -> None:
-        """Add the calls that were answered since the last time to their families."""
-        for head, record in self._uncounted:
-            family = self._families.pop(record.family, None)
-            if family is None:
-                family = FamilyReport(family=record.family, origin=head.origin, model=head.model)
-            self._families[record.family] = family
-            family.count(record)
-            if len(self._families) > _MAX_FAMILIES:
-                name = next(name for name in self._families if name != _OTHERS)
-                others = self._families.setdefault(_OTHERS, FamilyReport(family=_OTHERS, origin="", model=_OTHERS))
-                others.add(self._families.pop(name))
-        self._uncounted.clear()
+        """Return what was read from providers' caches by the latest calls, and why not more."""
+        return PromptCacheReport.of([(head.model, record) for head, record in self._records.copy()])
 
 
 def rules_of(facts: Any) -> CacheRules:
@@ -527,12 +413,6 @@ def rules_of(facts: Any) -> CacheRules:
 def value_of(fact: Any) -> Any:
     """Return the value of a fact; None if nothing is known."""
     return None if fact is None else fact.value
-
-
-def _scale(size: int, tokens: int, known: KnownBeginning) -> TokenScale:
-    if known.tokens is not None and known.size == known.line_size and known.tokens <= tokens:
-        return TokenScale(size, tokens, known.size, known.tokens)
-    return TokenScale(size, tokens)
 
 
 def _at(body: Mapping[str, Any], path: str) -> Any:

@@ -83,7 +83,7 @@ class CacheKeys:
         if call.endpoint == COMPLETIONS or (is_small and self._key is True and is_too_short(call, prompt)):
             return call
         prompt.key_field = name
-        prompt.key = prompt.base_key = prompt.stable_key if self._key is True else str(self._key)
+        prompt.key = prompt.stable_key if self._key is True else str(self._key)
         limit = self._limit or rules.requests_per_key_per_minute
         if limit is not None:
             session = self._sessions.get(prompt.opening)

@@ -56,7 +56,6 @@ class Provider:
         known: ProviderFacts | None = SMALL,
         key: str | None = None,
         shards: int = 1,
-        base_key: str | None = None,
         origin: str = ORIGIN,
         endpoint: str = CHAT,
         **body: Any,
@@ -67,7 +66,7 @@ class Provider:
         body = json.loads(json.dumps({"model": "large", name: messages, **body}))
         given = call(body, facts=known, origin=origin, endpoint=endpoint, issued_ns=self.now_ns)
         prompt = self.history.read(given)
-        prompt.key, prompt.shards, prompt.base_key, prompt.family = key, shards, base_key or key, "family"
+        prompt.key, prompt.shards, prompt.family = key, shards, "family"
         self.history.expect(prompt)
         return prompt
 

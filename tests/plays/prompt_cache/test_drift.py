@@ -483,24 +483,11 @@ def test_every_reason_of_openai_is_understood(reason: str) -> None:
     assert _REASONS[reason][0] in get_args(DriftKind)
 
 
-@pytest.mark.parametrize(
-    ("reason", "kind", "path"),
-    [
-        ("input_changed", "timestamp", "messages[0].content"),
-        ("messages_changed", "timestamp", "messages[0].content"),
-        ("system_changed", "timestamp", "messages[0].content"),
-        ("tools_changed", "changed_tool", "tools"),
-        ("model_changed", "changed_model", "model"),
-        ("reasoning_effort_changed", "changed_parameter", "reasoning.effort"),
-        ("context_compacted", "compacted", "messages[0].content"),
-        ("moon_phase_changed", "timestamp", "messages[0].content"),
-    ],
-)
-def test_word_of_the_provider_wins_if_it_says_something_else(reason: str, kind: str, path: str) -> None:
-    drift = drift_with(0, reason)
+def test_reason_of_the_provider_is_beside_what_is_found() -> None:
+    drift = drift_with(0, "tools_changed")
 
     assert drift is not None
-    assert (drift.kind, drift.path, drift.provider_reason) == (kind, path, reason)
+    assert (drift.kind, drift.path, drift.provider_reason) == ("timestamp", "messages[0].content", "tools_changed")
 
 
 def test_word_of_the_provider_is_a_drift_by_itself() -> None:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.prompt_cache.history import CacheRules, PromptHistory, TokenScale
+from fastlane.plays.prompt_cache.history import CacheRules, PromptHistory
 from fastlane.records.usage import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
@@ -139,13 +139,13 @@ def test_cache_keys_keep_caches_apart() -> None:
 
 @pytest.mark.parametrize("reads_all", [True, False])
 def test_shards_share_a_cache_only_if_the_provider_reads_it(reads_all: bool) -> None:
-    provider, size = Provider(), size_of(turns(2))
-    provider.call(turns(2), key="a-1", base_key="a", shards=4)
+    provider, read = Provider(), size_of(turns(2)) // 64 * 64 if reads_all else 0
+    provider.call(turns(2), key="a-1", shards=4)
 
-    record = provider.call(turns(2), key="a-2", base_key="a", shards=4, cached=size // 64 * 64 if reads_all else 0)
+    record = provider.call(turns(2), key="a-2", shards=4, cached=read)
 
-    assert record.reusable_tokens == (size if reads_all else 0)
-    assert provider.call(turns(2), key="a-1", base_key="a", shards=4, cached=0).reusable_tokens == size
+    assert (record.reusable_tokens, record.expected_tokens) == (read, read)
+    assert provider.call(turns(2), key="a-1", shards=4, cached=0).reusable_tokens == size_of(turns(2))
 
 
 def test_branches_of_a_conversation_are_all_remembered() -> None:
@@ -290,11 +290,9 @@ def test_memory_is_bounded() -> None:
 
     history = provider.history
     assert sum(len(line.text) for line in history.lines) == history._text_bytes <= 50_000
-    assert len(history._openings) == sum(map(len, history._sorted.values())) == len(history.lines) <= 1_000
+    assert len(history._openings) == len(history.lines) <= 1_000
     report = history.report()
-    assert report.calls == calls
-    assert len(report.families) <= 257
-    assert sum(family.calls for family in report.families) == calls
+    assert report.calls == len(report.families) == 1_000
 
 
 def test_clear_forgets_all() -> None:
@@ -365,13 +363,3 @@ def test_providers_keep_whole_blocks_above_their_minimum(tokens: int, minimum: i
     assert 0 <= kept <= tokens
     assert kept % (block or 1) == 0
     assert kept == 0 or (kept >= (minimum or 0) and tokens - kept < (block or 1))
-
-
-@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_scale_rises_from_nothing_to_the_whole_prompt(size: int, tokens: int, known: int, known_tokens: int) -> None:
-    scale = TokenScale(size, tokens, min(known, size), min(known_tokens, tokens) if known else 0)
-    steps = [scale.at(round(size * step / 10)) for step in range(11)]
-
-    assert steps == sorted(steps)
-    assert steps[-1] == (scale.tokens if scale.known_size < size else scale.known_tokens)
-    assert scale.at(scale.known_size) == scale.known_tokens

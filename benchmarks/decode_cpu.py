@@ -1,7 +1,7 @@
 """What decoding costs: CPU of the stock client's path and of ours from the same bytes to equal objects, paired.
 
 Inside: from the bytes of one JSON document to the typed object. For the stock client that is `json.loads` and
-`construct_type`, as `_process_response_data` calls it; for ours the decoder with what it has learned. Both decode the
+`construct_type`, as `_process_response_data` calls it; for ours the decoder. Both decode the
 same document several times a round, keep the last object and let go of the one before it, as an application does that
 uses what it gets: with nothing kept, what the embeddings' ratio says depends on whether the allocator happened to
 give its memory back to the system in between. `single_embeddings` is one document a round, right after the other side

@@ -9,7 +9,6 @@ import weakref
 from typing import Any
 
 import openai
-import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
 from openai._models import construct_type
@@ -19,12 +18,9 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from fastlane.decode import _decoders, answer_decoder, event_decoder, probes as _seams
 from fastlane.decode._proof import same
-from fastlane.decode._schema import validator_of
-from fastlane.decode._strict import certain
-from fastlane.decode._tiers import DecoderTiers, tiers_of_model
-from fastlane.decode._types import doubts, holds_huge_integer, told_apart
+from fastlane.decode._types import told_apart
 from tests.fuzz import corpus
-from tests.fuzz.differential import TYPES, Differential, difference, known_models, visible_difference
+from tests.fuzz.differential import TYPES, Differential, difference, known_models
 
 _CHUNK: dict[str, Any] = corpus.CHUNKS[0]
 
@@ -42,35 +38,11 @@ def test_mutated_documents_are_decoded_as_the_stock_client_does_or_left_to_it(na
     differential = Differential(name, seed=20261120)
     for data in differential.payloads(500):
         assert differential.check(data) is None, data
-    assert differential.accepted["strict"] > 20
-    assert differential.accepted["built"] > differential.accepted["stock"] * 0.7
+    assert differential.accepted["ours"] > differential.accepted["stock"] * 0.7
 
 
 def test_the_fuzz_draws_on_every_model_of_the_types() -> None:
     assert known_models() > 250
-
-
-def test_a_tier_that_leaves_the_repair_out_is_caught_by_the_fuzz() -> None:
-    differential = Differential("ChatCompletionChunk", seed=1)
-    tiers = differential._tiers
-    assert tiers is not None
-    differential._tiers = DecoderTiers(tiers.validate, lambda _found, _data: True, tiers.loose)
-    found = [differential.check(data) for data in differential.payloads(100)]
-    assert any(difference and difference.startswith("strict") for difference in found)
-
-
-@pytest.mark.parametrize(
-    ("cast_to", "document", "event"),
-    [
-        (ChatCompletionChunk, corpus.CHUNKS[1], True),
-        (ChatCompletion, corpus.COMPLETIONS[1], False),
-        (CreateEmbeddingResponse, corpus.EMBEDDINGS[0], False),
-    ],
-)
-def test_a_document_as_openai_documents_it_is_decoded_strictly(cast_to: Any, document: Any, event: bool) -> None:
-    data = written(document)
-    found = tiers_of_model(cast_to, event=event).strict(data)
-    assert visible_difference(found, stock(cast_to, data)) is None
 
 
 def test_extra_fields_are_no_set_fields_where_the_stock_client_constructs_and_are_where_it_validates() -> None:
@@ -85,16 +57,6 @@ def test_numbers_that_a_float_cannot_hold_stay_what_the_stock_client_makes_of_th
     data = written(corpus.EMBEDDINGS[0]).replace(b"0.0123", number.encode())
     found = answer_decoder(CreateEmbeddingResponse)(data)  # type: ignore[misc]
     assert same(found, stock(CreateEmbeddingResponse, data))
-
-
-def test_an_integer_of_four_hundred_digits_where_pydantic_validates_a_float_is_left_to_the_stock_client() -> None:
-    data = written(corpus.COMPLETIONS[2]).replace(b"-9.25", b"1" + b"0" * 400)
-    assert holds_huge_integer(data)
-    tiers = tiers_of_model(ChatCompletion, event=False)
-    assert tiers.validate is not None
-    assert tiers.validate(data, strict=True).choices[0].logprobs.content[0].top_logprobs[1].logprob == float("inf")
-    assert tiers.strict(data) is None
-    assert answer_decoder(ChatCompletion)(data) is None  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -133,21 +95,6 @@ def test_an_event_whose_type_comes_last_or_is_that_of_an_inner_object_is_decoded
     assert decode(b'{"type":"response.output_text.delta","type":"no.such.event"}') is None
 
 
-def test_a_stream_of_a_dialect_that_strict_validation_refuses_is_built_and_tried_again_later() -> None:
-    asked = 0
-
-    def validate(data: bytes, *, strict: bool) -> Any:
-        nonlocal asked
-        asked += 1
-        raise ValueError(data, strict)
-
-    decode = _decoders._learning(DecoderTiers(validate, lambda _found, _data: True, len))
-    assert [decode(b"12") for _ in range(100)] == [2] * 100
-    assert asked < 10
-    decode = _decoders._learning(DecoderTiers(lambda *_, **__: "found", lambda _found, _data: True, lambda _: "built"))
-    assert [decode(b"") for _ in range(3)] == ["found"] * 3
-
-
 def test_only_the_types_that_are_proven_are_decoded() -> None:
     class Own(ChatCompletion):
         pass
@@ -178,15 +125,14 @@ def test_an_openai_that_builds_objects_otherwise_gets_its_own_path(monkeypatch: 
         return made
 
     monkeypatch.setattr(_proof, "construct_type", construct)
-    monkeypatch.setattr(_decoders, "_answer_decoders", {})
-    monkeypatch.setattr(_decoders, "_event_makers", {})
+    monkeypatch.setattr(_decoders, "_decoders", {})
     monkeypatch.setattr(_seams, "_found", {})
     for cast_to, _, event in TYPES.values():
         assert (event_decoder if event else answer_decoder)(cast_to) is None
 
 
 def test_many_threads_may_ask_for_the_first_decoder_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_decoders, "_answer_decoders", {})
+    monkeypatch.setattr(_decoders, "_decoders", {})
     data, found = written(corpus.COMPLETIONS[1]), []
     ready = threading.Barrier(8)
 
@@ -231,30 +177,5 @@ class Second(openai.BaseModel):
     word: str | None = None
 
 
-class Holder(openai.BaseModel):
-    one: First | Second | None = None
-    plain: str | float | bool | None = None
-
-
 def test_a_union_that_no_required_word_tells_apart_is_not_trusted() -> None:
     assert told_apart((First, Second)) is None
-    assert doubts(Holder.model_fields["one"].annotation) == {dict}
-    assert not doubts(Holder.model_fields["plain"].annotation)
-    check = certain(Holder)
-    assert check is not None
-    assert not check(Holder.model_validate({"one": {"kind": "a"}}))
-    assert check(Holder.model_validate({"one": None, "plain": 1.5}))
-
-
-@pytest.mark.parametrize("cast_to", [ChatCompletion, Response, ChatCompletionChunk])
-def test_looking_a_union_up_refuses_what_trying_all_its_members_refuses(cast_to: Any) -> None:
-    own, quick = cast_to.__pydantic_validator__, validator_of(cast_to)
-    name = cast_to.__name__
-    for data in Differential(name, seed=3).payloads(150):
-        outcomes = []
-        for validator in (own, quick):
-            try:
-                outcomes.append(validator.validate_json(data))
-            except pydantic.ValidationError:
-                outcomes.append(None)
-        assert difference(*outcomes) is None

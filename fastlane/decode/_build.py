@@ -6,7 +6,8 @@ would ask, and whatever does not have the expected form goes through `construct_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, get_args, get_origin
 
@@ -16,7 +17,6 @@ from openai._models import construct_type
 
 from . import _types as types
 from ._schema import union_validator_of
-from ._source import Source
 from ._types import OddType
 
 Build = Callable[[Any], Any]
@@ -25,6 +25,54 @@ Build = Callable[[Any], Any]
 
 class Refused(Exception):  # noqa: N818 - no error: the stock client decides
     """An object has a key that `construct` takes for an argument of its own."""
+
+
+class Source:
+    """The lines of one function and the names that they use; indented by blocks."""
+
+    def __init__(self, header: str) -> None:
+        self.names: dict[str, Any] = {}
+        self.lines = [header]
+        self._depth = 1
+
+    def line(self, text: str) -> None:
+        """Add one line at the present depth."""
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, opening: str) -> Iterator[None]:
+        """Add the line that opens a block, and what is added meanwhile inside it."""
+        self.line(opening)
+        self._depth += 1
+        added = len(self.lines)
+        yield
+        if len(self.lines) == added:
+            self.line("pass")
+        self._depth -= 1
+
+    def name(self, kind: str, value: Any = None) -> str:
+        """A name of its own for a value, or for a variable of the function."""
+        made = f"{kind}_{len(self.names)}"
+        self.names[made] = value
+        return made
+
+    def late(self, kind: str, make: Callable[[], Callable[[Any], Any]]) -> str:
+        """A name for a function of one argument that is made when it is called for the first time."""
+        name = self.name(kind)
+
+        def first(value: Any) -> Any:
+            # Two threads may both make it: either is as good, and the last one stays.
+            made = self.names[name] = make()
+            return made(value)
+
+        self.names[name] = first
+        return name
+
+    def compiled(self, title: str) -> Any:
+        """The function, named `made` in the source; `title` stands in tracebacks."""
+        # The text is made of names of openai's fields alone, each written as its repr: nothing that came over a wire.
+        exec(compile("\n".join(self.lines), f"<fastlane: {title}>", "exec"), self.names)  # noqa: S102
+        return self.names["made"]
 
 
 def _setters() -> dict[str, Any]:
@@ -127,6 +175,11 @@ def _convert(source: Source, annotation: Any, value: str, metadata: Any = None) 
 def _convert_items(source: Source, annotation: Any, value: str) -> None:
     if _is_copied(annotation):
         source.line(f"{value} = {value}.copy()")
+        return
+    if annotation is float:
+        # For vectors of embeddings: a loop in Python would take twice the time.
+        with source.block(f"if set(map(type, {value})) != {{float}}:"):
+            source.line(f"{value} = construct_type(value={value}, type_=list[float])")
         return
     item, items = source.name("item"), source.name("items")
     source.line(f"{items} = []")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Annotated, Any, Union
 
 import pydantic
 import pydantic_core
 from openai._models import construct_type
 from openai._utils import PropertyInfo
-from openai.types import CompletionUsage, responses
+from openai.types import responses
 
 from . import _types as types
-from ._tiers import DecoderTiers, EventUnion, parsed, tiers_of_model
+from ._decoders import decoder_of_model, decoder_of_union, parsed
 
 # Where parsers of JSON are known to differ.
 _TEXTS = (
@@ -39,7 +38,7 @@ _DOCUMENTS = {
     "ResponseTextDeltaEvent": b'{"type":"response.output_text.delta","delta":"a","item_id":"1","content_index":0,'
     b'"output_index":0,"sequence_number":1,"logprobs":[{"token":"a","logprob":-1}],"obfuscation":"b","x":[1]}',
 }  # fmt: skip
-# What strict validation does not accept, each where a document has it.
+# What the models do not accept, each where a document has it.
 _DEVIATIONS = (
     (b'"created":1', b'"created":"1","service_tier":"none such"'), (b'"index":0', b'"index":null'),
     (b'"delta":"a"', b'"delta":7'), (b"-0.5", b"9007199254740993"), (b'"prompt_tokens":1', b'"prompt_tokens":"1"'),
@@ -47,54 +46,36 @@ _DEVIATIONS = (
 )  # fmt: skip
 
 
-# Of a name that is there twice, the last counts; in versions of pydantic before 2.11 the first does in a small object.
-_TWICE = b'{"prompt_tokens":0,"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}'
-
-
 def holds(cast_to: Any, what: str) -> bool:
-    """Whether both tiers give what `construct_type` gives; `what` is "answers", "events" or the "union" of events."""
+    """Return whether a decoder gives what `construct_type` gives: for "answers", "events" or the "union" of events."""
     if not pydantic.VERSION.startswith("2.") or not all(_parsed_alike(text) for text in _TEXTS):
         return False
-    if not _last_counts():
-        return False
+    model = cast_to
     if what == "union":
-        EventUnion(cast_to)
+        decoder_of_union(cast_to)
         # The whole union costs too much to build for a check; two of its members show the same.
         cast_to = Annotated[
             Union[responses.ResponseTextDeltaEvent, responses.ResponseRefusalDeltaEvent],  # noqa: UP007 - openai's form
             PropertyInfo(discriminator="type"),
         ]
-        name, model = "response.output_text.delta", responses.ResponseTextDeltaEvent
-        tiers = EventUnion(cast_to).tiers(name)
+        model, decode = responses.ResponseTextDeltaEvent, decoder_of_union(cast_to)
     else:
-        model = cast_to
-        tiers = tiers_of_model(cast_to, event=what == "events")
-    validator = types.built(model).__pydantic_validator__
-    # Plug-ins of pydantic see each validation: theirs is the stock client's order of them.
+        decode = decoder_of_model(model, is_event=what == "events")
+    document = _DOCUMENTS[model.__name__]
+    deviating = document
+    for regular, other in _DEVIATIONS:
+        deviating = deviating.replace(regular, other)
     return (
-        type(validator) is pydantic_core.SchemaValidator
-        and tiers is not None
-        and _decoded(tiers, cast_to, _DOCUMENTS[model.__name__])
+        # Plug-ins of pydantic see each validation: theirs is the stock client's order of them.
+        type(types.built(model).__pydantic_validator__) is pydantic_core.SchemaValidator
+        and all(
+            same(decode(each), construct_type(type_=cast_to, value=json.loads(each))) for each in (document, deviating)
+        )
     )
 
 
 def _parsed_alike(text: str) -> bool:
     return repr(parsed(text.encode())) == repr(json.loads(text))
-
-
-def _last_counts() -> bool:
-    usage = types.built(CompletionUsage).__pydantic_validator__.validate_json(_TWICE, strict=True)
-    return bool(usage.prompt_tokens == 1)
-
-
-def _decoded(tiers: DecoderTiers, cast_to: Any, expected: bytes) -> bool:
-    def alike(decode: Callable[[bytes], Any], document: bytes) -> bool:
-        return same(decode(document), construct_type(type_=cast_to, value=json.loads(document)))
-
-    unexpected = expected
-    for regular, deviating in _DEVIATIONS:
-        unexpected = unexpected.replace(regular, deviating)
-    return alike(tiers.strict, expected) and alike(tiers.loose, expected) and alike(tiers.loose, unexpected)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -21,31 +21,22 @@ _type_adapter: Any = vars(_models)["TypeAdapter"]
 _NO_VALIDATION = ("serialization", "metadata", "default")
 
 
-def validator_of(model: Any) -> Any:
-    """pydantic-core's validator of a model, with unions looked up where that is certain; else the model's own."""
-    return _looked_up(types.built(model).__pydantic_core_schema__, model.__pydantic_validator__)
-
-
 def union_validator_of(union: Any) -> Any:
-    """The same for the union of a field, as openai asks it: the validator of its cached `TypeAdapter`."""
+    """Return openai's validator for the union of a field, with unions looked up where that is certain."""
     if not isinstance(union, TypeAliasType) and is_annotated_type(union):
         union = strip_annotated_type(union)
     adapter = _type_adapter(union)
     if not isinstance(adapter.validator, pydantic_core.SchemaValidator):
         return adapter
-    return _looked_up(adapter.core_schema, adapter.validator)
-
-
-def _looked_up(schema: Any, own: Any) -> Any:
     try:
-        rewriting = _Rewriting(schema)
+        rewriting = _Rewriting(adapter.core_schema)
         schema = rewriting.whole()
         if not rewriting.changed:
-            return own
+            return adapter.validator
         # Otherwise it takes the members' own validators, in which the unions are as they were.
         return pydantic_core.SchemaValidator(schema, None, _use_prebuilt=False)
     except Exception:  # noqa: BLE001 - another pydantic-core: its own validator gives the same, more slowly
-        return own
+        return adapter.validator
 
 
 class _Rewriting:

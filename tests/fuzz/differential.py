@@ -1,4 +1,4 @@
-"""One document decoded by each tier and by the stock client: any difference that a caller could see."""
+"""One document decoded by our decoder and by the stock client: any difference that a caller could see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pydantic
 from openai._models import construct_type
@@ -16,7 +16,6 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from fastlane.decode import _types as types, answer_decoder, event_decoder
-from fastlane.decode._tiers import DecoderTiers, EventUnion, event_type, tiers_of_model
 from tests.fuzz import corpus, mutation
 
 TYPES: dict[str, tuple[Any, list[corpus.Document], bool]] = {
@@ -96,15 +95,15 @@ def visible_difference(ours: Any, stock: Any) -> str | None:
 
 
 class Differential:
-    """Runs documents of one type through every tier and through the stock client, and counts what each accepted."""
+    """Runs documents of one type through our decoder and the stock client, and counts what each accepted."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.name = name
         self.cast_to, self.documents, self._event = TYPES[name]
         self._draw = random.Random(f"{name} {seed}")
-        self._union = EventUnion(self.cast_to) if self.cast_to is ResponseStreamEvent else None
-        self._tiers = None if self._union else tiers_of_model(self.cast_to, event=self._event)
-        self._decoder = event_decoder(self.cast_to) if self._event else answer_decoder(self.cast_to)
+        decoder = event_decoder(self.cast_to) if self._event else answer_decoder(self.cast_to)
+        assert decoder is not None
+        self.decode = decoder
         self._seen = 0
         self.accepted: Counter[str] = Counter()
 
@@ -117,12 +116,6 @@ class Differential:
             document = mutation.sample(self.cast_to, self._draw) if made else self._draw.choice(self.documents)
             yield mutation.mutated(document, self._draw, STRANGERS)
 
-    def _tiers_of(self, data: bytes) -> DecoderTiers | None:
-        if self._union is None:
-            return self._tiers
-        name = event_type(data)
-        return self._union.tiers(name.decode("utf-8", "replace")) if name else None
-
     def stock(self, data: bytes) -> Any:
         """What the stock client makes of a document; `_ABSENT` where it raises or gives no model."""
         try:
@@ -130,32 +123,32 @@ class Differential:
             if self._event and isinstance(value, dict) and value.get("error"):
                 return _ABSENT
             found = construct_type(type_=self.cast_to, value=value)
-        except Exception:  # noqa: BLE001 - then the tiers have to leave it to the stock client
+        except Exception:  # noqa: BLE001 - then our decoder has to leave it to the stock client
             return _ABSENT
         return found if isinstance(found, pydantic.BaseModel) else _ABSENT
 
     def check(self, data: bytes) -> str | None:
-        """The first difference between a tier and the stock client, or None."""
+        """The first difference between our decoder and the stock client, or None."""
         self._seen += 1
-        stock = self.stock(data)
+        stock, found = self.stock(data), self.decode(data)
         self.accepted["stock"] += stock is not _ABSENT
-        tiers = self._tiers_of(data)
-        loose = self._union.loose if self._union else tiers.loose if tiers else None
-        ways = {"strict": tiers and tiers.strict, "built": loose, "decoder": self._decoder}
+        if found is None:
+            return None
+        self.accepted["ours"] += 1
+        if stock is _ABSENT:
+            return f"{found!r} where the stock client gives no object"
         compare = visible_difference if self._seen % 8 == 0 or self._seen <= len(self.documents) else difference
-        for way, decode in ways.items():
-            if decode is None:
-                continue
-            found = decode(data)
-            if found is None:
-                continue
-            self.accepted[way] += 1
-            if stock is _ABSENT:
-                return f"{way}: {found!r} where the stock client gives no object"
-            wrong = compare(found, stock)
-            if wrong is not None:
-                return f"{way}: {wrong}"
-        return None
+        return compare(found, stock)
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """What a value of this annotation may hold inside: items, values and the annotations of a model's fields."""
+    for member in types.members(annotation):
+        if types.is_model(member):
+            for field in types.built(member).model_fields.values():
+                yield field.annotation
+        else:
+            yield from (inner for inner in get_args(member) if get_origin(member) in (list, dict))
 
 
 def known_models() -> int:
@@ -166,5 +159,5 @@ def known_models() -> int:
         annotation = waiting.pop()
         if annotation not in seen:
             seen.add(annotation)
-            waiting += types.parts(annotation)
+            waiting += _parts(annotation)
     return len({member for annotation in seen for member in types.members(annotation) if types.is_model(member)})

@@ -230,13 +230,11 @@ class LeasedBatch:
     """In `creating`: when its input file was deleted, by the worker's clock."""
     unreadable: int = 0
     """How often its answers were missing or unreadable although it has ended."""
-    too_much: bool = False
-    """Whether it was refused for its size, or for the account's limit."""
 
 
 def pause_s(settings: WorkerSettings, failures: int) -> float:
     """Return the pause before a step is taken again: longer each time, with jitter."""
-    longest = min(settings.longest_poll_s, settings.poll_s * 1.5 ** min(40, max(0, failures - 1)))
+    longest = settings.poll_s * min(60.0, 1.5 ** min(40, max(0, failures - 1)))
     return uniform(0.75, 1.0) * longest
 
 
@@ -253,8 +251,8 @@ class BatchSteps:
         self._storage = storage
         self._provider = provider
         self._settings = settings
-        # How often in a row batches of an endpoint and a model were too much for the account.
-        self._too_much: dict[tuple[str, str], int] = {}
+        self._too_much: dict[tuple[str, str], tuple[int, int]] = {}
+        """By endpoint and model, where a batch was too much: the most requests of the next, and how often in a row."""
 
     def take(self, held: LeasedBatch, now: float) -> float | None:
         """Take the next step of a batch. `now`: seconds by the worker's clock.
@@ -361,8 +359,6 @@ class BatchSteps:
         counts = batch.request_counts
         done, failed = (counts.completed, counts.failed) if counts is not None else (0, 0)
         known = {"provider_state": batch.status, "provider_done": done, "provider_failed": failed}
-        if batch.status not in ("validating", "failed"):
-            self._too_much.pop((row.endpoint, row.model), None)
         if batch.status not in _ENDED:
             if any(getattr(row, name) != value for name, value in known.items()):
                 held.row = self._storage.advance(row, "created", **known)
@@ -393,25 +389,23 @@ class BatchSteps:
             if left and held.unreadable < self._settings.max_attempts:
                 held.unreadable += 1
                 return pause_s(self._settings, held.unreadable)
-        held.too_much = row.provider_state == "failed" and row.error in TOO_MUCH
+        is_too_much = row.provider_state == "failed" and row.error in TOO_MUCH
         # The jobs are not at fault: it counts as no attempt.
-        blameless = held.too_much or (row.provider_state == "failed" and row.error == FENCED)
+        blameless = is_too_much or (row.provider_state == "failed" and row.error == FENCED)
         if left and not blameless:
             self._record(row, self._without_line(row, list(left.values()), heads))
-        if self._settings.delete_files:
-            self._delete(row.file_id, *files)
-            if row.turn > 1:
-                self._delete(*self._uploads(row))
-        rest_s = self._rest_s(row) if held.too_much else 0.0
+        self._delete(row.file_id, *files)
+        kind = row.endpoint, row.model
+        if not is_too_much and kind in self._too_much:
+            self._too_much[kind] = 2 * self._too_much[kind][0], 0
+        rest_s = self._halve(row) if is_too_much else 0.0
         self._storage.settle(row, "collected", error=row.error, not_before_s=rest_s, sent=not blameless)
         return None
 
     def _read(self, row: BatchRow, file_id: str, left: dict[int, Job]) -> str | None:
         """Record the answers of a file, and take those jobs out of `left`. Return what is wrong with the file."""
         ready: list[JobOutcome] = []
-        bad_lines = unmatched = 0
-        # Where some were recorded before, a line may belong to them.
-        is_first = len(left) == row.requests
+        bad_lines = 0
         try:
             for raw in self._provider.lines(file_id):
                 try:
@@ -419,10 +413,8 @@ class BatchSteps:
                 except ValueError:
                     bad_lines += 1
                     continue
-                job = None if number is None else left.pop(number, None)
-                if job is None:
-                    unmatched += 1
-                else:
+                # Other lines belong to jobs that were recorded before.
+                if number is not None and (job := left.pop(number, None)) is not None:
                     ready.append(outcome_of(line, job, self._settings))
                 if len(ready) >= _RECORDED_AT_ONCE:
                     self._storage.record(row, ready)
@@ -432,8 +424,6 @@ class BatchSteps:
         finally:
             if ready:
                 self._storage.record(row, ready)
-        if unmatched and is_first:
-            _log.warning("batch %s: %d lines are answers to none of its jobs", row.name, unmatched)
         return f"{bad_lines} lines of its answers cannot be read" if bad_lines else None
 
     def _without_line(self, row: BatchRow, left: Sequence[Job], heads: Sequence[Job]) -> list[JobOutcome]:
@@ -457,12 +447,17 @@ class BatchSteps:
             for job in left
         ]
 
-    def _rest_s(self, row: BatchRow) -> float:
-        """Return the pause for jobs whose batch was too much: longer from one such batch to the next."""
-        kind = (row.endpoint, row.model)
-        times = self._too_much[kind] = self._too_much.get(kind, 0) + 1
-        wait_s = self._settings.retry_after_s(times)
-        _log.warning("batch %s: more than the account may have in batches; tried again in %.0f s", row.name, wait_s)
+    def most_requests(self, endpoint: str, model: str) -> int:
+        """Return the most requests of the next batch of an endpoint and a model."""
+        most = self._provider.mode.most_requests
+        return min(most, self._too_much.get((endpoint, model), (most, 0))[0])
+
+    def _halve(self, row: BatchRow) -> float:
+        """Halve the next batch after one that was too much. Return the pause before it, which grows."""
+        _, times = self._too_much.get((row.endpoint, row.model), (0, 0))
+        self._too_much[row.endpoint, row.model] = max(1, row.requests // 2), times + 1
+        wait_s = self._settings.retry_after_s(times + 1)
+        _log.warning("batch %s: more than the provider takes; tried again in %.0f s, in halves", row.name, wait_s)
         return wait_s
 
     def _refused(self, held: LeasedBatch, refused: RefusedError) -> float | None:
@@ -476,12 +471,9 @@ class BatchSteps:
             _log.warning(text, row.name, refused.status)
             return wait_s
         error = word(refused.code) or f"batch_refused_{refused.status}"
-        if refused.code in TOO_MUCH and row.state == "creating":
-            held.too_much = True
-            wait_s = max(wait_s, self._rest_s(row))
-        elif refused.status == 413 and row.requests > 1:
-            # A gateway's own limit: the next batch is half as large.
-            held.too_much = True
+        # 413: a gateway's own limit.
+        if (refused.code in TOO_MUCH and row.state == "creating") or (refused.status == 413 and row.requests > 1):
+            wait_s = max(wait_s, self._halve(row))
         elif refused.status in (408, 409, 429) or row.state not in ("uploading", "creating"):
             return wait_s
         elif refused.status == 404 and row.state == "creating" and held.failures <= self._settings.max_attempts:
@@ -504,13 +496,6 @@ class BatchSteps:
         # Other writers wait for a transaction.
         for start in range(0, len(outcomes), _RECORDED_AT_ONCE):
             self._storage.record(row, outcomes[start : start + _RECORDED_AT_ONCE])
-
-    def _uploads(self, row: BatchRow) -> list[str]:
-        """Return the files of a batch's name: a worker that died may have uploaded one more."""
-        try:
-            return [file.id for file in self._provider.files_named(f"{row.name}.jsonl", since_s=row.planned_at)]
-        except (RefusedError, WorkerDeniedError, openai.OpenAIError):
-            return []
 
     def _delete(self, *file_ids: str | None) -> None:
         """Delete files at the provider, if that works: they cost nothing, and most of them expire."""

@@ -7,20 +7,16 @@ import json
 import os
 import signal
 import sys
-import threading
 from _thread import start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -32,13 +28,12 @@ from .answers import line_of
 from .errors import StorageError, WorkerDeniedError
 from .jobs import JOB_STATES, Status
 from .queue import Queue, open_storage
-from .requests import CHAT, jobs_in
-from .settings import Lane, WorkerSettings
+from .requests import jobs_in
+from .settings import WorkerSettings
 from .worker import QueueWorker
 
 _INTERRUPTED = 130
 _AT_ONCE = 1_000
-_WATCH_S = 1.0
 
 _Where = Annotated[str, typer.Argument(metavar="QUEUE", help="A file, or the address of a PostgreSQL database.")]
 _Schema = Annotated[str, typer.Option(help="Of a PostgreSQL database: the schema that holds the queue.")]
@@ -71,14 +66,10 @@ def run(
     lane: Annotated[
         str, typer.Option(help="auto: batches where the provider is known to have them; or batch, or live.")
     ] = "auto",
-    linger_s: Annotated[float, typer.Option(help="Seconds that jobs wait for others to share a batch with.")] = 10.0,
-    max_attempts: Annotated[int, typer.Option(help="How often a job is sent at most.")] = 5,
-    max_concurrency: Annotated[int, typer.Option(help="Live calls at once.")] = 8,
-    poll_s: Annotated[float, typer.Option(help="Seconds until a batch is looked at for the first time.")] = 5.0,
-    lease_s: Annotated[
-        float, typer.Option(help="Seconds after which others go on with what a dead worker began.")
-    ] = 60.0,
-    keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave batches' files at the provider.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A field of WorkerSettings, such as linger_s=0. Repeatable."),
+    ] = None,
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Process a queue: as batches where the provider has a batch mode, else as live calls in the background.
@@ -88,19 +79,10 @@ def run(
     """
     ended_by: list[int] = []
     with _reported_errors():
-        settings = WorkerSettings(
-            lane=cast(Lane, lane),
-            linger_s=linger_s,
-            max_attempts=max_attempts,
-            max_concurrency=max_concurrency,
-            poll_s=poll_s,
-            longest_poll_s=max(300.0, poll_s),
-            lease_s=lease_s,
-            delete_files=not keep_files,
-        )
+        worker_settings = _settings_of(lane, settings or [])
         client = _client_of(base_url, api_key_env)
         with Queue(where, client, schema=schema) as queue:
-            worker = QueueWorker(queue.storage, client, settings)
+            worker = QueueWorker(queue.storage, client, worker_settings)
             with _stopped_by_signals(worker, ended_by):
                 worker.run(until_empty=until_empty)
             if ended_by or until_empty:
@@ -113,24 +95,15 @@ def run(
 def status(
     where: _Where,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of text.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until every job is over.")] = False,
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Show the progress of a queue, why jobs have failed, and whether a worker runs."""
     with _reported_errors(), Queue(where, schema=schema) as queue:
         now = queue.status()
-        if as_json or not watch:
-            _show(now, as_json=as_json)
-        if not watch:
-            return
-        with Live(auto_refresh=False) as live:
-            while now.over < now.total:
-                live.update(shown(now), refresh=not as_json)
-                threading.Event().wait(_WATCH_S)
-                now = queue.status()
-                if as_json:
-                    _show(now, as_json=True)
-            live.update(Text() if as_json else shown(now), refresh=True)
+        if as_json:
+            typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now)}))
+        else:
+            Console(soft_wrap=True).print(_shown(now))
 
 
 @batch.command()
@@ -138,26 +111,18 @@ def submit(
     where: _Where,
     file: Annotated[
         typer.FileBinaryRead,
-        typer.Argument(metavar="FILE", help="JSON lines: OpenAI's batch input, or bodies alone; - for stdin."),
+        typer.Argument(metavar="FILE", help="JSON lines: OpenAI's batch input; - for stdin."),
     ],
-    endpoint: Annotated[str, typer.Option(help="Where bodies without a url of their own go to.")] = CHAT,
-    prefix: Annotated[
-        str | None,
-        typer.Option(help="Bodies' keys begin with it. If not given: the file's name.", show_default=False),
-    ] = None,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Put a file's calls into a queue. Repeated, it adds nothing: the same key and body is the same job.
-
-    A key is a line's custom_id; of a body alone it is the prefix and the line's number.
-    """
+    """Put a file's calls into a queue, under their custom_id. Repeated, it adds nothing."""
     count = 0
     with _reported_errors():
         open_storage(where, schema=schema).close()
         with Queue(where, schema=schema) as queue:
             before = queue.status().total
             try:
-                jobs = jobs_in(file, prefix=prefix or Path(file.name).stem.strip("<>"), endpoint=endpoint)
+                jobs = jobs_in(file)
                 while several := list(itertools.islice(jobs, _AT_ONCE)):
                     count += len(queue.storage.add(several))
             except FastlaneError:
@@ -229,6 +194,19 @@ def retry(
     with _reported_errors(), Queue(where, schema=schema) as queue:
         again = queue.abandon(abandon) if abandon else queue.retry_failed(None if everything else keys)
         typer.echo(f"{again:,} jobs wait again")
+
+
+def _settings_of(lane: str, given: list[str]) -> WorkerSettings:
+    """Return the settings of a worker. `given`: NAME=VALUE, with a number, true, false or null as value."""
+    try:
+        pairs = [setting.partition("=") for setting in given]
+        values = {name: json.loads(value) for name, _, value in pairs}
+    except ValueError:
+        raise ConfigurationError("--set expects NAME=VALUE, such as linger_s=0, with a number as value") from None
+    try:
+        return WorkerSettings(**{"lane": lane, **values})
+    except TypeError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _client_of(base_url: str | None, api_key_env: str | None) -> OpenAI:
@@ -323,24 +301,12 @@ def _without_worker(now: Status) -> str | None:
     return None if now.workers or now.over == now.total else "no worker runs: start one by `fastlane batch run`"
 
 
-def _show(now: Status, *, as_json: bool) -> None:
-    if not as_json:
-        Console(soft_wrap=True).print(shown(now))
-        return
-    typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now)}))
-
-
-def shown(now: Status) -> Group:
+def _shown(now: Status) -> Group:
     """Return a status for the terminal. Names are no markup."""
-    line = Table.grid(padding=(0, 1))
-    pace = "all are over" if now.total and now.over == now.total else ""
-    if now.over < now.total and now.finished_per_s is not None and now.expected_end_s is not None:
-        pace = f"{now.finished_per_s:.3g} a second, {timedelta(seconds=round(now.expected_end_s))} to go"
-    share = f"{100 * now.over / now.total:.0f} %" if now.total else ""
-    bar = ProgressBar(total=max(1, now.total), completed=now.over, width=40)
-    line.add_row(bar, share, f"{now.over:,} of {now.total:,}", pace)
     counts = [f"{now.jobs[state]:,} {state}" for state in JOB_STATES if now.jobs.get(state)]
-    parts: list[Any] = [line, Text("  ".join(counts) or "the queue is empty")]
+    parts: list[Any] = [Text("  ".join(counts) or "the queue is empty")]
+    if now.total:
+        parts.append(Text(f"{now.over:,} of {now.total:,} are over ({now.over / now.total:.0%})"))
     if warning := _without_worker(now):
         parts.append(Text(warning, style="yellow"))
     if now.failures:

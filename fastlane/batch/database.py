@@ -3,7 +3,7 @@
 Bodies and answers are long, and have tables of their own. Times are epoch seconds.
 
 A transaction that failed because of other writers or a broken connection is repeated for up to a minute. No lock is
-held between two tries. A fork waits for the transactions under way, for a second at most.
+held between two tries. A fork waits for the transactions on a file that are under way.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
 from .._clock import now_ns, wall_ns
+from .._fork import new_lock, starts_over
 from ..errors import ConfigurationError, MissingExtraError
 from .errors import QueueNotFoundError, StorageError
 from .jobs import BatchRow, Job
 
 T = TypeVar("T")
 
-VERSION = 4
+VERSION = 5
 """Of the tables. A queue of another version is refused."""
 
 metadata = sa.MetaData()
@@ -105,85 +106,54 @@ sa.Index("jobs_states", jobs.c.state, jobs.c.finished_at)
 
 _PATIENCE_S = 60.0
 # The longest time that a fork waits for the transactions of other threads.
-_FORK_S = 1.0
+_FORK_S = 10.0
 _EXPECTED = "a path, such as 'jobs.sqlite', or the address of a PostgreSQL database: postgresql://user@host/database"
 
 
-class Transaction:
-    """A transaction under way."""
+def now_of(t: sa.Connection) -> float:
+    """Return the time by the clock of the database, in epoch seconds."""
+    if t.dialect.name == "sqlite":
+        return wall_ns() / 1e9
+    # now() would be when the transaction began: it may have waited for a lock since.
+    return float(t.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
 
-    def __init__(self, connection: sa.Connection) -> None:
-        self.connection = connection
-        self._is_sqlite = connection.dialect.name == "sqlite"
 
-    def now(self) -> float:
-        """Return the time by the clock of the database, in epoch seconds."""
-        if self._is_sqlite:
-            return wall_ns() / 1e9
-        # now() would be when the transaction began: it may have waited for a lock since.
-        return float(self.one(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))))
-
-    def all(self, statement: sa.Executable) -> Sequence[Any]:
-        """Return the rows of a statement."""
-        return self.connection.execute(statement).all()
-
-    def one(self, statement: sa.Executable) -> Any:
-        """Return the only value of a statement."""
-        return self.connection.execute(statement).scalar_one()
-
-    def do(self, statement: sa.Executable) -> int:
-        """Execute a statement. Return how many rows it changed."""
-        return self.connection.execute(statement).rowcount
-
-    def many(self, statement: sa.Executable, rows: Sequence[dict[str, Any]]) -> None:
-        """Execute a statement for each of these parameters."""
-        if rows:
-            self.connection.execute(statement, rows)
-
-    def among(self, column: Any, values: Sequence[Any]) -> sa.ColumnElement[bool]:
-        """Return the condition that a column has one of any number of values, as one parameter."""
-        if self._is_sqlite:
-            listed = sa.func.json_each(json.dumps(list(values))).table_valued("value")
-            return column.in_(sa.select(listed.c.value))  # type: ignore[no-any-return]
-        return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))  # type: ignore[no-any-return]
+def among(t: sa.Connection, column: Any, values: Sequence[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that a column has one of any number of values, as one parameter."""
+    if t.dialect.name == "sqlite":
+        listed = sa.func.json_each(json.dumps(list(values))).table_valued("value")
+        return column.in_(sa.select(listed.c.value))  # type: ignore[no-any-return]
+    return column == sa.any_(sa.literal(list(values), sa.ARRAY(column.type)))  # type: ignore[no-any-return]
 
 
 class Database:
     """One connection, which threads use in turns, and which a forked child makes anew."""
 
     name: str
+    queue_id: str
+    """A random text of each queue."""
     first_pause_s: ClassVar[float]
     longest_pause_s: ClassVar[float]
 
     def __init__(self, *, create: bool, patience_s: float) -> None:
         self._create = create
-        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._turn, self._lock = new_lock(), new_lock()
         self._closed = False
         self._engine = self._new_engine()
-        _open.add(self)
         try:
-            version = self.run(self._version, writes=False, patience_s=patience_s)
-            if version is None and not create:
-                raise _not_found(self.name)
-            if version is None:
-                version = self.run(self._make, patience_s=patience_s)
-            if version != VERSION:
-                raise ConfigurationError(
-                    f"the queue {self.name!r} was made by another version of fastlane (its tables are of version "
-                    f"{version}, this one knows {VERSION}): finish its jobs with that version, or begin a new queue"
-                )
+            self.queue_id = self.run(self._found_or_made, writes=create, patience_s=patience_s)
         except BaseException:
             self.close()
             raise
 
-    def run(self, work: Callable[[Transaction], T], *, writes: bool = True, patience_s: float = _PATIENCE_S) -> T:
+    def run(self, work: Callable[[sa.Connection], T], *, writes: bool = True, patience_s: float = _PATIENCE_S) -> T:
         """Run `work` in one transaction. All of it is durable when this returns; if it raises, nothing was done."""
         until_ns = now_ns() + int(patience_s * 1e9)
         pause_s = self.first_pause_s
         while True:
             try:
                 with self._connected(writes=writes) as connection:
-                    return work(Transaction(connection))
+                    return work(connection)
             except DBAPIError as error:
                 message = " ".join(str(error.orig).split())
                 failed = self._explained(error, message)
@@ -202,7 +172,7 @@ class Database:
             self._lock.acquire()
         try:
             if self._closed:
-                raise StorageError(f"the queue {self.name} is closed")
+                raise StorageError(f"the queue {self.name} is closed: open it again")
             with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
                 if writes:
                     self._before_write(connection)
@@ -210,30 +180,33 @@ class Database:
         finally:
             self._lock.release()
 
-    def _version(self, t: Transaction) -> int | None:
-        """Return the version of the tables; None where there are none."""
-        tables = sa.inspect(t.connection).get_table_names(schema=self._schema)
-        if tables and "queue" not in tables and self._schema is None:
-            raise ConfigurationError(
-                f"a queue has its own file, got {self.name!r}, a database of something else: give another path"
-            )
-        return t.connection.execute(sa.select(queue.c.version)).scalar() if "queue" in tables else None
-
-    def _make(self, t: Transaction) -> int:
-        found = self._version(t)
-        if found is None:
+    def _found_or_made(self, t: sa.Connection) -> str:
+        """Return the ID of the queue, whose tables are made where there are none."""
+        tables = sa.inspect(t).get_table_names(schema=self._schema)
+        if "queue" not in tables:
+            if tables and self._schema is None:
+                raise ConfigurationError(
+                    f"a queue has its own file, got {self.name!r}, a database of something else: give another path"
+                )
+            if not self._create:
+                raise _not_found(self.name)
             if self._schema is not None:
-                t.connection.execute(CreateSchema(self._schema, if_not_exists=True))
-            metadata.create_all(t.connection, checkfirst=False)
-            t.do(sa.insert(queue).values(version=VERSION, queue_id=token_hex(6), finished=0))
-        return found or VERSION
+                t.execute(CreateSchema(self._schema, if_not_exists=True))
+            metadata.create_all(t, checkfirst=False)
+            t.execute(sa.insert(queue).values(version=VERSION, queue_id=token_hex(6), finished=0))
+        version, queue_id = t.execute(sa.select(queue.c.version, queue.c.queue_id)).one()
+        if version != VERSION:
+            raise ConfigurationError(
+                f"the queue {self.name!r} was made by another version of fastlane (its tables are of version "
+                f"{version}, this one knows {VERSION}): finish its jobs with that version, or begin a new queue"
+            )
+        return str(queue_id)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
         with self._lock:
             self._closed = True
             self._engine.dispose()
-        _open.discard(self)
 
     # What differs between the two databases.
 
@@ -251,16 +224,6 @@ class Database:
     def _explained(self, error: DBAPIError, message: str) -> Exception:
         """Return the error to raise, without values and passwords. `message`: that of the database's library."""
         raise NotImplementedError
-
-    def _before_fork(self) -> None:
-        """Prepare for a fork, with no transaction under way."""
-
-    def _begin_in_child(self, *, in_use: bool) -> None:
-        """Begin in the child of a fork. `in_use`: a thread of the parent was in a transaction."""
-        # Never closed: that would tell the server, or SQLite, that the parent leaves.
-        _LEFT_BEHIND.append(self._engine)
-        self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._engine = self._new_engine()
 
 
 def open_database(where: str | os.PathLike[str], *, schema: str, create: bool) -> Database:
@@ -324,11 +287,7 @@ class SqliteDatabase(Database):
         except OSError as error:
             raise StorageError(f"the queue {self.name} cannot be opened for writing: {error.strerror}") from error
         self._opened = self._identity()
-        if self._opened in _CARRIED:
-            raise StorageError(
-                f"the queue {self.name} cannot be used in this process, which was forked while another thread used it: "
-                f"fork before the queue is used, or begin the process with spawn"
-            )
+        _open_files.add(self)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0.0)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -365,15 +324,6 @@ class SqliteDatabase(Database):
             f"the queue {self.name} failed: {message} ({code}). What was not written has to be repeated"
         )
 
-    def _before_fork(self) -> None:
-        # An open file must not be carried into a child (https://sqlite.org/howtocorrupt.html, 2.6).
-        self._engine.dispose()
-
-    def _begin_in_child(self, *, in_use: bool) -> None:
-        if in_use:
-            _CARRIED.add(self._opened)
-        super()._begin_in_child(in_use=in_use)
-
 
 class PostgresDatabase(Database):
     """A schema of a server, by whose clock all leases go. Broken connections are made anew."""
@@ -406,6 +356,11 @@ class PostgresDatabase(Database):
         self.name = f"postgresql://{host or ''}{f':{port}' if port else ''}/{name or ''} ({schema})"
         # An unreachable server is reported at once.
         super().__init__(create=create, patience_s=0.0)
+        starts_over(self)
+
+    def begin_in_child(self) -> None:
+        """Leave the connection to the parent: closed here, the server would end it."""
+        self._engine.dispose(close=False)
 
     def _new_engine(self) -> sa.Engine:
         return sa.create_engine(
@@ -443,35 +398,28 @@ class PostgresDatabase(Database):
         return StorageError(f"the queue {self.name} failed: {type(error.orig).__name__}: {message}")
 
 
-_open: weakref.WeakSet[Database] = weakref.WeakSet()
-# In the child of a fork: engines of the parent, and files that a thread of it used.
-_LEFT_BEHIND: list[sa.Engine] = []
-_CARRIED: set[tuple[int, int] | None] = set()
-# Databases of a fork under way, and whether their lock is held.
-_forking: list[tuple[Database, bool]] = []
+# A child must not carry an open file of SQLite's (https://sqlite.org/howtocorrupt.html, 2.6): before a fork, files are
+# closed, and stay so until it has happened.
+_open_files: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
+_closed_files: list[SqliteDatabase] = []
 
 
 def _before_fork() -> None:
-    until_ns = now_ns() + int(_FORK_S * 1e9)
-    for database in list(_open):
-        is_held = database._lock.acquire(timeout=max(0.0, (until_ns - now_ns()) / 1e9))
-        _forking.append((database, is_held))
-        if is_held:
-            with suppress(Exception):  # a broken connection is made anew
-                database._before_fork()
+    for database in list(_open_files):
+        if database._lock.acquire(timeout=_FORK_S):
+            _closed_files.append(database)
+            database._engine.dispose()
 
 
 def _after_in_parent() -> None:
-    while _forking:
-        database, is_held = _forking.pop()
-        if is_held:
-            database._lock.release()
+    while _closed_files:
+        _closed_files.pop()._lock.release()
 
 
 def _after_in_child() -> None:
-    while _forking:
-        database, is_held = _forking.pop()
-        database._begin_in_child(in_use=not is_held)
+    for database in _open_files.difference(_closed_files):
+        database._closed = True
+    _closed_files.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -62,7 +62,7 @@ class WorkerDeniedError(QueueError):
     def __init__(self, status: int) -> None:
         super().__init__(
             f"the provider refuses this key, or has no batches for it: it returned status {status}. Nothing is lost: "
-            'correct the key, or, if it is batches that are refused, use live calls (lane="live"; on the command line '
-            "--lane live), and run the worker again"
+            'correct the key, or, if it is batches that are refused, use live calls (WorkerSettings(lane="live"); on '
+            "the command line --lane live), and run the worker again"
         )
         self.status = status

@@ -182,15 +182,8 @@ class Status:
     """How many there are in each state."""
     batches: tuple[BatchRow, ...]
     """Those that are not settled, the oldest first."""
-    batches_settled: int
     workers: int
     """How many work on the queue now, in any process."""
-    oldest_waiting_s: float | None
-    """How long the first waiting job has waited; None without any."""
-    finished_per_s: float | None
-    """The rate of the last hour; None without any finished job."""
-    expected_end_s: float | None
-    """Seconds until all jobs are over at this rate; None where it is not known, 0 where all are over."""
     input_tokens: int
     output_tokens: int
     cached_tokens: int

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import isnan
@@ -27,7 +27,7 @@ from .errors import (
 )
 from .jobs import OVER, Job, JobState, Status
 from .requests import CHAT, check_key, listed_keys, new_job
-from .settings import Lane, WorkerSettings
+from .settings import WorkerSettings
 
 if TYPE_CHECKING:
     from .storage import Storage
@@ -55,7 +55,7 @@ class Queue:
 
     `where` is a path (`jobs.sqlite`, its own file) or the address of a PostgreSQL database (`postgresql://...`), in
     which `schema` names the queue. It needs the extra `batch`. `client` is the synchronous client by which a worker
-    here sends the jobs; a queue that only submits and reads needs none. `lane` and `worker` are a worker's settings.
+    here sends the jobs; a queue that only submits and reads needs none. `worker` has the settings of that worker.
     Only `submit`, `submit_many` and `start` make a queue that is not there yet; everything else raises
     QueueNotFoundError. Raises ConfigurationError, MissingExtraError and StorageError.
     """
@@ -65,16 +65,13 @@ class Queue:
         where: str | os.PathLike[str],
         client: Any = None,
         *,
-        lane: Lane | None = None,
         worker: WorkerSettings | None = None,
         schema: str = "fastlane_batch",
     ) -> None:
-        if lane is not None and worker is not None:
-            raise ConfigurationError("give either lane or worker, got both: WorkerSettings has a `lane` too")
         if worker is not None and not isinstance(worker, WorkerSettings):
             raise ConfigurationError(f"worker expects WorkerSettings(...), got {type(worker).__name__}")
         self._client = client
-        self._settings = worker or (WorkerSettings() if lane is None else WorkerSettings(lane=lane))
+        self._settings = worker or WorkerSettings()
         self._thread: WorkerThread | None = None
         self._thread_lock = new_lock()
         self._closed = threading.Event()
@@ -175,20 +172,6 @@ class Queue:
                 return
             self._pause(next(pauses))
 
-    async def async_results(self, *, after: int = 0, timeout_s: float | None = None) -> AsyncIterator[Finished]:
-        """Yield the same with `wait`, for an event loop."""
-        pauses = self._pauses(timeout_s)
-        while True:
-            left = await asyncio.to_thread(self.storage.unfinished)
-            while page := await asyncio.to_thread(self.storage.answers_after, after, _PAGE):
-                for answer in page:
-                    after = answer.sequence
-                    yield self._finished(answer)
-                pauses = self._pauses(timeout_s)
-            if not left:
-                return
-            await self._async_pause(next(pauses))
-
     def wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
         """Return when these jobs, or all, are over. Raises QueueWaitTimeoutError, and UnknownJobError.
 
@@ -200,14 +183,15 @@ class Queue:
             self._pause(next(pauses))
 
     async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
-        """Wait in an event loop. For other methods: `await asyncio.to_thread(queue.submit, ...)`."""
+        """Wait in an event loop. Run other methods in a thread: `await asyncio.to_thread(queue.submit, ...)`."""
         asked = await asyncio.to_thread(self._known_keys, keys)
         pauses = self._pauses(timeout_s)
         while await asyncio.to_thread(self.storage.unfinished, asked):
-            await self._async_pause(next(pauses))
+            await asyncio.sleep(next(pauses))
+            self._raise_worker_error()
 
     def status(self) -> Status:
-        """Return the state of the whole queue: jobs and batches by state, the pace, and when all will be over."""
+        """Return the state of the whole queue: jobs and batches by state, and why jobs have failed."""
         return self.storage.status()
 
     def cancel(self, keys: Iterable[str] | str | None) -> list[Job]:
@@ -333,10 +317,6 @@ class Queue:
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
             raise QueueError(f"the queue {self.storage.name} was closed while something waited for its jobs")
-        self._raise_worker_error()
-
-    async def _async_pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
         self._raise_worker_error()
 
     def _raise_worker_error(self) -> None:

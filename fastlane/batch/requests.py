@@ -28,6 +28,7 @@ ENDPOINTS: dict[str, tuple[str, tuple[str, ...]]] = {
 """The client's resource for each, and the arguments that its `create()` needs."""
 
 _LONGEST_KEY = 512
+_LINE = {"custom_id", "url", "body"}
 # Arguments of the call and not of its body. A line of a batch has no place for them.
 _OF_THE_CALL = ("extra_headers", "extra_query", "timeout")
 
@@ -60,34 +61,24 @@ def new_job(body: Mapping[str, Any], *, key: str, endpoint: str) -> NewJob:
     return NewJob(key=key, endpoint=endpoint, model=given["model"], body=line, digest=_digest(endpoint, line))
 
 
-def jobs_in(lines: Iterable[bytes], *, prefix: str, endpoint: str) -> Iterator[NewJob]:
-    """Yield the jobs of a file's lines. Raises ConfigurationError, which quotes nothing of a line but its key.
+def jobs_in(lines: Iterable[bytes]) -> Iterator[NewJob]:
+    """Yield the jobs of a file of OpenAI's batch input, whose `custom_id` is the key of each.
 
-    A line is `{"custom_id": ..., "method": "POST", "url": ..., "body": {...}}`, whose `custom_id` becomes the job's
-    key; or a body alone, which goes to `endpoint` under the key `prefix` and its line's number.
+    Raises ConfigurationError, which quotes nothing of a line but its key.
     """
     for number, raw in enumerate(lines, start=1):
         if not raw.strip():
             continue
         try:
-            body = json.loads(raw)
+            line = json.loads(raw)
         except (ValueError, RecursionError):
             raise ConfigurationError(f"line {number}: expected JSON, an object on each line") from None
-        if not isinstance(body, dict):
-            raise ConfigurationError(f"line {number}: expected an object, got {type(body).__name__}")
-        key: Any = f"{prefix}-{number}"
-        url = endpoint
-        if "custom_id" in body or ("body" in body and "url" in body):
-            key, url, method = body.get("custom_id"), body.get("url", endpoint), body.get("method", "POST")
-            body = body.get("body")
-            if method != "POST":
-                raise ConfigurationError(f'line {number}: expected "method": "POST"')
-            if not isinstance(key, str) or not isinstance(url, str) or not isinstance(body, dict):
-                raise ConfigurationError(
-                    f'line {number}: expected "custom_id" and "url" as texts and "body" as an object'
-                )
+        if not isinstance(line, dict) or line.get("method", "POST") != "POST" or not line.keys() >= _LINE:
+            raise ConfigurationError(
+                f'line {number}: expected an object with "custom_id", "method" (POST), "url" and "body"'
+            )
         try:
-            yield new_job(body, key=key, endpoint=url)
+            yield new_job(line["body"], key=line["custom_id"], endpoint=line["url"])
         except ConfigurationError as error:
             raise ConfigurationError(f"line {number}: {error}") from None
 

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from ..engine.settings import settings
-from ..errors import ConfigurationError
 
 Lane: TypeAlias = Literal["auto", "batch", "live"]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -27,34 +26,21 @@ class WorkerSettings:
     """In one batch; None: what the provider's facts say."""
     most_bytes: _Count | None = None
     """Of one batch's file; None: what the provider's facts say."""
-    most_batches: _Count | None = None
-    """Under way at once, of this worker; None: no limit."""
     max_attempts: _Count = 5
     """How often a job is sent before a transient failure becomes final."""
     retry_s: _Seconds = 30.0
     """The pause before a job is sent again; doubled each time, an hour at most."""
     poll_s: Annotated[float, Field(ge=0.01)] = 5.0
-    """The first interval between two polls of a batch. It grows."""
-    longest_poll_s: Annotated[float, Field(ge=0.01)] = 300.0
-    """The longest interval between two polls, or two tries of a step that fails."""
+    """The first interval between two polls of a batch, or two tries of a step that fails. It grows to 60 times that."""
     listing_lag_s: _Seconds = 10.0
     """How long the provider's lists may lag behind. After a creation whose result is unknown, its file is deleted and
     the worker waits so long before it packs the jobs anew."""
-    delete_files: bool = True
-    """Whether a batch's files are deleted at the provider once its answers are stored."""
     lease_s: Annotated[float, Field(ge=0.1)] = 60.0
     """After so many seconds, another worker continues what a dead worker had begun."""
     max_concurrency: _Count = 8
     """Live calls at once."""
     patience_s: _Seconds = 600.0
     """How long the storage may fail (a full disk, an unreachable server) before the worker ends."""
-
-    def __post_init__(self) -> None:
-        if self.longest_poll_s < self.poll_s:
-            raise ConfigurationError(
-                f"WorkerSettings(longest_poll_s=...) takes seconds from poll_s ({self.poll_s:g}), "
-                f"got {self.longest_poll_s!r:.60}"
-            )
 
     def retry_after_s(self, attempts: int) -> float:
         """Return the pause before a job that was sent so often is sent again, in seconds."""

@@ -36,107 +36,96 @@ _LOOK_S = 1.0
 _ANY_BYTES = 1 << 62
 # How long the end of a process waits for what its worker has under way. The rest is continued later.
 _AT_EXIT_S = 10.0
-_RECORD_AGAIN_S = 2.0
-# Some providers forbid a call for its content. So many 403 in a row concern the key.
-_MOST_FORBIDDEN = 3
 
 
 class LiveCalls:
-    """The live calls of one worker, where the provider has no batch mode. Each has a thread.
+    """The live calls of one worker, where the provider has no batch mode: threads that each send one job at a time.
 
     They go through the client as `fastlane.urgency("offline")`, behind all other calls of the process. A worker that
     dies between an answer and its record leaves a job that is sent once more.
     """
 
     def __init__(
-        self, storage: Storage, client: openai.OpenAI, settings: WorkerSettings, wake: Callable[[], None]
+        self,
+        storage: Storage,
+        client: openai.OpenAI,
+        settings: WorkerSettings,
+        claim: Callable[[JobGroup], BatchRow | None],
+        wake: Callable[[], None],
     ) -> None:
         self._storage = storage
         self._client = client
         self._settings = settings
+        self._claim = claim
         self._wake = wake
-        self._lock = threading.Lock()
-        self._left: dict[str, int] = {}
-        """How many calls of each batch are under way."""
+        self.lock = threading.Lock()
+        """Held while a job is claimed."""
+        self.batches: set[str] = set()
+        """Names of the batches under way, each of one job."""
+        self._groups: list[JobGroup] = []
+        self._served = Counter[tuple[str, str]]()
         # Daemons, and no pool's: those are joined at the end of the process, before they can be stopped.
-        self._threads: set[threading.Thread] = set()
+        self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._forbidden = 0
-        self.denied: int | None = None
-        """The status with which the provider refused the key."""
+        self.error: Exception | None = None
+        """Why a thread has ended before there was nothing left to send."""
 
-    @property
-    def batches(self) -> set[str]:
-        """The names of the batches that are under way."""
-        with self._lock:
-            return set(self._left)
+    def send(self, groups: list[JobGroup]) -> None:
+        """Send the jobs of these groups, as many at once as the settings allow. Returns at once.
 
-    @property
-    def free(self) -> int:
-        """How many more calls may begin."""
-        with self._lock:
-            has_ended = self._stopping.is_set() or self.denied is not None
-            return 0 if has_ended else self._settings.max_concurrency - sum(self._left.values())
-
-    def start(self, batch: BatchRow) -> None:
-        """Send the calls of a batch that is `running`."""
-        bodies = self._storage.bodies(batch)
-        threads = [threading.Thread(target=self._run, args=[batch, *one], daemon=True) for one in bodies]
-        with self._lock:
-            self._left[batch.name] = len(threads)
-            self._threads.update(threads)
-        for thread in threads:
+        Raises what has ended one of the threads before: StorageError, and WorkerDeniedError where the key was refused.
+        """
+        if (error := self.error) is not None:
+            self.error = None
+            raise error
+        with self.lock:
+            self._groups = groups
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            free = self._settings.max_concurrency - len(self._threads)
+            count = min(free, sum(group.requests for group in groups))
+            new = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
+            self._threads += new
+        for thread in new:
             thread.start()
 
     def close(self) -> None:
         """Begin no more calls, and wait for those that are under way: their answers are paid for."""
         self._stopping.set()
-        with self._lock:
-            threads = list(self._threads)
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
 
-    def _run(self, batch: BatchRow, job: Job, body: bytes) -> None:
+    def _run(self) -> None:
         try:
-            outcome = self._outcome(job, body)
-            if outcome is not None:
-                self._write(lambda: self._storage.record(batch, [outcome]))
-        except (LeaseLostError, StorageError) as error:
-            _log.warning("the answer of job %d could not be recorded: %s", job.number, error)
+            while (batch := self._next()) is not None:
+                try:
+                    self._send(batch)
+                finally:
+                    with self.lock:
+                        self.batches.discard(batch.name)
+        except LeaseLostError as error:
+            _log.warning("an answer could not be recorded: %s", error)
         except Exception as error:  # noqa: BLE001 - it would be lost with this thread
-            _log.warning("job %d was left off: %s", job.number, type(error).__name__)
-        finally:
-            self._end(batch)
-
-    def _end(self, batch: BatchRow) -> None:
-        with self._lock:
-            self._left[batch.name] -= 1
-            is_last = not self._left[batch.name]
-        try:
-            if is_last:
-                # Jobs that are still in it were not sent.
-                self._write(lambda: self._storage.settle(batch, "collected", sent=False))
-        except (LeaseLostError, StorageError) as error:
-            _log.warning("batch %s could not be ended: %s", batch.name, error)
-        with self._lock:
-            if is_last:
-                del self._left[batch.name]
-            self._threads.discard(threading.current_thread())
+            self.error = error
         self._wake()
 
-    def _write(self, write: Callable[[], object]) -> None:
-        """Write as soon as the storage can. Raises StorageError where it cannot for too long."""
-        until_ns = now_ns() + int(self._settings.patience_s * 1e9)
-        while True:
-            try:
-                write()
-            except StorageError as error:
-                if self._stopping.is_set() or now_ns() >= until_ns:
-                    raise
-                _log.error("an answer cannot be written, and is tried again: %s", error)
-                self._stopping.wait(_RECORD_AGAIN_S)
-            else:
-                return
+    def _next(self) -> BatchRow | None:
+        """Claim the next job. Groups take turns. Return None where none waits, and when the worker ends."""
+        with self.lock:
+            while self._groups and not self._stopping.is_set() and self.error is None:
+                group = min(self._groups, key=lambda one: self._served[one.endpoint, one.model])
+                self._served[group.endpoint, group.model] += 1
+                if (batch := self._claim(group)) is not None:
+                    self.batches.add(batch.name)
+                    return batch
+                self._groups.remove(group)
+        return None
+
+    def _send(self, batch: BatchRow) -> None:
+        for job, body in self._storage.bodies(batch):
+            if (outcome := self._outcome(job, body)) is not None:
+                self._storage.record(batch, [outcome])
+        # A job that is still in it was not sent.
+        self._storage.settle(batch, "collected", sent=False)
 
     def _outcome(self, job: Job, body: bytes) -> JobOutcome | None:
         """Send a job's call. Return None where the key is refused."""
@@ -154,8 +143,9 @@ class LiveCalls:
                 )
             response = raw.http_response
         except openai.APIStatusError as error:
-            if error.status_code in DENIED and self._is_denied(error.status_code):
-                self.denied = error.status_code
+            # Some providers forbid a call for its content, with 403: that concerns the job alone.
+            if error.status_code in DENIED and error.status_code != 403:
+                self.error = WorkerDeniedError(error.status_code)
                 return None
             content, request_id = error.response.content, error.request_id
             return answered(job, error.status_code, content, request_id, self._settings, rest_s=rest_of(error))
@@ -166,14 +156,8 @@ class LiveCalls:
         except Exception as error:  # noqa: BLE001 - a call that cannot be made must not end the others
             _log.warning("job %d could not be sent: %s", job.number, type(error).__name__)
             return again(job, type(error).__name__, self._settings)
-        self._forbidden = 0
         request_id = response.headers.get("x-request-id")
         return answered(job, response.status_code, response.content, request_id, self._settings)
-
-    def _is_denied(self, status: int) -> bool:
-        with self._lock:
-            self._forbidden += 1
-            return status != 403 or self._forbidden >= _MOST_FORBIDDEN
 
 
 class QueueWorker:
@@ -197,13 +181,9 @@ class QueueWorker:
         provider = ProviderBatches(client, self._mode or BatchMode(), self._stop)
         self._steps = BatchSteps(storage, provider, self.settings)
         self._held: dict[str, LeasedBatch] = {}
-        # Requests and bytes of the next batch, where one of an endpoint and a model was too much.
-        self._limits: dict[tuple[str, str], tuple[int, int]] = {}
         self._looked_ns: int | None = None
         self._warned: set[str] = set()
-        self._live = LiveCalls(storage, client, self.settings, self._woken.set)
-        self._served = Counter[tuple[str, str]]()
-        # How many live batches of each endpoint and model there were: they take turns.
+        self._live = LiveCalls(storage, client, self.settings, self._claim_one, self._woken.set)
 
     def stop(self) -> None:
         """End `run` after what is under way. Batches go on at the provider, and any worker continues them."""
@@ -257,8 +237,6 @@ class QueueWorker:
 
     def _round(self) -> float:
         """Do everything that is due. Return the seconds until something will be."""
-        if self._live.denied is not None:
-            raise WorkerDeniedError(self._live.denied)
         if self._looked_ns is None or now_ns() - self._looked_ns >= self.settings.lease_s / 4 * 1e9:
             self._looked_ns = now_ns()
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
@@ -310,15 +288,11 @@ class QueueWorker:
                 live.append(group)
             else:
                 waits.append(self._pack_group(group, self._mode))
-        while live and (free := self._live.free) > 0:
-            group = min(live, key=lambda one: self._served[one.endpoint, one.model])
-            row = self._claim(group, max(1, free // len(live)), _ANY_BYTES, "running")
-            if row is None:
-                live.remove(group)
-            else:
-                self._served[group.endpoint, group.model] += 1
-                self._live.start(row)
+        self._live.send(live)
         return min(waits)
+
+    def _claim_one(self, group: JobGroup) -> BatchRow | None:
+        return self._claim(group, 1, _ANY_BYTES, "running")
 
     def _claim(
         self, group: JobGroup, requests: int, size: int, state: Literal["planned", "running"]
@@ -334,15 +308,12 @@ class QueueWorker:
         )
 
     def _pack_group(self, group: JobGroup, mode: BatchMode) -> float:
-        limits = self._limits.get((group.endpoint, group.model))
-        requests, size = limits or (mode.most_requests, mode.most_bytes)
-        if group.requests < requests and group.bytes < size:
+        requests = self._steps.most_requests(group.endpoint, group.model)
+        if group.requests < requests and group.bytes < mode.most_bytes:
             wait_s = group.oldest_at + self.settings.linger_s - self._storage.now()
             if wait_s > 0:
                 return wait_s
-        if self.settings.most_batches is not None and len(self._held) >= self.settings.most_batches:
-            return _LOOK_S
-        row = self._claim(group, requests, size, "planned")
+        row = self._claim(group, requests, mode.most_bytes, "planned")
         if row is None:
             return _LOOK_S
         held = self._held[row.name] = LeasedBatch(row)
@@ -367,24 +338,14 @@ class QueueWorker:
                 wait_s = pause_s(self.settings, held.failures)
             if wait_s is None:
                 self._held.pop(held.row.name, None)
-                self._learn(held)
                 return
             held.due = _now() + wait_s if wait_s > 0 else held.due
 
-    def _learn(self, held: LeasedBatch) -> None:
-        """Halve the batches of a group where one was too much for the provider, and double them again later."""
-        row, kind = held.row, (held.row.endpoint, held.row.model)
-        if held.too_much:
-            self._limits[kind] = max(1, row.requests // 2), max(1, row.bytes // 2)
-        elif row.state == "ended" and kind in self._limits:
-            mode, (requests, size) = self._mode or BatchMode(), self._limits[kind]
-            self._limits[kind] = min(mode.most_requests, requests * 2), min(mode.most_bytes, size * 2)
-
     def _extend(self) -> list[BatchRow]:
-        # Read first: a batch that ends meanwhile is in neither.
-        live = self._live.batches
-        rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s)
-        return [row for row in rows if row.name not in live]
+        """Extend the leases. Return the batches that are no live calls under way."""
+        with self._live.lock:
+            rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s)
+            return [row for row in rows if row.name not in self._live.batches]
 
     def _keep_leases(self) -> None:
         """Extend the leases while the other thread is busy."""

@@ -18,7 +18,6 @@ QUICK: dict[str, Any] = {
     "lane": "batch",
     "linger_s": 0.0,
     "poll_s": 0.02,
-    "longest_poll_s": 0.2,
     "retry_s": 0.0,
     "listing_lag_s": 0.1,
     "lease_s": 20.0,

@@ -110,7 +110,7 @@ def test_models_take_turns(provider: Emulator, tmp_path: Path) -> None:
 def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) -> None:
     records: list[CallRecord] = []
     client = OpenAI(base_url=provider.base_url, api_key="sk-test", on_call_end=[records.append])
-    with Queue(tmp_path / "q", client, lane="live") as queue:
+    with Queue(tmp_path / "q", client, worker=WorkerSettings(lane="live")) as queue:
         submit(queue, range(2))
         queue.run()
 

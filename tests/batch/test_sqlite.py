@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
-from fastlane.batch.database import VERSION, SqliteDatabase, Transaction, queue
+from fastlane.batch.database import VERSION, SqliteDatabase, queue
 from fastlane.batch.errors import StorageError
 from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
@@ -139,20 +139,20 @@ def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(stor
     storage.add([new(f"{i}") for i in range(50)])
     batch = advanced(storage, claim(storage))
     outcomes = [JobOutcome(number=job.number, state="done", body=b"x" * 50_000) for job in storage.heads(batch)]
-    pages = storage._database.run(lambda t: t.one(sa.text("PRAGMA page_count")))
-    storage._database.run(lambda t: t.one(sa.text(f"PRAGMA max_page_count = {pages + 20}")))
+    pages = storage._database.run(lambda t: t.execute(sa.text("PRAGMA page_count")).scalar_one())
+    storage._database.run(lambda t: t.execute(sa.text(f"PRAGMA max_page_count = {pages + 20}")).scalar_one())
 
     with pytest.raises(StorageError, match="disk is full"):
         storage.record(batch, outcomes)
 
     assert storage.status().jobs["packed"] == 50
-    storage._database.run(lambda t: t.one(sa.text("PRAGMA max_page_count = 100000")))
+    storage._database.run(lambda t: t.execute(sa.text("PRAGMA max_page_count = 100000")).scalar_one())
     assert storage.record(batch, outcomes) == 50
 
 
 def test_every_commit_reaches_the_disk_before_it_returns(storage: Storage) -> None:
     def settings(name: str) -> object:
-        return storage._database.run(lambda t: t.one(sa.text(f"PRAGMA {name}")))
+        return storage._database.run(lambda t: t.execute(sa.text(f"PRAGMA {name}")).scalar_one())
 
     assert settings("journal_mode") == "wal"
     assert settings("synchronous") == 2  # FULL
@@ -368,14 +368,14 @@ def test_who_writes_waits_for_who_writes_already(path: Path, storage: Storage) -
 def test_what_raises_in_a_transaction_leaves_nothing_of_it(path: Path) -> None:
     with closing(SqliteDatabase(str(path), create=True)) as database:
 
-        def interrupted(t: Transaction) -> None:
-            t.do(sa.update(queue).values(finished=7))
+        def interrupted(t: sa.Connection) -> None:
+            t.execute(sa.update(queue).values(finished=7))
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             database.run(interrupted)
 
-        assert database.run(lambda t: t.one(sa.select(queue.c.finished))) == 0
+        assert database.run(lambda t: t.execute(sa.select(queue.c.finished)).scalar_one()) == 0
 
 
 WRITES = """
@@ -410,32 +410,4 @@ def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> 
         assert ended(child) == 0
     assert took_ns < 10e9
     assert storage.find(["a", "b"]).keys() == {"a", "b"}
-    assert is_whole(path)
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_during_a_long_transaction_leaves_the_file_alone(path: Path, storage: Storage) -> None:
-    """SQLite must not open a file in a child that was forked while the parent had it open."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(transaction: Transaction) -> None:
-        begun.set()
-        go_on.wait(60)
-
-    def refused(_: IO[str]) -> None:
-        for use in (lambda: storage.add([new("b")]), lambda: open_storage(path)):
-            with pytest.raises(StorageError, match="was forked while another thread used it"):
-                use()
-
-    with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(storage._database.run, work)
-        assert begun.wait(60)
-        began_ns = now_ns()
-        child = forked(refused)
-        took_ns = now_ns() - began_ns
-        assert ended(child) == 0
-        go_on.set()
-        held.result(60)
-    assert took_ns < 10e9
-    storage.add([new("a")])
     assert is_whole(path)

@@ -74,14 +74,6 @@ def test_files_are_deleted_at_the_provider_when_their_answers_are_kept(provider:
         assert files_left(provider) == 0
 
 
-def test_files_stay_there_where_that_is_asked_for(provider: Emulator, tmp_path: Path) -> None:
-    with queue_of(tmp_path / "q", provider, delete_files=False) as queue:
-        submit(queue, range(2))
-        queue.run()
-
-    assert files_left(provider) == 2
-
-
 @pytest.mark.parametrize("share", ["server_error_share", "rate_limited_share", "timeout_share", "missing_share"])
 def test_a_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator, tmp_path: Path, share: str) -> None:
     provider.change_batches(**{share: 0.3})
@@ -125,7 +117,7 @@ def test_what_is_done_of_an_expired_batch_is_kept_and_the_rest_sent_again(provid
 
 def test_batches_get_smaller_where_they_are_too_much_for_the_account(provider: Emulator, tmp_path: Path) -> None:
     provider.change_batches(enqueued_tokens=60)
-    with queue_of(tmp_path / "q", provider, most_batches=1) as queue:
+    with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(32))
         queue.run()
 
@@ -318,8 +310,6 @@ def test_no_log_shows_a_prompt_an_answer_or_a_key(
         {"most_requests": 0},
         {"max_attempts": None},
         {"max_concurrency": True},
-        {"poll_s": 10.0, "longest_poll_s": 5.0},
-        {"delete_files": 1},
         {"listing_lag_s": float("nan")},
     ],
 )

@@ -28,6 +28,7 @@ _KNOWN: list[Any] = [
     {"id": "x", "custom_id": "fastlane-7", "response": None, "error": {"code": "batch_expired", "message": "Late."}},
     {"id": "x", "custom_id": "fastlane-7", "response": {"status_code": 429, "body": {"error": {"message": "m"}}}},
 ]  # fmt: skip
+_IN = '{"custom_id":"a","url":"/v1/chat/completions","body":{"model":"m",'
 _NAMES = (
     "custom_id",
     "method",
@@ -58,17 +59,17 @@ def check(data: bytes) -> None:
 
 def _check_in(line: bytes) -> None:
     try:
-        jobs = list(jobs_in([line], prefix="file", endpoint="/v1/chat/completions"))
+        jobs = list(jobs_in([line]))
     except ConfigurationError as error:
         holds(str(error).startswith("line 1: ") and len(str(error)) < 3_000, "a refusal is none", str(error))
         return
     for job in jobs:
         told = json.loads(job.body)
         holds(told["model"] == job.model and b"\n" not in job.body, "a job's line is not its body", line, job.body)
-        again = list(jobs_in([line], prefix="file", endpoint="/v1/chat/completions"))
+        again = list(jobs_in([line]))
         holds(again[0].digest == job.digest, "the same line is another job", line)
         asked = json.loads(line)
-        body = asked["body"] if "custom_id" in asked or ("body" in asked and "url" in asked) else asked
+        body = asked["body"]
         sent = {name for name, value in body.items() if name not in ("extra_body", "timeout")}
         if not body.get("extra_body") and job.endpoint == "/v1/chat/completions":
             holds(sent >= set(told) - {"stream"}, "a job says more than it was told", line, told)
@@ -156,9 +157,9 @@ TARGET = Target(
         "deep lists": _fed(lambda size: "[" * size),
         "a long answer": _fed(lambda size: '{"custom_id":"fastlane-7","response":{"status_code":200,"body":{"a":"'
                                            + "x" * size + '"}}}'),
-        "many messages": _fed(lambda size: '{"model":"m","messages":['
-                                           + ",".join(['{"role":"user","content":"x"}'] * (size // 30)) + "]}"),
-        "many unknown arguments": _fed(lambda size: '{"model":"m","messages":[],'
-                                       + ",".join(f'"a{number}":1' for number in range(size // 10)) + "}"),
+        "many messages": _fed(lambda size: _IN + '"messages":['
+                                           + ",".join(['{"role":"user","content":"x"}'] * (size // 30)) + "]}}"),
+        "many unknown arguments": _fed(lambda size: _IN + '"messages":[],'
+                                       + ",".join(f'"a{number}":1' for number in range(size // 10)) + "}}"),
     },
 )  # fmt: skip

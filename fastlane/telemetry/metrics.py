@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -39,7 +38,7 @@ from .settings import warn_of_error, warn_once
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-    from .settings import Conventions, Providers
+    from .settings import Providers
 
 load_all()  # each section of a play has its metrics
 
@@ -68,31 +67,15 @@ def _histogram(name: str, unit: str, buckets: tuple[float, ...], description: st
 
 
 OF_EVERY_CALL: Final = (
-    # The conventions' of release 1.41, and those since (https://github.com/open-telemetry/semantic-conventions-genai)
-    *[
-        _histogram(f"gen_ai.client.{kind}.{name}", "s", _GENERIC_SECONDS, description)
-        for kind in ("operation", "inference")
-        for name, description in (
-            ("duration", "How long a call took, retries included"),
-            ("time_to_first_chunk", "Time to the first event of a stream, which may carry no output yet"),
-            ("time_per_output_chunk", "Time between each event of a stream that carries output and the one before it"),
-        )
-    ],
+    # The conventions'
+    _histogram(
+        "gen_ai.client.operation.duration", "s", _GENERIC_SECONDS, "How long a call took, retries included"
+    ),
+    _histogram(
+        "gen_ai.client.operation.time_to_first_chunk", "s", _GENERIC_SECONDS,
+        "Time to the first event of a stream, which may carry no output yet",
+    ),
     _histogram("gen_ai.client.token.usage", "{token}", _GENERIC_TOKENS, "Tokens of the prompt and of the answer"),
-    *[
-        _histogram(f"gen_ai.client.inference.operation.{name}", "{token}", _GENERIC_TOKENS, description)
-        for name, description in (("input_tokens", "Tokens of a prompt"), ("output_tokens", "Tokens of an answer"))
-    ],
-    *[
-        _counter(f"gen_ai.client.inference.usage.{name}", "{token}", description)
-        for name, description in (
-            ("input_tokens", "Tokens of prompts, cached ones included"),
-            ("output_tokens", "Tokens of answers, reasoning included"),
-            ("cache_read.input_tokens", "Tokens of prompts read from the provider's cache"),
-            ("cache_write.input_tokens", "Tokens of prompts written to the provider's cache"),
-            ("reasoning.output_tokens", "Tokens generated as reasoning"),
-        )
-    ],
     # fastlane's own
     _histogram("fastlane.client.time_to_first_token", "s", SECONDS, "From issue to the first output of a stream"),
     _histogram(
@@ -208,7 +191,7 @@ class Measures:
             if value is not None
         }
 
-    def of(self, ended: EndedCall | EndedAction, conventions: Conventions) -> Iterator[Measured]:
+    def of(self, ended: EndedCall | EndedAction) -> Iterator[Measured]:
         """Yield everything that is to be recorded."""
         arm = ended.experiment
         arms = {} if arm is None else {"fastlane.experiment.name": arm.name, "fastlane.experiment.arm": arm.arm}
@@ -237,41 +220,23 @@ class Measures:
         if ended.counts_generic:
             if generic.get("server.address") == server["server.address"] and "server.port" in server:
                 generic["server.port"] = server["server.port"]
-            yield from self._generic(record, generic, conventions, is_inference=ended.operation != "embeddings")
+            yield from self._generic(record, generic)
         yield from self._times(record, short, own)
         yield from self._attempts(record, short)
         for section in record.sections:
             for metric, value, added in section.measures():
                 yield metric.name, value, short | self._limited(added)
 
-    def _generic(
-        self, record: CallRecord, labels: Labels, conventions: Conventions, *, is_inference: bool
-    ) -> Iterator[Measured]:
-        """Yield the conventions' metrics. Embeddings are no inference by the newer ones, and keep the older name."""
+    def _generic(self, record: CallRecord, labels: Labels) -> Iterator[Measured]:
+        """Yield the conventions' metrics."""
         usage = Usage() if record.usage.estimated else record.usage  # the provider's count, or nothing
-        is_newer, is_older = conventions != "1.41" and is_inference, conventions != "latest"
         with_error = labels | self._limited({"error.type": error_type(record)})
-        if is_older or not is_inference:
-            yield "gen_ai.client.operation.duration", record.duration_s, with_error
-        if is_older:
-            yield from _chunks(record, "operation", labels)
-            for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-                if tokens is not None:
-                    yield "gen_ai.client.token.usage", tokens, labels | {"gen_ai.token.type": kind}
-        if is_newer:
-            yield "gen_ai.client.inference.duration", record.duration_s, with_error
-            yield from _chunks(record, "inference", labels)
-            for name, tokens in (
-                ("operation.input_tokens", usage.input_tokens),
-                ("usage.input_tokens", usage.input_tokens),
-                ("operation.output_tokens", usage.output_tokens),
-                ("usage.output_tokens", usage.output_tokens),
-                ("usage.cache_read.input_tokens", usage.cached_tokens),
-                ("usage.cache_write.input_tokens", usage.cache_write_tokens),
-                ("usage.reasoning.output_tokens", usage.reasoning_tokens),
-            ):
-                if tokens is not None:
-                    yield f"gen_ai.client.inference.{name}", tokens, labels
+        yield "gen_ai.client.operation.duration", record.duration_s, with_error
+        if (first_s := seconds(record.timeline.started_ns, record.timeline.first_event_ns)) is not None:
+            yield "gen_ai.client.operation.time_to_first_chunk", first_s, labels
+        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            if tokens is not None:
+                yield "gen_ai.client.token.usage", tokens, labels | {"gen_ai.token.type": kind}
 
     def _times(self, record: CallRecord, short: Labels, own: Labels) -> Iterator[Measured]:
         last, token_ns = record.last_attempt, record.timeline.token_ns
@@ -325,20 +290,6 @@ class Measures:
             )
 
 
-def _chunks(record: CallRecord, kind: str, labels: Labels) -> Iterator[Measured]:
-    """Yield the time to the first event of a stream, and from each event with output to the one before it."""
-    first_ns, token_ns = record.timeline.first_event_ns, record.timeline.token_ns
-    first_s = seconds(record.timeline.started_ns, first_ns)
-    if first_s is None or first_ns is None:
-        return
-    yield f"gen_ai.client.{kind}.time_to_first_chunk", first_s, labels
-    further = f"gen_ai.client.{kind}.time_per_output_chunk"
-    if len(token_ns) and token_ns[0] > first_ns:
-        yield further, (token_ns[0] - first_ns) / 1e9, labels
-    for before_ns, at_ns in pairwise(token_ns):
-        yield further, (at_ns - before_ns) / 1e9, labels
-
-
 # How it is recorded: a call only puts what has ended into a queue, which another thread records. The queue is recorded
 # before each reader collects, and half a second after a call at the latest.
 
@@ -364,7 +315,7 @@ class _Waiting:
     """What has ended and is not recorded yet. Finalizers may add to it: it waits for no lock."""
 
     def __init__(self) -> None:
-        self.queue: SimpleQueue[tuple[Meters, EndedCall | EndedAction, Conventions]] = SimpleQueue()
+        self.queue: SimpleQueue[tuple[Meters, EndedCall | EndedAction]] = SimpleQueue()
         self.is_planned = False
 
 
@@ -401,22 +352,22 @@ class Meters:
             if metric.name not in self._record:
                 self._record[metric.name] = _instrument(self._meter, metric)
 
-    def add(self, ended: EndedCall | EndedAction, conventions: Conventions) -> None:
+    def add(self, ended: EndedCall | EndedAction) -> None:
         """Have it recorded, soon. Waits for nothing and raises nothing."""
         if _waiting.queue.qsize() >= MOST_WAITING:
             self._dropped += 1
             warn_once("telemetry: more than %d calls wait to be measured; further ones are dropped", MOST_WAITING)
             return
-        _waiting.queue.put((self, ended, conventions))
+        _waiting.queue.put((self, ended))
         if not _waiting.is_planned:
             _waiting.is_planned = True
             with suppress(RuntimeError):  # no thread can be started any more: readers record it
                 call_later(_DELAY_S, _record_planned, in_thread=True)
 
-    def record(self, ended: EndedCall | EndedAction, conventions: Conventions) -> None:
+    def record(self, ended: EndedCall | EndedAction) -> None:
         """Record what has ended."""
         context = _NO_CONTEXT if ended.span is None else set_span_in_context(NonRecordingSpan(ended.span), _NO_CONTEXT)
-        for name, value, labels in _measures.of(ended, conventions):
+        for name, value, labels in _measures.of(ended):
             if value >= 0 and name in self._record:
                 self._record[name](value, labels, context)
 
@@ -449,11 +400,11 @@ def record_waiting() -> None:
     try:
         for _ in range(_waiting.queue.qsize()):
             try:
-                meters, ended, conventions = _waiting.queue.get_nowait()
+                meters, ended = _waiting.queue.get_nowait()
             except Empty:
                 return
             try:
-                meters.record(ended, conventions)
+                meters.record(ended)
             except Exception as error:  # noqa: BLE001 - an application's own reader or view may raise anything
                 warn_of_error("recording metrics", error)
             _pause.wait(1e-6)  # let the threads of calls go first

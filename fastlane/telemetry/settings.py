@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from typing import Any, Final, Literal, cast, get_args
 
 from .._environment import YES_OR_NO, flag, is_disabled
@@ -32,10 +31,6 @@ Coexistence = Literal["auto", "own", "defer"]
 - defer: the other one; fastlane adds its attributes to that span
 """
 
-Conventions = Literal["1.41", "latest", "both"]
-"""The version of the GenAI semantic conventions that metrics are named by: release 1.41, which most tools read, the
-conventions' own repository since, or both."""
-
 Capture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 """Where prompts and answers are recorded, with the values of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
 
@@ -47,15 +42,12 @@ CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _VARIABLES = {
     "level": "FASTLANE_TELEMETRY_LEVEL",
     "coexistence": "FASTLANE_TELEMETRY_COEXISTENCE",
-    "conventions": "FASTLANE_TELEMETRY_CONVENTIONS",
     "propagate": "FASTLANE_TELEMETRY_PROPAGATE",
-    "compat": "FASTLANE_TELEMETRY_COMPAT",
     "capture": CAPTURE_VARIABLE,
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "level": get_args(Level),
     "coexistence": get_args(Coexistence),
-    "conventions": get_args(Conventions),
     "capture": get_args(Capture),
 }
 
@@ -69,12 +61,8 @@ class TelemetrySettings:
 
     level: Level = "call"
     coexistence: Coexistence = "auto"
-    conventions: Conventions = "1.41"
     propagate: bool = False
     """Whether the W3C trace context is sent to providers (`traceparent`, `tracestate`; never baggage)."""
-    compat: bool = False
-    """Whether the spans of requests and phases carry `gen_ai.provider.name` as well, for backends that drop spans
-    without any `gen_ai.*` attribute."""
     capture: Capture = "no_content"
     tracer_provider: Any = None
     """Used instead of OpenTelemetry's global one."""
@@ -134,16 +122,9 @@ class Providers:
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self.settings = settings
-        self.global_tracer_provider = _global_provider("opentelemetry.trace", "_TRACER_PROVIDER", "get_tracer_provider")
-        self.global_meter_provider = _global_provider(
-            "opentelemetry.metrics._internal", "_METER_PROVIDER", "get_meter_provider"
-        )
-        self.tracer_provider = self.global_tracer_provider
-        if settings.tracer_provider is not None:
-            self.tracer_provider = settings.tracer_provider
-        self.meter_provider = self.global_meter_provider
-        if settings.meter_provider is not None:
-            self.meter_provider = settings.meter_provider
+        self.global_tracer_provider, self.global_meter_provider = _global_providers()
+        self.tracer_provider = settings.tracer_provider or self.global_tracer_provider
+        self.meter_provider = settings.meter_provider or self.global_meter_provider
         is_on = settings.level != "off"
         self.keeps_spans = is_on and not _is_placeholder(self.tracer_provider)
         self.measures = is_on and not _is_placeholder(self.meter_provider)
@@ -177,11 +158,7 @@ def use(settings: TelemetrySettings | None) -> None:
 
 def is_active() -> bool:
     """Return whether spans or metrics would be kept. Every call asks; nothing is imported."""
-    try:
-        return providers().is_active
-    except Exception as error:  # noqa: BLE001 - a variable may name a provider that is not installed
-        warn_of_error("finding a provider", error)
-        return False
+    return providers().is_active
 
 
 def providers() -> Providers:
@@ -191,33 +168,22 @@ def providers() -> Providers:
     of the call before.
     """
     global _latest  # noqa: PLW0603
-    latest, module = _latest, sys.modules.get
-    if (
-        latest is None
-        or getattr(module("opentelemetry.trace"), "_TRACER_PROVIDER", None) is not latest.global_tracer_provider
-        or getattr(module("opentelemetry.metrics._internal"), "_METER_PROVIDER", None)
-        is not latest.global_meter_provider
-    ):
+    latest = _latest
+    if latest is None or _global_providers() != (latest.global_tracer_provider, latest.global_meter_provider):
         latest = _latest = Providers(current())
     return latest
 
 
-# With one of these, OpenTelemetry's API finds its provider by itself.
-_finds_providers = any(os.environ.get(f"OTEL_PYTHON_{kind}_PROVIDER") for kind in ("TRACER", "METER"))
 _PLACEHOLDERS = frozenset({"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpMeterProvider"})
 
 
-def _global_provider(name: str, variable: str, function: str) -> Any:
-    """Return the global provider that a module of OpenTelemetry's API keeps; None where none has been set.
-
-    Without the variable, in a later version of the API, the function is called for every call.
-    """
-    module = import_module(name) if _finds_providers else sys.modules.get(name)
-    if module is None:
-        return None
-    provider = getattr(module, variable, None)
-    is_asked = provider is None and (_finds_providers or not hasattr(module, variable))
-    return getattr(module, function)() if is_asked else provider
+def _global_providers() -> tuple[Any, Any]:
+    """Return the global providers of spans and metrics that OpenTelemetry's API keeps; None where none has been set."""
+    module = sys.modules.get
+    return (
+        getattr(module("opentelemetry.trace"), "_TRACER_PROVIDER", None),
+        getattr(module("opentelemetry.metrics._internal"), "_METER_PROVIDER", None),
+    )
 
 
 def _is_placeholder(provider: Any) -> bool:

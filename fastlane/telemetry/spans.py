@@ -35,7 +35,6 @@ from .attributes import (
     attempt_attributes,
     attempt_error,
     error_type,
-    provider_name,
     queued_ns,
     server_attributes,
     span_start,
@@ -381,7 +380,6 @@ class CallSpans:
         if self._settings.level not in ("attempts", "phases"):
             return
         has_phases, record = self._settings.level == "phases", self._record
-        common = {"gen_ai.provider.name": provider_name(call.origin)} if self._settings.compat else {}
 
         def add(
             above: SpanContext | None,
@@ -397,7 +395,7 @@ class CallSpans:
                 self._context,
                 start_ns + self._offset_ns,
                 max(start_ns, end_ns) + self._offset_ns,
-                {**common, **(attributes or {})},
+                attributes or {},
                 parent=above,
                 **more,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sys
@@ -78,30 +79,20 @@ def _prune(where: Path) -> None:
 
 
 class TraceFile:
-    """A file of traces as a text stream for an exporter. A forked child writes into a file of its own.
+    """A file of traces as a text stream for an exporter, made with the first line and followed by another when full.
 
-    Without a `path`, it is one of the directory's, made with the first line and followed by another when it is full.
-    With a `path`, that file is appended to, and a forked child writes beside it. Raises ConfigurationError, which
-    names the argument or the variable, where nothing can be written there.
+    A forked child writes into a file of its own. Raises ConfigurationError, which names the variable, where nothing can
+    be written in the directory.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.closed = False
-        self._given = None if path is None else path.absolute()
+    closed = False
+    """Read by the exporter. The file is closed when the process ends."""
+
+    def __init__(self) -> None:
         self._lock = new_lock()
         self._descriptor: int | None = None
         self._written = 0
         self._process = os.getpid()
-        if self._given is not None:
-            self.path = self._given
-            try:
-                self._open()
-            except OSError as error:
-                raise ConfigurationError(
-                    f"trace_file is a file that can be written to in a directory that exists; {path} gives "
-                    f"{type(error).__name__}"
-                ) from error
-            return
         try:
             self._directory = directory().absolute()
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -119,58 +110,28 @@ class TraceFile:
     def _new_path(self) -> Path:
         begun = datetime.fromtimestamp(wall_ns() / 1e9, UTC)
         stem = f"{begun:%Y%m%dT%H%M%SZ}-{os.getpid()}"
-        path, number = self._directory / f"{stem}.jsonl", 1
-        while path.exists():
-            number += 1
-            path = self._directory / f"{stem}-{number}.jsonl"
-        return path
-
-    @staticmethod
-    def _beside(given: Path) -> Path:
-        return given.with_name(f"{given.stem}-{os.getpid()}{given.suffix}")
-
-    def _open(self) -> None:
-        # Appending, because several processes may be given one file; binary, so that Windows leaves line ends alone.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        if self._given is None:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags |= os.O_EXCL
-        self._descriptor, self._written = os.open(self.path, flags, 0o600), 0
-        if self._given is None:
-            _prune(self._directory)
-
-    def _close(self) -> None:
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            os.close(descriptor)
+        names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+        return next(path for name in names if not (path := self._directory / f"{name}.jsonl").exists())
 
     def write(self, text: str) -> int:
-        """Write a line. Raises OSError and ValueError, as any file does."""
+        """Write a line. Raises OSError, as any file does."""
         line = memoryview(text.encode())
         with self._lock:
-            if self.closed:
-                raise ValueError("the file of traces is closed")
-            is_child = self._process != os.getpid()
-            is_full = self._given is None and self._written >= MAX_FILE_BYTES
-            if is_child or is_full:
-                self._close()
-                self._process = os.getpid()
-                self.path = self._new_path() if self._given is None else self._beside(self._given)
+            if self._process != os.getpid() or self._written >= MAX_FILE_BYTES:
+                if self._descriptor is not None:
+                    os.close(self._descriptor)
+                self._descriptor, self._process, self.path = None, os.getpid(), self._new_path()
             if self._descriptor is None:
-                self._open()
-            descriptor = self._descriptor
-            assert descriptor is not None
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Binary, so that Windows leaves line ends alone.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+                self._descriptor, self._written = os.open(self.path, flags, 0o600), 0
+                _prune(self._directory)
             self._written += len(line)
             # Unbuffered: after a fork two processes would write what is kept back.
             while line:
-                line = line[os.write(descriptor, line) :]
+                line = line[os.write(self._descriptor, line) :]
         return len(text)
 
     def flush(self) -> None:
         """Do nothing: no line is buffered."""
-
-    def close(self) -> None:
-        """Write no more."""
-        with self._lock:
-            self.closed = True
-            self._close()

@@ -233,7 +233,7 @@ class TracedCall:
             if self._providers.meters is not None:
                 counts_generic = standing.counts_generic
                 ended = EndedCall(observation, self._operation, context, self._experiment, counts_generic)
-                self._providers.meters.add(ended, self._settings.conventions)
+                self._providers.meters.add(ended)
 
     def _end_other(self, observation: CallState) -> SpanContext | None:
         """Add what is known to another tool's span, and make the spans of requests below it."""
@@ -359,4 +359,4 @@ class ActionSpan:
             own = span.get_span_context()
             own_or_none = own if own.is_valid else None
             ended = EndedAction(action.name, duration_ns / 1e9, failed, own_or_none, self._experiment)
-            self._meters.add(ended, self._settings.conventions)
+            self._meters.add(ended)

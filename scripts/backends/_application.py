@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -188,7 +189,8 @@ async def _stream(client: fastlane.AsyncOpenAI, arguments: dict[str, Any], said:
 
 def traced(notes: Notes, talks: list[Conversation]) -> None:
     """Hold all conversations, one after the other, and send their spans."""
-    telling = telemetry.configure(resource={"service.name": "airline-agent"})
+    os.environ["OTEL_SERVICE_NAME"] = "airline-agent"
+    telling = telemetry.configure()
     with providers(1, model=preset("bench")) as (emulator,):
         agent = _Agent(emulator, notes)
         agent.warm_up()

@@ -40,10 +40,9 @@ command_line("batch")(["batch", "results", "jobs.sqlite", "--out", "answers.json
 """,
     "spans, with prompts and answers": """
 import fastlane
-telemetry = fastlane.telemetry.configure(level="phases", capture="span_only")
+fastlane.telemetry.configure(level="phases", capture="span_only")
 with fastlane.OpenAI() as client:
     client.chat.completions.create(model="m", messages=[{"role": "user", "content": "secret"}])
-telemetry.shutdown()
 """,
 }
 

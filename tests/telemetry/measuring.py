@@ -41,7 +41,7 @@ class Meters:
 
     def tell(self, *told: EndedCall | EndedAction) -> None:
         for each in told:
-            self.instruments.add(each, self.settings.conventions)
+            self.instruments.add(each)
 
     def points(self) -> dict[str, list[Any]]:
         """Every data point by its metric's name, of what fastlane has told."""

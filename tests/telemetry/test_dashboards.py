@@ -26,18 +26,8 @@ FOLDER = Path(__file__).parents[2] / "docs/dashboards"
 DASHBOARD = FOLDER / "fastlane.grafana.json"
 RULES = FOLDER / "fastlane.rules.yml"
 
-# Exported for other tools, and of use to nobody who has those of the other convention or the panel beside.
-NOT_SHOWN = {
-    "gen_ai_client_operation_time_to_first_chunk_seconds",
-    "gen_ai_client_inference_time_to_first_chunk_seconds",
-    "gen_ai_client_operation_time_per_output_chunk_seconds",
-    "gen_ai_client_inference_time_per_output_chunk_seconds",
-    "gen_ai_client_inference_operation_input_tokens",
-    "gen_ai_client_inference_operation_output_tokens",
-    "gen_ai_client_inference_usage_cache_read_input_tokens",
-    "gen_ai_client_inference_usage_cache_write_input_tokens",
-    "gen_ai_client_inference_usage_reasoning_output_tokens",
-}
+# Exported for other tools, and of no use beside the panel of the first token.
+NOT_SHOWN = {"gen_ai_client_operation_time_to_first_chunk_seconds"}
 
 # Prometheus' own: it names what it scraped by them.
 OF_THE_SCRAPE = {"job", "instance", "le"}
@@ -48,14 +38,14 @@ def exported(arguments: dict[str, Any]) -> dict[str, set[str]]:
     """The labels of every series, by its name, after calls that together have a value for every metric."""
     registry = CollectorRegistry()
     provider = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
-    telemetry_settings.use(TelemetrySettings(meter_provider=provider, conventions="both"))
+    telemetry_settings.use(TelemetrySettings(meter_provider=provider))
     try:
         meters = meters_of(providers())
         assert meters is not None
         with OpenAI(**arguments) as client:
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
             for ended in everything():
-                meters.add(ended, "both")
+                meters.add(ended)
             found: dict[str, set[str]] = {}
             for family in registry.collect():
                 for sample in family.samples:

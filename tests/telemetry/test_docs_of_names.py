@@ -79,7 +79,7 @@ def test_the_page_names_nothing_that_is_not_exported() -> None:
             *telemetry_settings._VARIABLES.values(),
             *(
                 word
-                for kind in ("Level", "Coexistence", "Conventions", "Capture")
+                for kind in ("Level", "Coexistence", "Capture")
                 for word in get_args(getattr(telemetry_settings, kind))
             ),
             *(name for name in configure.__kwdefaults__ or ()),

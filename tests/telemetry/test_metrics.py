@@ -32,26 +32,10 @@ from tests.telemetry.measuring import (
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 
 GENERIC = {
-    "1.41": {
-        "gen_ai.client.operation.duration",
-        "gen_ai.client.operation.time_to_first_chunk",
-        "gen_ai.client.operation.time_per_output_chunk",
-        "gen_ai.client.token.usage",
-    },
-    "latest": {
-        "gen_ai.client.inference.duration",
-        "gen_ai.client.inference.time_to_first_chunk",
-        "gen_ai.client.inference.time_per_output_chunk",
-        "gen_ai.client.inference.operation.input_tokens",
-        "gen_ai.client.inference.operation.output_tokens",
-        "gen_ai.client.inference.usage.input_tokens",
-        "gen_ai.client.inference.usage.output_tokens",
-        "gen_ai.client.inference.usage.cache_read.input_tokens",
-        "gen_ai.client.inference.usage.cache_write.input_tokens",
-        "gen_ai.client.inference.usage.reasoning.output_tokens",
-    },
+    "gen_ai.client.operation.duration",
+    "gen_ai.client.operation.time_to_first_chunk",
+    "gen_ai.client.token.usage",
 }
-GENERIC["both"] = GENERIC["1.41"] | GENERIC["latest"]
 
 
 def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
@@ -108,7 +92,6 @@ def test_a_call_without_a_stream_has_no_first_token_and_tells_none(meters: Meter
     assert not points.keys() & {
         "fastlane.client.time_to_first_token",
         "gen_ai.client.operation.time_to_first_chunk",
-        "gen_ai.client.operation.time_per_output_chunk",
         "fastlane.client.decode.duration",
         "fastlane.client.decode.rate",
         "fastlane.client.stream.max_chunk_gap",
@@ -168,71 +151,10 @@ async def test_so_are_those_of_an_asynchronous_client(meters: Meters, arguments:
     assert meters.values("fastlane.client.attempts") == {("first", "completed"): 1}
 
 
-def chunk_gaps(meters: Meters, name: str = "gen_ai.client.operation.time_per_output_chunk") -> tuple[int, float]:
-    (point,) = meters.points()[name]
-    assert point.explicit_bounds == tuple(0.01 * 2**step for step in range(14))
-    return point.count, point.sum
-
-
-def test_time_per_output_chunk_of_a_stream_has_a_value_for_each_chunk_after_the_first(meters: Meters) -> None:
-    """The first event came at 90 ms without output, outputs at 100, 150 and 300 ms."""
-    meters.use(conventions="both")
+def test_generic_metrics_have_the_names_of_the_conventions(meters: Meters) -> None:
     meters.tell(ended())
 
-    expected = pytest.approx((3, 0.21))
-    assert chunk_gaps(meters) == expected
-    assert chunk_gaps(meters, "gen_ai.client.inference.time_per_output_chunk") == expected
-
-
-def test_first_output_that_is_the_first_event_ends_no_gap(meters: Meters) -> None:
-    meters.tell(ended(record(timeline=timeline(first_event_ns=100 * MS))))
-
-    assert chunk_gaps(meters) == pytest.approx((2, 0.2))
-
-
-def test_time_per_output_chunk_of_real_streams_is_recorded(meters: Meters, arguments: dict[str, Any]) -> None:
-    with OpenAI(**arguments) as client:
-        list(client.chat.completions.create(stream=True, **ASK))
-        list(client.responses.create(stream=True, model="m", input="Hello"))
-        client.chat.completions.create(**ASK)
-        calls = client.calls
-
-    assert len(calls) == 3
-    points = meters.points()["gen_ai.client.operation.time_per_output_chunk"]
-    expected = [call.timeline for call in calls if call.stream]
-    assert sum(point.count for point in points) >= sum(len(each.token_ns) - 1 for each in expected) > 0
-    gaps_s = sum((each.token_ns[-1] - (each.first_event_ns or 0)) / 1e9 for each in expected)
-    assert sum(point.sum for point in points) == pytest.approx(gaps_s)
-
-
-@pytest.mark.asyncio
-async def test_time_per_output_chunk_of_an_async_stream_is_recorded(meters: Meters, arguments: dict[str, Any]) -> None:
-    async with AsyncOpenAI(**arguments) as client:
-        async for _ in await client.chat.completions.create(stream=True, **ASK):
-            pass
-        (call,) = client.calls
-
-    assert call.timeline.first_event_ns is not None
-    _, gaps_s = chunk_gaps(meters)
-    assert gaps_s == pytest.approx((call.timeline.token_ns[-1] - call.timeline.first_event_ns) / 1e9)
-
-
-@pytest.mark.parametrize("conventions", ["1.41", "latest", "both"])
-def test_generic_metrics_have_the_names_of_the_conventions_that_are_asked_for(meters: Meters, conventions: str) -> None:
-    meters.use(conventions=conventions)
-    meters.tell(ended())
-
-    assert {name for name in meters.points() if name.startswith("gen_ai.")} == GENERIC[conventions]
-
-
-@pytest.mark.parametrize("conventions", ["1.41", "latest", "both"])
-def test_embeddings_are_no_inference_and_keep_the_older_name(meters: Meters, conventions: str) -> None:
-    meters.use(conventions=conventions)
-    meters.tell(ended(operation="embeddings"))
-
-    points = meters.points()
-    assert points["gen_ai.client.operation.duration"][0].count == 1
-    assert not {name for name in points if name.startswith("gen_ai.client.inference")}
+    assert {name for name in meters.points() if name.startswith("gen_ai.")} == GENERIC
 
 
 def test_another_instrumentations_metrics_are_not_recorded_twice(meters: Meters) -> None:
@@ -244,7 +166,6 @@ def test_another_instrumentations_metrics_are_not_recorded_twice(meters: Meters)
 
 
 def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
-    meters.use(conventions="both")
     meters.tell(ended(record(usage=Usage(input_tokens=7, output_tokens=9, estimated=True))))
 
     assert not [name for name in meters.points() if "token" in name and name.startswith("gen_ai.client")]
@@ -423,11 +344,10 @@ times = st.one_of(st.none(), st.integers(min_value=0, max_value=10**12))
     first=times,
     tokens=st.lists(st.integers(min_value=0, max_value=10**12), max_size=5).map(sorted),
     usage=st.tuples(*[st.one_of(st.none(), st.integers(min_value=0, max_value=10**9))] * 4),
-    conventions=st.sampled_from(["1.41", "latest", "both"]),
     model=st.text(max_size=200),
 )
 def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
-    first: int | None, tokens: list[int], usage: tuple[int | None, ...], conventions: Any, model: str
+    first: int | None, tokens: list[int], usage: tuple[int | None, ...], model: str
 ) -> None:
     seen = timeline(first_token_ns=first, first_event_ns=first, token_ns=array("q", tokens))
     told = record(
@@ -436,7 +356,7 @@ def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
         usage=Usage(input_tokens=usage[0], output_tokens=usage[1], cached_tokens=usage[2], reasoning_tokens=usage[3]),
     )  # fmt: skip
     experiment = ExperimentArm(name="e", arm="a", unit_id_hash="secret-unit")
-    measures = list(Measures().of(ended(told, experiment=experiment), conventions))
+    measures = list(Measures().of(ended(told, experiment=experiment)))
 
     by_name = {name: value for name, value, _ in measures}
     assert ("fastlane.client.time_to_first_token" in by_name) == (first is not None)

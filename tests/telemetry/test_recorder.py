@@ -109,7 +109,7 @@ def test_call_is_recorded_although_no_reader_collects(restored: None) -> None:
     provider = Provider(lambda: None)
     found = instruments(provider)
     provider.do = recorded.set
-    found.add(ended(), "1.41")
+    found.add(ended())
 
     assert recorded.wait(30)
 
@@ -134,11 +134,11 @@ def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplo
     provider = Provider(lambda: None)
     found = instruments(provider)
     provider.do = hang
-    found.add(ended(), "1.41")
+    found.add(ended())
     assert hangs.wait(30)
     started = time.monotonic()
     for _ in range(3 * MOST_WAITING):
-        found.add(ended(), "1.41")
+        found.add(ended())
     took_s = time.monotonic() - started
     go_on.set()
     record_waiting()
@@ -181,7 +181,7 @@ def test_error_of_an_instrument_is_logged_by_its_class(restored: None, caplog: p
     found = instruments(provider)
     provider.do = fail
     for _ in range(10):
-        found.add(ended(), "1.41")
+        found.add(ended())
     record_waiting()
 
     messages = [record.getMessage() for record in caplog.records]
@@ -196,12 +196,12 @@ def test_call_may_end_while_another_is_recorded(restored: None) -> None:
     def add_another() -> None:
         if len(added) < 3:
             added.append(None)
-            found.add(ended(), "1.41")
+            found.add(ended())
 
     provider = Provider(lambda: None)
     found = instruments(provider)
     provider.do = add_another
-    found.add(ended(), "1.41")
+    found.add(ended())
     record_waiting()
 
     assert len(added) == 3
@@ -212,7 +212,7 @@ def test_reader_of_an_own_provider_sees_all_calls(restored: None) -> None:
     provider = Provider(lambda: None)
     found = instruments(provider)
     provider.do = lambda: recorded.append(None)
-    found.add(ended(), "1.41")
+    found.add(ended())
     list(provider.callbacks[0](CallbackOptions()))
 
     assert recorded
@@ -250,7 +250,7 @@ def test_provider_set_after_the_first_call_measures_the_next() -> None:
         assert meters_of(providers()) is None
         reader = InMemoryMetricReader()
         metrics.set_meter_provider(MeterProvider([reader]))
-        meters_of(providers()).add(ended(), "1.41")
+        meters_of(providers()).add(ended())
         print(count(reader))
     """)
 
@@ -261,7 +261,7 @@ def test_last_call_is_exported_when_the_interpreter_ends() -> None:
     printed = run("""
         reader = PeriodicExportingMetricReader(ConsoleMetricExporter(), export_interval_millis=3_600_000)
         metrics.set_meter_provider(MeterProvider([reader]))
-        meters_of(providers()).add(ended(), "1.41")
+        meters_of(providers()).add(ended())
     """)
 
     assert "fastlane.client.time_to_first_token" in printed
@@ -274,11 +274,11 @@ def test_forked_child_records_its_own_calls_only() -> None:
         reader = InMemoryMetricReader()
         metrics.set_meter_provider(MeterProvider([reader]))
         for _ in range(100):
-            meters_of(providers()).add(ended(), "1.41")
+            meters_of(providers()).add(ended())
         child = os.fork()
         if not child:
-            meters_of(providers()).add(ended(), "1.41")
-            meters_of(providers()).add(ended(), "1.41")
+            meters_of(providers()).add(ended())
+            meters_of(providers()).add(ended())
             print("child", count(reader), flush=True)
             os._exit(0)
         os.waitpid(child, 0)

@@ -450,16 +450,6 @@ def test_nothing_is_told_where_telemetry_is_off(arguments: dict[str, Any], liste
     assert told.reader.get_metrics_data() is None
 
 
-def test_every_span_names_the_provider_where_a_backend_needs_that(
-    arguments: dict[str, Any], listening: Listening
-) -> None:
-    told = listening(level="phases", compat=True)
-    with fastlane.OpenAI(**arguments) as client:
-        stream_one(client)
-    assert all("gen_ai.provider.name" in said(span) for span in told.spans)
-    assert [span.name for span in told.spans if "gen_ai.request.model" in said(span)] == ["chat m"]
-
-
 def test_calls_of_an_experiment_say_which_arm_they_are_of(arguments: dict[str, Any], listening: Listening) -> None:
     told = listening(level="attempts")
     with fastlane.OpenAI(**arguments) as client:

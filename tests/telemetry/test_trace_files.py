@@ -39,7 +39,6 @@ def written_before(path: Path, age_s: float, text: str = "{}\n") -> Path:
 def test_only_this_user_can_read_them(where: Path) -> None:
     file = TraceFile()
     file.write('{"resourceSpans":[]}\n')
-    file.close()
 
     assert permissions(where) == 0o700
     assert permissions(file.path) == 0o600
@@ -73,7 +72,6 @@ def test_old_files_go_when_a_new_one_is_begun_and_no_others(where: Path) -> None
 
     file = TraceFile()
     file.write("{}\n")
-    file.close()
 
     kept = {file.path, *in_use, *old[: KEPT_FILES - 4], foreign}
     assert set(where.iterdir()) == kept
@@ -86,7 +84,6 @@ def test_files_that_others_write_to_stay_however_many_there_are(where: Path) -> 
 
     file = TraceFile()
     file.write("{}\n")
-    file.close()
 
     assert in_use < set(where.iterdir())
 
@@ -98,34 +95,13 @@ def test_a_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: py
     for number in range(3):
         file.write(f'{{"number":{number}}}\n')
         paths.append(file.path)
-    file.close()
 
     assert len(set(paths)) == 3
     assert [path.read_text() for path in paths] == [f'{{"number":{number}}}\n' for number in range(3)]
     assert newest() in paths
 
 
-def test_a_file_that_is_named_is_appended_to_and_never_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trace_files, "MAX_FILE_BYTES", 1)
-    named = tmp_path / "mine.jsonl"
-    named.write_text("before\n")
-    file = TraceFile(named)
-    file.write("one\n")
-    file.write("two\n")
-    file.close()
-
-    assert named.read_text() == "before\none\ntwo\n"
-    assert list(tmp_path.iterdir()) == [named]
-    with pytest.raises(ValueError, match="closed"):
-        file.write("three\n")
-
-
 def test_a_file_that_cannot_be_is_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match=r"trace_file is a file .* FileNotFoundError"):
-        TraceFile(tmp_path / "nowhere" / "mine.jsonl")
-
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FASTLANE_TRACE_DIR", str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match="set FASTLANE_TRACE_DIR to a directory"):

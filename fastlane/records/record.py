@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .attempts import Attempt
 from .plays import (
@@ -16,12 +16,10 @@ from .plays import (
     RoutingRecord,
     UrgencyRecord,
 )
-from .section import RecordSection, queued_s_of
+from .savings import Savings, savings_of
+from .section import RecordSection
 from .timeline import Timeline
 from .usage import ProviderTimes, Usage
-
-if TYPE_CHECKING:
-    from .savings import Savings
 
 _S = TypeVar("_S", bound=RecordSection)
 
@@ -168,7 +166,8 @@ class CallRecord:
     @property
     def queued_s(self) -> float | None:
         """Seconds in fastlane's queues, all attempts together; None if there was none."""
-        return queued_s_of(self.sections)
+        waits_s = [each for section in self.sections if (each := section.queued_s) is not None]
+        return sum(waits_s) if waits_s else None
 
     @property
     def plain_body_bytes(self) -> int | None:
@@ -236,8 +235,6 @@ class CallRecord:
     @property
     def savings(self) -> Savings:
         """The savings and costs of this call, each figure with its basis."""
-        from .savings import savings_of
-
         return savings_of(self)
 
     def to_dict(self) -> dict[str, Any]:

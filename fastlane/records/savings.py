@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .ledger import Entry, Figure, sum_of_known
-from .section import Recorded, queued_s_of, section_classes
+from .section import section_classes
+
+if TYPE_CHECKING:
+    from .record import CallRecord
 
 HedgeOutcome = Literal["won", "lost"]
 
@@ -104,7 +107,7 @@ def figures() -> dict[str, Figure]:
     return {name: found[name] for name in (*FIELDS, *found) if name in found}
 
 
-def savings_of(record: Recorded) -> Savings:
+def savings_of(record: CallRecord) -> Savings:
     """Read the savings of a call from its record."""
     cached = None if record.usage.estimated else record.usage.cached_tokens
     found: dict[str, Any] = {
@@ -113,7 +116,7 @@ def savings_of(record: Recorded) -> Savings:
         "response_bytes": sum_of_known(one.response_body_bytes for one in record.attempts),
         "cache_read_tokens": cached,
         "tier": record.service_tier,
-        "queue_s": queued_s_of(record.sections),
+        "queue_s": record.queued_s,
     }
     further = []
     for section in record.sections:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
-from .attempts import Attempt
 from .ledger import Figure, Ledger
-from .usage import Usage
 
-_S = TypeVar("_S", bound="RecordSection")
+if TYPE_CHECKING:
+    from .record import CallRecord
 
 Kind = Literal["histogram", "counter"]
 
@@ -46,37 +45,6 @@ SHORT_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, *SECONDS)
 
 LONG_SECONDS: Final = (*SECONDS, 180.0, 300.0, 600.0, 1800.0, 3600.0)
 """For user actions, which may last an hour."""
-
-
-class Recorded(Protocol):
-    """The part of a `CallRecord` that a section may read."""
-
-    @property
-    def sections(self) -> tuple[RecordSection, ...]:
-        """The sections of the plays."""
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts; the last one gave the answer."""
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens of the answer."""
-
-    @property
-    def service_tier(self) -> str | None:
-        """The service tier that the provider reports."""
-
-    @property
-    def transport(self) -> str | None:
-        """What carried the last attempt."""
-
-    @property
-    def connection_reused(self) -> bool | None:
-        """Whether the answering attempt found its connection open."""
-
-    def get(self, kind: type[_S]) -> _S | None:
-        """The section of this class."""
 
 
 class RecordSection:
@@ -126,17 +94,17 @@ class RecordSection:
 
     # Reports
 
-    def savings(self, record: Recorded) -> Mapping[str, Any]:
+    def savings(self, record: CallRecord) -> Mapping[str, Any]:
         """Savings and costs by the name of the figure; None for unknown values."""
         return {}
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool | None:
+    def acted(cls, record: CallRecord) -> bool | None:
         """Return whether the play acted on this call; None to leave that out of reports."""
         return record.get(cls) is not None
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str | None:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str | None:
         """Describe in a few words the effect of the play on the calls on which it acted.
 
         `ledger`: the savings of these calls.
@@ -174,16 +142,6 @@ class RecordSection:
     def model_names(self) -> tuple[str, ...]:
         """Other model names that match the call in a report's filter."""
         return ()
-
-
-def queued_s_of(sections: Iterable[RecordSection]) -> float | None:
-    """Add up the seconds in all of fastlane's queues; None if there was none."""
-    waited_s = None
-    for section in sections:
-        own_s = section.queued_s
-        if own_s is not None:
-            waited_s = own_s if waited_s is None else waited_s + own_s
-    return waited_s
 
 
 _by_play: dict[str, type[RecordSection]] = {}

@@ -212,8 +212,7 @@ def test_a_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstre
 
 
 def test_whoever_reports_nothing_loads_nothing_of_it() -> None:
-    names = "('fastlane.reports', 'fastlane.records.savings')"
-    code = f"import sys, fastlane; print([name for name in sys.modules if name.startswith({names})])"
+    code = "import sys, fastlane; print([name for name in sys.modules if name.startswith('fastlane.reports')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, assert_type
 import pytest
 
 from fastlane import Call, OpenAI
-from fastlane.records import Figure, Ledger, Measure, Metric, Recorded, RecordSection
+from fastlane.records import CallRecord, Figure, Ledger, Measure, Metric, RecordSection
 from fastlane.telemetry.metrics import record_waiting
 from tests.session_play import SessionPlay
 from tests.telemetry.conftest import Told
@@ -43,11 +43,11 @@ class WordsRecord(RecordSection):
     def measures(self) -> Iterator[Measure]:
         yield Measure(WORDS, self.words, {"app.length": "short"})
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         return {"words_counted": self.words, "not_declared": 1}
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         total = ledger.total("words_counted")
         return f"{0 if total is None else total.value} words on {len(records)} calls"
 

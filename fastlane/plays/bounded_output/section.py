@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger, sum_of_known
 from fastlane.records.plays import BoundedOutputRecord
-from fastlane.records.section import Recorded
+from fastlane.records.record import CallRecord
 
 VALID: Final = "fastlane.output.valid"
 VERDICT: Final = "fastlane.output.verdict"
@@ -49,7 +49,7 @@ class BoundedOutputSection(BoundedOutputRecord):
         bounded = ("bounded_output",) if self.ceiling_tokens is not None else ()
         return (*bounded, "early_stop") if self.stop_reason is not None else bounded
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """Tokens that were not generated, and what rejected answers cost."""
         rejected = self.rejected
         return {
@@ -62,13 +62,13 @@ class BoundedOutputSection(BoundedOutputRecord):
         }
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether the answer was bounded, stopped or asked for again."""
         own = record.get(cls)
         return own is not None and bool(own.ceiling_tokens or own.stop_reason or own.rejected)
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """How many answers, and how many tokens."""
         outputs = [own for record in records if (own := record.get(cls)) is not None]
         counts = {

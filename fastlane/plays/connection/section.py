@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastlane.records.ledger import Ledger, seconds_shown
-from fastlane.records.section import Recorded, RecordSection
+from fastlane.records.record import CallRecord
+from fastlane.records.section import RecordSection
 
 
 class ConnectionSection(RecordSection):
@@ -14,12 +15,12 @@ class ConnectionSection(RecordSection):
     __slots__ = ()
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether the call found its connection open."""
         return record.transport == "fastlane" and record.connection_reused is True
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """What opening connections would have taken."""
         if ledger.connections_saved_s is None:
             return "none of the client's calls opened a connection to compare with"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import ContextTrimmingRecord
-from fastlane.records.section import Recorded
+from fastlane.records.record import CallRecord
 
 SAVED_TOKENS: Final = "fastlane.context_trimming.saved_tokens"
 
@@ -30,18 +30,18 @@ class ContextTrimmingSection(ContextTrimmingRecord):
         """Whether anything is cut."""
         return ("context_trimming",) if self.cuts else ()
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """The tokens that were not sent."""
         return {"trimmed_tokens": self.tokens_before - self.tokens_after if self.cuts else None}
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether anything was cut."""
         own = record.get(cls)
         return own is not None and own.tokens_after < own.tokens_before
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """The tokens that were not sent."""
         cut = ledger.total("trimmed_tokens")
         return f"{cut.value if cut is not None else 0:,} tokens not sent (estimated)"

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger, sum_of_known
 from fastlane.records.plays import HedgingRecord
-from fastlane.records.section import Measure, Metric, Recorded
+from fastlane.records.record import CallRecord
+from fastlane.records.section import Measure, Metric
 
 DELAY: Final = "fastlane.hedge.delay"
 SENT: Final = "fastlane.hedge.sent"
@@ -64,7 +65,7 @@ class HedgingSection(HedgingRecord):
             if tokens is not None:
                 yield Measure(TOKENS, tokens, {TOKEN_TYPE: kind})
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """Who won, and what the loser cost."""
         is_decided = self.hedged and self.won is not None
         return {
@@ -75,13 +76,13 @@ class HedgingSection(HedgingRecord):
         }
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether a second attempt was made."""
         own = record.get(cls)
         return own is not None and own.hedged
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """Who won, and what it cost."""
         shown = f"{ledger.count('hedge', 'won'):,} won, {ledger.count('hedge', 'lost'):,} lost"
         spent = ledger.total("hedge_tokens")

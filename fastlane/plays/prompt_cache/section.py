@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import PromptCacheRecord
-from fastlane.records.section import Measure, Metric, Recorded
+from fastlane.records.record import CallRecord
+from fastlane.records.section import Measure, Metric
 
 PREFIX_HASH: Final = "fastlane.cache.prefix.hash"
 PREFIX_TOKENS: Final = "fastlane.cache.prefix.tokens"
@@ -67,17 +68,17 @@ class PromptCacheSection(PromptCacheRecord):
                 yield Measure(EXPECTED, self.expected_tokens)
             yield Measure(READ, self.cached_tokens)
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """What should have been read."""
         return {"cache_expected_tokens": self.expected_tokens}
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether anything was read, by the provider's own word."""
         return not record.usage.estimated and (record.usage.cached_tokens or 0) > 0
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """The tokens that were read."""
         read = ledger.total("cache_read_tokens")
         tokens = read.value if read is not None else 0

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Ledger
 from fastlane.records.plays import RateLimitsRecord
-from fastlane.records.section import SHORT_SECONDS, Measure, Metric, Recorded
+from fastlane.records.record import CallRecord
+from fastlane.records.section import SHORT_SECONDS, Measure, Metric
 
 WAIT: Final = "fastlane.rate_limits.wait.duration"
 REASON: Final = "fastlane.rate_limits.wait.reason"
@@ -47,13 +48,13 @@ class RateLimitsSection(RateLimitsRecord):
             yield Measure(REFUSALS, self.refused, {})
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether the call waited."""
         own = record.get(cls)
         return own is not None and own.waited_s > 0
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """How many of the calls that waited were refused all the same."""
         own = [section for record in records if (section := record.get(cls)) is not None]
         refused = sum(section.refused > 0 for section in own)

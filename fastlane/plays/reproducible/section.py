@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fastlane.records.ledger import Ledger
-from fastlane.records.section import Recorded, RecordSection
+from fastlane.records.record import CallRecord
+from fastlane.records.section import RecordSection
 
 SEED: Final = "gen_ai.request.seed"
 FINGERPRINT_CHANGED: Final = "fastlane.system_fingerprint.changed"
@@ -39,13 +40,13 @@ class ReproducibleSection(RecordSection):
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether a seed was sent."""
         own = record.get(cls)
         return own is not None and own.seed is not None
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """How often the backend changed between equal requests."""
         own = [section for record in records if (section := record.get(cls)) is not None]
         compared = [section.fingerprint_changed for section in own if section.fingerprint_changed is not None]

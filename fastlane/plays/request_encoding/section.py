@@ -7,7 +7,7 @@ from typing import Any
 
 from fastlane.records.ledger import Figure, Ledger, seconds_shown
 from fastlane.records.plays import RequestEncodingRecord
-from fastlane.records.section import Recorded
+from fastlane.records.record import CallRecord
 
 
 class RequestEncodingSection(RequestEncodingRecord):
@@ -21,7 +21,7 @@ class RequestEncodingSection(RequestEncodingRecord):
         "encoding_cpu_s": Figure("s", "measured", "CPU time for encoding", is_spent=True),
     }
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """The bytes that were not sent, and the time."""
         is_encoded = self.form != "json"
         return {
@@ -31,13 +31,13 @@ class RequestEncodingSection(RequestEncodingRecord):
         }
 
     @classmethod
-    def acted(cls, record: Recorded) -> bool:
+    def acted(cls, record: CallRecord) -> bool:
         """Whether the body was sent in another form than JSON."""
         own = record.get(cls)
         return own is not None and own.form != "json"
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """The bytes before and after."""
         sections = [own for record in records if (own := record.get(cls)) is not None]
         plain, sent = sum(own.plain_bytes for own in sections), sum(own.sent_bytes for own in sections)

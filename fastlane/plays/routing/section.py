@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import RoutingRecord
-from fastlane.records.section import Measure, Metric, Recorded
+from fastlane.records.record import CallRecord
+from fastlane.records.section import Measure, Metric
 
 REQUESTED: Final = "fastlane.route.requested_model"
 MODEL: Final = "fastlane.route.model"
@@ -71,12 +72,12 @@ class RoutingSection(RoutingRecord):
         """The decision."""
         yield Measure(DECISIONS, 1, {REASON: self.reason, MODEL: self.chosen})
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """What the call cost, in money and in attempts."""
         return {"fallbacks": len(self.fallbacks), "price": self.price}
 
     @classmethod
-    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+    def effect(cls, records: Sequence[CallRecord], ledger: Ledger) -> str:
         """Who answered, and how often the prediction held."""
         routes = [own for record in records if (own := record.get(cls)) is not None]
         compared = [

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import LEVELS, UrgencyRecord
-from fastlane.records.section import SHORT_SECONDS, Measure, Metric, Recorded
+from fastlane.records.record import CallRecord
+from fastlane.records.section import SHORT_SECONDS, Measure, Metric
 
 URGENCY: Final = "fastlane.urgency"
 TIER_ASKED: Final = "fastlane.tier.asked"
@@ -82,7 +83,7 @@ class UrgencySection(UrgencyRecord):
             }
             yield Measure(TIERS, 1, labels)
 
-    def savings(self, record: Recorded) -> dict[str, Any]:
+    def savings(self, record: CallRecord) -> dict[str, Any]:
         """The tiers."""
         is_known = self.asked_tier is not None and self.served_tier is not None
         return {
@@ -92,7 +93,7 @@ class UrgencySection(UrgencyRecord):
         }
 
     @classmethod
-    def acted(cls, record: Recorded) -> None:
+    def acted(cls, record: CallRecord) -> None:
         """Not shown: every call has an urgency."""
 
     @classmethod

@@ -61,7 +61,7 @@ _LOGS_URLS = not hasattr(_base_client, "get_http_method_for_logging")
 
 
 @dataclass(slots=True)
-class Attempt:
+class RequestAttempt:
     """One HTTP request of a call."""
 
     options: Any
@@ -90,7 +90,7 @@ class Reply:
 
     __slots__ = ("_ends", "attempt", "cast_to", "response", "result", "state")
 
-    def __init__(self, attempt: Attempt | None, response: Any, state: Any) -> None:
+    def __init__(self, attempt: RequestAttempt | None, response: Any, state: Any) -> None:
         self.attempt = attempt
         """None if a wrapped `request()` of openai has made the attempts."""
         self.response = response
@@ -126,14 +126,14 @@ def _end(functions: list[Callable[[str], None]], outcome: str) -> None:
         functions.pop()(outcome)
 
 
-SendAttempt = Callable[[Attempt], Flow]
-"""Returns a Reply of any status. Only errors in `Attempt.connection_errors` are retried by openai's rules."""
+SendAttempt = Callable[[RequestAttempt], Flow]
+"""Returns a Reply of any status. Only errors in `RequestAttempt.connection_errors` are retried by openai's rules."""
 
 
 def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stock: bool) -> Flow:
     """Send attempts until one succeeds, or openai's client allows no more. Returns a Reply.
 
-    `state` is the engine's state of the call; `is_stock`: see `Attempt`. Raises openai's errors, as `request()` of
+    `state` is the engine's state of the call; `is_stock`: see `RequestAttempt`. Raises openai's errors, as `request()` of
     openai's client does.
     """
     client, cast_to, stream = state.client, state.cast_to, state.stream
@@ -153,7 +153,7 @@ def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stoc
         client._validate_max_retries(max_retries)
     for retries_taken in range(max_retries + 1):
         if request is not None:
-            attempt = Attempt(options, client._client, request, 0, client._send_request, {}, stream, is_stock)
+            attempt = RequestAttempt(options, client._client, request, 0, client._send_request, {}, stream, is_stock)
             replay = _ANY_BODY
         else:
             current = client._prepare_options(model_copy(options))
@@ -170,7 +170,7 @@ def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stoc
             else:
                 log.debug("Sending HTTP Request: %s", _method_for_logging(request.method))
             is_unread = stream or client._should_stream_response_body(request=request)
-            attempt = Attempt(
+            attempt = RequestAttempt(
                 current,
                 client._client,
                 request,

@@ -26,8 +26,8 @@ from ..compat.context import restore
 from ..compat.requests import changed_options
 from ..compat.responses import (
     UNDECODED,
-    Attempt,
     Reply,
+    RequestAttempt,
     attempt_with_retries,
     decode,
     is_request_wrapped,
@@ -356,7 +356,7 @@ def _send_attempt_of(state: CallState) -> SendAttempt:
     return state.sessions.wrap_attempt(send) if "around_attempt" in state.sessions.by_hook else send
 
 
-def send_attempt(state: CallState, attempt: Attempt) -> Flow:
+def send_attempt(state: CallState, attempt: RequestAttempt) -> Flow:
     """Send one attempt. Returns a Reply of any status.
 
     Raises openai's connection errors, and Cancelled if another attempt has ended the call.
@@ -411,7 +411,7 @@ def _content_length(request: Any) -> int | None:
     return int(length) if length.isdecimal() else None
 
 
-def _attach(state: CallState, attempt: Attempt, request: Any) -> None:
+def _attach(state: CallState, attempt: RequestAttempt, request: Any) -> None:
     """Link the request of an attempt to its call, and have the transport record the times of the attempt."""
     try:
         length: int | None = len(request.content)
@@ -459,7 +459,7 @@ class WrappedRequest:
 
     def send(self, request: Any, *, stream: bool, send_request: Callable[..., Any], arguments: dict[str, Any]) -> Flow:
         """Send one attempt of openai's loop. Raises an error for the loop to handle, or _EndsOpenAILoop to end it."""
-        attempt = Attempt(None, http_client_of(self.client), request, 0, send_request, arguments, stream)
+        attempt = RequestAttempt(None, http_client_of(self.client), request, 0, send_request, arguments, stream)
         if self.reply is not None:
             self.reply.end("failed")
         try:

@@ -24,7 +24,7 @@ from .effects import Acquire, Flow
 from .session import Session
 
 if TYPE_CHECKING:
-    from ..compat.responses import Attempt
+    from ..compat.responses import RequestAttempt
     from .call import Call
 
 FREE, QUEUED, GRANTED = range(3)
@@ -363,7 +363,7 @@ class QueueSession(Session):
         self._failure: Callable[[], Exception] | None = None
         """Makes the error of the failed attempt that is being retried."""
 
-    def wait(self, ticket: QueueTicket, attempt: Attempt) -> Flow:
+    def wait(self, ticket: QueueTicket, attempt: RequestAttempt) -> Flow:
         """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it is granted.
 
         Raises QueueFullError and QueueTimeoutError; for a retry, the error of the previous attempt instead.
@@ -389,7 +389,7 @@ class QueueSession(Session):
             self.waited_s += ticket.waited_s
         return ticket.is_granted
 
-    def note_error(self, attempt: Attempt, error: BaseException) -> None:
+    def note_error(self, attempt: RequestAttempt, error: BaseException) -> None:
         """Keep the error of an attempt without a response, for a retry that gets no slot."""
         if isinstance(error, openai.APIConnectionError) and not isinstance(error, CallRefusedError):
             self._failure = partial(type(error), request=attempt.request)
@@ -411,7 +411,7 @@ class QueueSession(Session):
             release()
         self.ticket = None  # not before: an interrupt may come amid the release, and then it is done again
 
-    def _left_s(self, attempt: Attempt) -> float | None:
+    def _left_s(self, attempt: RequestAttempt) -> float | None:
         """Return the seconds that the attempt may wait, at most until the call's deadline; None for no limit."""
         max_s: Any = self._max_wait_s
         if max_s is None:

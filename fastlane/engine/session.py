@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from ..compat.responses import Attempt
+    from ..compat.responses import RequestAttempt
     from ..records.record import CallRecord, Outcome
     from ..records.section import RecordSection
     from ..records.usage import Usage
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SendCall = Callable[["Call"], "Flow"]
 """Sends a call, with its retries. Returns a `Reply`, whose `result` is what the caller gets; raises openai's errors."""
 
-SendAttempt = Callable[["Attempt"], "Flow"]
+SendAttempt = Callable[["RequestAttempt"], "Flow"]
 """Sends one attempt. Returns a `Reply` of any status; raises openai's connection errors."""
 
 

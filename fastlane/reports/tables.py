@@ -31,7 +31,7 @@ _METRICS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """One table of a report; without rows, its notes alone."""
 
     title: str
@@ -42,10 +42,10 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def tables_of(report: Report) -> tuple[Table, ...]:
+def tables_of(report: Report) -> tuple[ReportTable, ...]:
     """The tables of a report, without those that would be empty."""
     if not report.calls:
-        return (Table(title=f"No call is over{_asked(report)} yet."),)
+        return (ReportTable(title=f"No call is over{_asked(report)} yet."),)
     found = [
         _head(report),
         _phases(report.everything),
@@ -62,11 +62,11 @@ def tables_of(report: Report) -> tuple[Table, ...]:
     return tuple(section for section in found if section is not None)
 
 
-def _head(report: Report) -> Table:
+def _head(report: Report) -> ReportTable:
     everything = report.everything
     ended = ", ".join(f"{count:,} {outcome}" for outcome, count in report.outcomes.items())
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
-    return Table(
+    return ReportTable(
         title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
         + (f", which took {seconds_shown(everything.total_s)} one after the other" if everything.answered else ""),
         notes=(f"outcomes: {ended}", *((f"attempts: {attempts}",) if attempts else ())),
@@ -78,7 +78,7 @@ def _asked(report: Report) -> str:
     return "".join(f" {words[name].format(value)}" for name, value in report.filters.items())
 
 
-def _phases(group: Group) -> Table | None:
+def _phases(group: Group) -> ReportTable | None:
     if not group.phases:
         return None
     rows = [
@@ -92,20 +92,20 @@ def _phases(group: Group) -> Table | None:
         for phase, found in group.phases.items()
     ]
     header = ("phase", "calls", "p50", "p95 ", "p99 ", "highest", "of the time")
-    return Table(title="Where the time went", header=header, rows=tuple(rows))
+    return ReportTable(title="Where the time went", header=header, rows=tuple(rows))
 
 
-def _metrics(group: Group) -> Table | None:
+def _metrics(group: Group) -> ReportTable | None:
     if not group.metrics:
         return None
     rows = []
     for name, found in group.metrics.items():
         shown = _rate if name == "decode_rate" else seconds_shown
         rows.append((_METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
-    return Table(title="Metrics", header=("metric", "calls", "p50", "p95 ", "p99 ", "highest"), rows=tuple(rows))
+    return ReportTable(title="Metrics", header=("metric", "calls", "p50", "p95 ", "p99 ", "highest"), rows=tuple(rows))
 
 
-def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Table | None:
+def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> ReportTable | None:
     if not groups:
         return None
     rows = [
@@ -123,7 +123,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Tabl
     header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
     words = frozenset({*range(len(names)), len(header) - 1})
     more = len(groups) - _ROWS
-    return Table(
+    return ReportTable(
         title=title,
         header=header,
         rows=tuple(rows),
@@ -132,7 +132,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Tabl
     )
 
 
-def _levels(name: str, levels: Sequence[SectionGroup]) -> Table | None:
+def _levels(name: str, levels: Sequence[SectionGroup]) -> ReportTable | None:
     if len(levels) < 2:
         return None
     rows = [
@@ -140,14 +140,14 @@ def _levels(name: str, levels: Sequence[SectionGroup]) -> Table | None:
         for level in levels
     ]
     header = ("level", "calls", "answered", "answer p50", "p95 ", "p99 ", "wait p50", "p95 ")
-    return Table(
+    return ReportTable(
         title=f"By {name} (answer: its first token, or all of it; wait: for a slot, in fastlane's own queue)",
         header=header,
         rows=tuple(rows),
     )
 
 
-def _plays(report: Report) -> Table | None:
+def _plays(report: Report) -> ReportTable | None:
     if not report.plays:
         return None
     rows = [
@@ -161,7 +161,7 @@ def _plays(report: Report) -> Table | None:
         for played in report.plays[:_ROWS]
     ]
     header = ("play", "on", "acted", "duration p50", "p95 ", "p99 ", "by the records")
-    return Table(
+    return ReportTable(
         title="By play (duration: of the calls on which it acted)",
         header=header,
         rows=tuple(rows),
@@ -170,7 +170,7 @@ def _plays(report: Report) -> Table | None:
     )
 
 
-def _unanswered(report: Report) -> Table | None:
+def _unanswered(report: Report) -> ReportTable | None:
     if not report.unanswered:
         return None
     rows = [
@@ -183,7 +183,7 @@ def _unanswered(report: Report) -> Table | None:
         )
         for ended in report.unanswered[:_ROWS]
     ]
-    return Table(
+    return ReportTable(
         title="Not answered (in no percentile)",
         header=("outcome", "error", "status", "calls", "took in all"),
         rows=tuple(rows),
@@ -191,7 +191,7 @@ def _unanswered(report: Report) -> Table | None:
     )
 
 
-def _savings(ledger: Ledger) -> Table | None:
+def _savings(ledger: Ledger) -> ReportTable | None:
     rows: list[tuple[str, str, str, str]] = []
     if ledger.connections_known:
         known = f"{ledger.connections_known:,}"
@@ -221,7 +221,7 @@ def _savings(ledger: Ledger) -> Table | None:
     return _table("Savings", rows, notes)
 
 
-def _spent(ledger: Ledger) -> Table | None:
+def _spent(ledger: Ledger) -> ReportTable | None:
     return _table("Spent", _rows(ledger, are_spent=True), [])
 
 
@@ -233,11 +233,11 @@ def _rows(ledger: Ledger, *, are_spent: bool) -> list[tuple[str, str, str, str]]
     ]
 
 
-def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> Table | None:
+def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> ReportTable | None:
     if not rows:
         return None
     header = ("what", "in all", "calls", "how it is known")
-    return Table(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
+    return ReportTable(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
 
 
 def _row(what: str, total: Total) -> tuple[str, str, str, str]:
@@ -248,7 +248,7 @@ def _row(what: str, total: Total) -> tuple[str, str, str, str]:
     return (what, value, f"{total.calls:,}", total.basis)
 
 
-def _legend(group: Group) -> Table | None:
+def _legend(group: Group) -> ReportTable | None:
     if not group.answered:
         return None
     few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
@@ -257,7 +257,9 @@ def _legend(group: Group) -> Table | None:
         notes = (
             f"*: too few calls to say how far off it may be (p95 takes {ENOUGH_FOR_P95}, p99 takes {ENOUGH_FOR_P99}).",
         )
-    return Table(title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).", notes=notes)
+    return ReportTable(
+        title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).", notes=notes
+    )
 
 
 # Cells
@@ -310,12 +312,12 @@ def _clipped(text: str, width: int = _WIDTH) -> str:
 # Text and HTML
 
 
-def text_of(tables: Iterable[Table]) -> str:
+def text_of(tables: Iterable[ReportTable]) -> str:
     """Return tables as aligned text."""
     return "\n\n".join("\n".join(_lines(table)) for table in tables)
 
 
-def _lines(table: Table) -> list[str]:
+def _lines(table: ReportTable) -> list[str]:
     lines = [table.title]
     if table.rows:
         rows = (table.header, *table.rows)
@@ -331,12 +333,12 @@ def _cells(row: Sequence[str], widths: Sequence[int], words: frozenset[int]) -> 
     ]
 
 
-def html_of(tables: Iterable[Table]) -> str:
+def html_of(tables: Iterable[ReportTable]) -> str:
     """Return tables as HTML, without a style of their own."""
     return "\n".join(_html(table) for table in tables)
 
 
-def _html(table: Table) -> str:
+def _html(table: ReportTable) -> str:
     parts = [f"<p><strong>{html.escape(table.title)}</strong></p>"]
     if table.rows:
         parts.append("<table><thead>")

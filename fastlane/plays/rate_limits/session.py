@@ -16,7 +16,7 @@ from .queue import RateLimitQueue, RateLimitTicket, queues
 from .section import RateLimitsSection
 
 if TYPE_CHECKING:
-    from fastlane.compat.responses import Attempt
+    from fastlane.compat.responses import RequestAttempt
     from fastlane.engine.call import Call
     from fastlane.providers.facts import RateLimitFacts
 
@@ -38,7 +38,7 @@ class RateLimitsSession(QueueSession):
     def around_attempt(self, send: SendAttempt) -> SendAttempt:
         """Send an attempt when it is its turn."""
 
-        def send_in_turn(attempt: Attempt) -> Flow:
+        def send_in_turn(attempt: RequestAttempt) -> Flow:
             queue = self._queue()
             turn = self._turn = RateLimitTicket(
                 queue, self._level, self._cost(queue, attempt), self._play.stated, max_queued=self._play.max_queued
@@ -66,7 +66,7 @@ class RateLimitsSession(QueueSession):
             queue.share(play.redis, f"{call.origin} {call.model} {account.anywhere}")
         return queue
 
-    def _cost(self, queue: RateLimitQueue, attempt: Attempt) -> RequestCost:
+    def _cost(self, queue: RateLimitQueue, attempt: RequestAttempt) -> RequestCost:
         """Return what the provider will count, as far as can be said before the request is sent."""
         body = attempt.options.json_data
         if not isinstance(body, Mapping):

@@ -31,7 +31,7 @@ from .learned import (
 from .section import RequestEncodingSection
 
 if TYPE_CHECKING:
-    from fastlane.compat.responses import Attempt
+    from fastlane.compat.responses import RequestAttempt
     from fastlane.engine.call import Call
     from fastlane.providers import ProviderFacts
     from fastlane.records.attempts import Form
@@ -163,7 +163,7 @@ class RequestEncodingSession(Session):
     def around_attempt(self, send: SendAttempt) -> SendAttempt:
         """Send an attempt in the form that pays; the second one, after an error, as JSON."""
 
-        def send_in_form(attempt: Attempt) -> Flow:
+        def send_in_form(attempt: RequestAttempt) -> Flow:
             if self._call is None:
                 return (yield from send(attempt))
             if self._is_tried:
@@ -214,7 +214,7 @@ class RequestEncodingSession(Session):
             refused=self._refused,
         )
 
-    def _send_encoded(self, send: SendAttempt, attempt: Attempt, encoded: Any) -> Flow:
+    def _send_encoded(self, send: SendAttempt, attempt: RequestAttempt, encoded: Any) -> Flow:
         """Send the encoded request; if it is refused, the plain one at once."""
         key, began_ns = self._key, now_ns()
         assert key is not None
@@ -249,7 +249,7 @@ class RequestEncodingSession(Session):
             note_answer(key)
         return reply
 
-    def _send_again(self, send: SendAttempt, attempt: Attempt) -> Flow:
+    def _send_again(self, send: SendAttempt, attempt: RequestAttempt) -> Flow:
         """Send a further attempt as JSON, after an error that may have been the form's fault."""
         if self._form != "json":
             self._go_plain(f"The encoded body met {self._refused}: the attempts after it were JSON.")
@@ -262,7 +262,7 @@ class RequestEncodingSession(Session):
     def _go_plain(self, reason: str) -> None:
         self._form, self._sent_bytes, self._reason = "json", self._plain_bytes, reason
 
-    def _encoded(self, attempt: Attempt, call: Call) -> Flow:
+    def _encoded(self, attempt: RequestAttempt, call: Call) -> Flow:
         """Return the request with its body in another form, or None."""
         request, play = attempt.request, self._play
         plain = json_of(request)

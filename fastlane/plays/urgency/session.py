@@ -16,7 +16,7 @@ from .slots import Slot, SlotQueue, queues
 from .tiers import RequestedTier, TierUnavailableError, requested_tier
 
 if TYPE_CHECKING:
-    from fastlane.compat.responses import Attempt
+    from fastlane.compat.responses import RequestAttempt
     from fastlane.engine.call import Call
 
     from .play import Urgency
@@ -74,7 +74,7 @@ class UrgencySession(QueueSession):
     def around_attempt(self, send: SendAttempt) -> SendAttempt:
         """Send an attempt once it has a slot."""
 
-        def send_with_slot(attempt: Attempt) -> Flow:
+        def send_with_slot(attempt: RequestAttempt) -> Flow:
             try:
                 queue, slot = yield from self._acquire(attempt)
                 reply = yield from send(attempt)
@@ -103,7 +103,7 @@ class UrgencySession(QueueSession):
 
         return send_with_slot
 
-    def _acquire(self, attempt: Attempt) -> Flow:
+    def _acquire(self, attempt: RequestAttempt) -> Flow:
         """Wait for a slot. Returns its queue and the slot. Raises QueueFullError and QueueTimeoutError."""
         call, play = self.call, self._play
         queue = queues.fetch((call.origin, call.caller.account.here, call.model), SlotQueue)

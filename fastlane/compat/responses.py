@@ -133,8 +133,8 @@ SendAttempt = Callable[[RequestAttempt], Flow]
 def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stock: bool) -> Flow:
     """Send attempts until one succeeds, or openai's client allows no more. Returns a Reply.
 
-    `state` is the engine's state of the call; `is_stock`: see `RequestAttempt`. Raises openai's errors, as `request()` of
-    openai's client does.
+    `state` is the engine's state of the call; `is_stock`: see `RequestAttempt`. Raises openai's errors, as `request()`
+    of openai's client does.
     """
     client, cast_to, stream = state.client, state.cast_to, state.stream
     requests = client._fastlane.requests

@@ -39,7 +39,6 @@ _S = 1_000_000_000
 _OUTLOOK = ConnectionForecast(
     is_open=True, http_version="HTTP/2", round_trip_time_ns=30_123_456, congestion_window=10, in_flight_segments=0,
     segment_bytes=1_448, receive_window_bytes=65_536, peer_stream_window=1 << 20, peer_connection_window=1 << 20,
-    idle_ns=5_000_000, delivery_rate_bytes_per_s=1e7,
 )  # fmt: skip
 
 

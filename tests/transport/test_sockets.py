@@ -8,14 +8,13 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fastlane.transport.drivers import connect as _connect, connection as _connection
 from fastlane.transport.drivers.connect import prepare
-from fastlane.transport.drivers.connection import TcpInfo, starts_over_after_idle, tcp_info
+from fastlane.transport.drivers.connection import TcpInfo, tcp_info
 from tests.transport.told_kernel import kernel
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
@@ -84,39 +83,21 @@ def test_the_offsets_are_those_of_the_kernels_struct() -> None:
         in_flight=3,
         idle_ns=7_000_000,
         least_round_trip_time_ns=39_000_000,
-        delivery_rate=1_250_000.0,
         receive_window=65_536,
     )
 
 
 @linux
 @pytest.mark.parametrize(
-    ("size", "least_round_trip_time_ns", "delivery_rate", "receive_window"),
-    [
-        (84, 40_000_000, None, None),
-        (104, 40_000_000, None, None),
-        (136, 40_000_000, None, None),
-        (168, 39_000_000, 1_250_000.0, None),
-        (224, 39_000_000, 1_250_000.0, None),
-        (232, 39_000_000, 1_250_000.0, 65_536),
-    ],
+    ("size", "least_round_trip_time_ns", "receive_window"),
+    [(84, 40_000_000, None), (136, 40_000_000, None), (168, 39_000_000, None), (232, 39_000_000, 65_536)],
 )
-def test_an_older_kernel_says_less(
-    size: int, least_round_trip_time_ns: int, delivery_rate: float | None, receive_window: int | None
-) -> None:
+def test_an_older_kernel_says_less(size: int, least_round_trip_time_ns: int, receive_window: int | None) -> None:
     told = tcp_info(kernel(size))
     assert told is not None
     assert (told.round_trip_time_ns, told.congestion_window) == (40_000_000, 25)
     assert told.least_round_trip_time_ns == least_round_trip_time_ns
-    assert told.delivery_rate == delivery_rate
     assert told.receive_window == receive_window
-
-
-@linux
-def test_a_rate_that_the_application_limited_says_nothing_of_the_path() -> None:
-    told = tcp_info(kernel(app_limited=True))
-    assert told is not None
-    assert told.delivery_rate is None
 
 
 def test_tcp_info_of_what_is_no_connection(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
@@ -144,26 +125,6 @@ def test_tcp_info_of_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tcp_info(short) is None
     monkeypatch.setattr(_connection, "_TCP_INFO_OPTION", None)
     assert tcp_info(short) is None
-
-
-@linux
-@pytest.mark.parametrize(("congestion", "setting", "starts_over"), [
-    (b"cubic", "1", True), (b"reno", "1", True), (b"cubic", "0", False), (b"bbr", "1", False), (b"bbr2", "1", False),
-    (None, "1", True), (b"cubic", None, True),
-])  # fmt: skip
-def test_who_starts_over_after_idle_time(
-    congestion: bytes | None,
-    setting: str | None,
-    starts_over: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = tmp_path / "tcp_slow_start_after_idle"
-    if setting is not None:
-        path.write_text(f"{setting}\n")
-    monkeypatch.setattr(_connection, "_SLOW_START_AFTER_IDLE", path)
-    monkeypatch.setattr(_connection, "_slow_start_after_idle", _connection._slow_start_after_idle.__wrapped__)
-    assert starts_over_after_idle(kernel(congestion=congestion)) == starts_over
 
 
 def deafen(sock: socket.socket) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import socket
-import sys
 from typing import Any
 
 # struct tcp_info after its first eight bytes (include/uapi/linux/tcp.h); in capitals what has 64 bits.
@@ -22,8 +21,7 @@ class Info(ctypes.Structure):
     """As the kernel writes it: without gaps, each field where its size wants it to be anyway."""
 
     _fields_ = [
-        ("before", ctypes.c_uint8 * 7),
-        ("flags", ctypes.c_uint8),
+        ("before", ctypes.c_uint8 * 8),
         *((name.lower(), SIZES[name.isupper()]) for name in LAYOUT.split()),
     ]
 
@@ -36,7 +34,6 @@ USUAL = {
     "rtt": 40_000,
     "snd_cwnd": 25,
     "min_rtt": 39_000,
-    "delivery_rate": 1_250_000,
     "snd_wnd": 65_536,
 }
 
@@ -44,24 +41,18 @@ USUAL = {
 class Told:
     """The socket. `asked`: how often for TCP_INFO."""
 
-    def __init__(self, size: int, congestion: bytes | None, fields: dict[str, int]) -> None:
+    def __init__(self, size: int, fields: dict[str, int]) -> None:
         self.size = size
-        self.congestion = congestion
         self.fields = fields
         self.asked = 0
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
         assert level == socket.IPPROTO_TCP
-        if option == getattr(socket, "TCP_CONGESTION", None):
-            if self.congestion is None:
-                raise OSError
-            return self.congestion.ljust(size, b"\0")
         assert option == getattr(socket, "TCP_INFO", None)
         self.asked += 1
         return bytes(Info(**self.fields))[: min(self.size, size)]
 
 
-def kernel(size: int = 232, *, app_limited: bool = False, congestion: bytes | None = b"cubic", **fields: int) -> Any:
+def kernel(size: int = 232, **fields: int) -> Any:
     """A socket whose kernel's struct is so long, with these fields in its own units."""
-    first_bit = 0x01 if sys.byteorder == "little" else 0x80
-    return Told(size, congestion, {**USUAL, "flags": first_bit if app_limited else 0, **fields})
+    return Told(size, {**USUAL, **fields})

@@ -61,10 +61,10 @@ class RequestEncoding(Play):
         Field(
             ge=1_000,
             le=1e12,
-            description="bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), or None for what is known",
+            description="bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), or None for no limit",
         ),
     ] = None
-    """What the uplink carries; None: what the kernel has seen it carry where that is known, and no limit elsewhere."""
+    """What the uplink carries; None for no limit."""
     facts: ProviderFacts | str | os.PathLike[str] | None = None
     """What is known of the provider, before what fastlane knows: ProviderFacts, or the path of a facts file."""
 

@@ -13,7 +13,7 @@ from fastlane._clock import now_ns
 from fastlane.compat.clients import transport_for
 from fastlane.engine.effects import Close, Compute, Flow
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
-from fastlane.transport.protocols.upload import Path, rounds_and_upload_s
+from fastlane.transport.protocols.upload import Path, rounds, upload_s
 
 from .bodies import Writing, expected_cpu_s, is_signed, json_of, with_body, write
 from .learned import (
@@ -83,13 +83,12 @@ def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path, mi
 
     pays = (rounds(plain) - rounds(encoded)) x RTT + (plain - encoded) / uplink > CPU
 
-    where both terms overlap, because a round waits while the link is busy: `upload_s()` of both takes that into
-    account, and is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
+    where both terms overlap, because a round waits while the link is busy: `upload_s()` takes the longer of both, and
+    is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
     that does not get smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
     """
-    plain_rounds, plain_s = rounds_and_upload_s(plain_bytes, path)
-    encoded_rounds, encoded_s = rounds_and_upload_s(encoded_bytes, path)
-    saving_s = plain_s - encoded_s - cpu_s
+    plain_rounds, encoded_rounds = rounds(plain_bytes, path), rounds(encoded_bytes, path)
+    saving_s = upload_s(plain_bytes, path) - upload_s(encoded_bytes, path) - cpu_s
     sizes = f"{encoded_bytes:,} bytes instead of {plain_bytes:,}"
     encode = plain_bytes >= min_bytes and encoded_bytes < plain_bytes and saving_s > 0
     if plain_bytes < min_bytes:
@@ -344,7 +343,6 @@ def path_of(http: Any, request: Any) -> Path:
             "receive_window_bytes": outlook.receive_window_bytes,
             "stream_window_bytes": outlook.peer_stream_window,
             "connection_window_bytes": outlook.peer_connection_window,
-            "uplink_bytes_per_s": outlook.delivery_rate_bytes_per_s,
             "http2": outlook.http_version != "HTTP/1.1" if outlook.http_version is not None else None,
         }
     return Path(**{name: value for name, value in known.items() if value is not None})

@@ -10,15 +10,12 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from fastlane._clock import now_ns
 
 from ..pool.pool import ConnectionForecast, PooledConnection, is_farther, opening_round_trip_ns
 from ..pool.settings import LONGEST_TICK_S, Http2, ServerOrigin
-from ..protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, SlowStartModel, window_after_silence
 from ..protocols.exchange import (
     GIVEN_UP,
     Exchange,
@@ -30,22 +27,16 @@ from ..protocols.exchange import (
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
+from ..protocols.upload import INITIAL_WINDOW, SEGMENT_BYTES, EstimatedWindows, window_after_silence
 
 # What the kernel knows of a connection's socket
 
-# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. What all kernels have: the byte that
-# begins with the bit tcpi_delivery_rate_app_limited, tcpi_rto in microseconds, tcpi_snd_mss, tcpi_unacked in segments,
-# tcpi_last_data_sent in milliseconds, tcpi_rtt, which is smoothed, in microseconds, and tcpi_snd_cwnd in segments. Then
-# tcpi_min_rtt in microseconds and tcpi_delivery_rate in bytes per second (Linux 4.9), and tcpi_snd_wnd (5.4).
-_TCP_INFO = struct.Struct("=7xBI4xI4xI16xI20xI8xI64xI8xQ60xI")
+# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. What all kernels have: tcpi_rto in
+# microseconds, tcpi_snd_mss, tcpi_unacked in segments, tcpi_last_data_sent in milliseconds, the smoothed tcpi_rtt in
+# microseconds, and tcpi_snd_cwnd in segments. Then tcpi_min_rtt in microseconds (Linux 4.9), and tcpi_snd_wnd (5.4).
+_TCP_INFO = struct.Struct("=8xI4xI4xI16xI20xI8xI64xI76xI")
 _LEAST_TCP_INFO_BYTES = 84
 _TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
-_APP_LIMITED = 0x01 if sys.byteorder == "little" else 0x80
-
-_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
-# The congestion controls of Linux that rule the window themselves (cong_control): nothing is halved behind their back.
-_RULE_ALONE = b"bbr"
-_SLOW_START_AFTER_IDLE = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
 
 
 class TcpInfo(NamedTuple):
@@ -64,8 +55,6 @@ class TcpInfo(NamedTuple):
     """Since it sent data, in whole milliseconds."""
     least_round_trip_time_ns: int
     """Of the last minutes, without what a late acknowledgement adds; the smoothed one where the kernel does not say."""
-    delivery_rate: float | None
-    """Bytes per second; None where the application had not more to send, or the kernel does not say."""
     receive_window: int | None
     """Bytes that the peer offers to have on their way; None where the kernel does not say."""
 
@@ -83,9 +72,7 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
         if size < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
             return None
         told = told.ljust(_TCP_INFO.size, b"\0")
-    flags, time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, window, least_us, rate, offered = _TCP_INFO.unpack(
-        told
-    )
+    time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, window, least_us, offered = _TCP_INFO.unpack(told)
     if not rtt_us:
         return None
     return TcpInfo(
@@ -96,26 +83,8 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
         in_flight,
         idle_ms * 1_000_000,
         (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000,
-        None if flags & _APP_LIMITED or not rate else float(rate),
         offered if size >= _TCP_INFO.size else None,
     )
-
-
-def starts_over_after_idle(sock: socket.socket) -> bool:
-    """Return whether the kernel halves an idle connection's congestion window for each retransmission timeout."""
-    if _TCP_CONGESTION is not None:
-        with contextlib.suppress(OSError):
-            if sock.getsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, 16).startswith(_RULE_ALONE):
-                return False
-    return _slow_start_after_idle()
-
-
-@cache
-def _slow_start_after_idle() -> bool:
-    try:
-        return _SLOW_START_AFTER_IDLE.read_text().strip() != "0"
-    except OSError:  # another system, or one that does not show it
-        return True
 
 
 def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
@@ -302,19 +271,6 @@ class ConnectionMeter:
     (What is asked without a lock changes nothing but by assigning it as a whole.)
     """
 
-    __slots__ = (
-        "_followed",
-        "_initial_window",
-        "_is_farther",
-        "_opening_ns",
-        "_round_trips_ns",
-        "_starts_over",
-        "_told",
-        "_upload",
-        "congestion_window",
-        "round_trip_ns",
-    )
-
     def __init__(self) -> None:
         self.round_trip_ns: int | None = None
         """To the server's end of HTTP: the kernel's where it sees that far."""
@@ -326,22 +282,15 @@ class ConnectionMeter:
         """When the kernel was asked, and what it said."""
         self._is_farther = False
         """Whether the kernel's connection ends at a proxy, or nobody tells of it: the rest is worked out here."""
-        self._initial_window = INITIAL_WINDOW
-        self._starts_over: bool | None = None
-        self._upload: tuple[SlowStartModel, int, int] = (SlowStartModel(), 0, 0)
-        """The far model without what was sent last; when that was; and how many bytes had been sent before."""
-        self._followed: tuple[tuple[SlowStartModel, int, int], int, SlowStartModel] | None = None
-        """Of what upload; at how many bytes; and the far model with what was sent last."""
+        self._upload: tuple[EstimatedWindows, int, int] = (EstimatedWindows(), 0, 0)
+        """The far windows without what was sent last; when that was; and how many bytes had been sent before."""
 
     def opened(self, opening: Opening, round_trips_ns: Sequence[int], now_ns: int) -> None:
         """Start measuring. `round_trips_ns` is the protocol's own growing list of measurements."""
         self._opening_ns = self.round_trip_ns = opening_round_trip_ns(opening)
-        self.congestion_window = self._initial_window
+        self.congestion_window = INITIAL_WINDOW
         self._round_trips_ns = round_trips_ns
-        model = SlowStartModel()
-        if opening.tls_version == "TLSv1.3":
-            model.sent(now_ns, 1, self._opening_ns)  # the end of the handshake, which nobody has acknowledged yet
-        self._upload = (model, now_ns, 0)
+        self._upload = (EstimatedWindows(), now_ns, 0)
 
     def begin(self, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> None:
         """Note that a request is about to be sent, after `sent_bytes`."""
@@ -353,25 +302,24 @@ class ConnectionMeter:
     def note(self, now_ns: int, sent_bytes: int) -> None:
         """Note that something is about to be sent, after `sent_bytes`."""
         if self._is_farther:
-            model = self._current_model(now_ns, sent_bytes)
-            self._upload = (model, now_ns, sent_bytes)
-            self.congestion_window = model.window_at(now_ns)
+            windows = self._far_windows(sent_bytes)
+            self._upload = (windows, now_ns, sent_bytes)
+            self.congestion_window = windows.window_at(now_ns)
 
     def outlook(self, http: Any, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> ConnectionForecast:
         """Return what a request would find if it were sent now."""
         if now_ns - self._told[0] > _MOMENT_NS:
             self._ask(sock, now_ns)
-        told_ns, told = self._told
+        told = self._told[1]
         stream_window, connection_window = http.peer_windows
         if not self._is_farther and told is not None:
             window, in_flight = self.congestion_window, told.in_flight
             segment_bytes, receive_window = told.segment_bytes, told.receive_window
-            rate = told.delivery_rate
         else:
-            model = self._current_model(now_ns, sent_bytes)
-            window, in_flight = model.window_at(now_ns), model.in_flight
+            windows = self._far_windows(sent_bytes)
+            window, in_flight = windows.window_at(now_ns), windows.in_flight_at(now_ns)
             segment_bytes = SEGMENT_BYTES if told is None else min(SEGMENT_BYTES, told.segment_bytes)
-            receive_window, rate = model.receive_window, None
+            receive_window = windows.receive_window
         return ConnectionForecast(
             True,  # (By place: naming them costs half as much again.)
             http.http_version,
@@ -382,8 +330,6 @@ class ConnectionMeter:
             receive_window,
             stream_window,
             connection_window,
-            now_ns - self._upload[1] if told is None else told.idle_ns + now_ns - told_ns,
-            rate,
         )
 
     def _ask(self, sock: socket.socket | None, now_ns: int) -> None:
@@ -398,33 +344,15 @@ class ConnectionMeter:
         self._is_farther = False
         self.round_trip_ns = told.round_trip_time_ns
         window = told.congestion_window
-        if self._starts_over is None:
-            # Nothing but the handshake was sent so far: this is what the window falls back to.
-            self._initial_window = max(INITIAL_WINDOW, window)
-            self._starts_over = starts_over_after_idle(sock)
-        if self._starts_over and not told.in_flight:
-            window = window_after_silence(window, told.idle_ns, told.time_out_ns, self._initial_window)
+        if not told.in_flight:
+            window = window_after_silence(window, told.idle_ns, told.time_out_ns)
         self.congestion_window = window
 
-    def _current_model(self, now_ns: int, sent_bytes: int) -> SlowStartModel:
-        """Return the model at `now_ns`, with what was sent last."""
-        upload, round_trip_ns = self._upload, self.round_trip_ns or 0
-        before, noted_ns, noted_bytes = upload
-        followed = self._followed
-        if followed is not None and followed[0] is upload and followed[1] == sent_bytes:
-            model = followed[2].advanced_to(now_ns)
-        else:
-            model = before.copy()
-            model.sent(noted_ns, sent_bytes - noted_bytes, round_trip_ns)
-            model.advance(now_ns)
-        self._followed = (upload, sent_bytes, model)
-        told_ns, told = self._told
-        if told is not None and told_ns - told.idle_ns > noted_ns + _MOMENT_NS:
-            # Something small that nobody noted, such as an acknowledgement of HTTP/2's.
-            model = model.copy()
-            model.sent(told_ns - told.idle_ns, 1, round_trip_ns)
-            model.advance(now_ns)
-        return model
+    def _far_windows(self, sent_bytes: int) -> EstimatedWindows:
+        """Return the far windows with what was sent last."""
+        before, noted_ns, noted_bytes = self._upload
+        size = sent_bytes - noted_bytes
+        return before.after(noted_ns, size, self.round_trip_ns or 0) if size else before
 
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.

@@ -38,10 +38,6 @@ class ConnectionForecast(NamedTuple):  # made in a fifth of the time that a froz
     """Body bytes that the peer takes at once for one request (HTTP/2)."""
     peer_connection_window: int | None = None
     """Body bytes that the peer takes at once on the whole connection (HTTP/2)."""
-    idle_ns: int | None = None
-    """Since the last byte was sent."""
-    delivery_rate_bytes_per_s: float | None = None
-    """What the kernel has measured, where that was not limited by what there was to send."""
 
 
 UNKNOWN = ConnectionForecast()

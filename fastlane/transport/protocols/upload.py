@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .congestion import (
-    BULK_SEGMENTS,
-    FIRST_RECEIVE_WINDOW,
-    INITIAL_WINDOW,
-    LARGEST_RECEIVE_WINDOW,
-    SEGMENT_BYTES,
-)
+# What Linux, macOS and Windows begin with (RFC 6928).
+INITIAL_WINDOW = 10
+
+# An Ethernet MTU of 1500 less the IPv4 and TCP headers and the timestamp option.
+SEGMENT_BYTES = 1_448
+
+# A Linux receiver offers 64 KiB at first (half of tcp_rmem's default). Once bulk data comes (more than 30 segments: two
+# rounds of slow start) and one more round trip was measured, it offers two bytes more for each byte that came, up to
+# half of tcp_rmem's usual maximum (tcp_rcv_space_adjust() and tcp_grow_window() in net/ipv4/tcp_input.c).
+FIRST_RECEIVE_WINDOW = 65_536
+_LARGEST_RECEIVE_WINDOW = 3 << 20
+_BULK_SEGMENTS = 30
+
+# The least that Linux adds to the round-trip time before it sends again (TCP_RTO_MIN), which is also what "idle" means.
+_LEAST_VARIANCE_NS = 200_000_000
 
 # A TLS 1.3 record: header (5), content type (1) and authentication tag (16) around at most 2^14 bytes (RFC 8446, 5.2).
 _RECORD_BYTES = 16_384
@@ -20,8 +27,6 @@ _RECORD_OVERHEAD = 22
 # An HTTP/2 DATA frame: its header, and what a peer takes in one frame unless it says otherwise (RFC 9113, 4.1, 6.5.2).
 _FRAME_BYTES = 16_384
 _FRAME_OVERHEAD = 9
-# What a link carries beside each segment's bytes: the headers of IPv4 and of TCP with timestamps.
-_SEGMENT_OVERHEAD = 52
 # A request's head with openai's headers: 40 bytes over HTTP/2, where a connection names by number what was sent before
 # (RFC 7541), here with room for one more header, and 430 the first time; 700 bytes over HTTP/1.1.
 _HTTP2_HEAD_BYTES = 100
@@ -52,21 +57,15 @@ class Path:
     tls: bool = True
 
 
-class _Round(NamedTuple):
-    """What is sent between one wave of acknowledgements and the next."""
-
-    segments: int
-    size: int
-    """Bytes of TCP's payload."""
-
-
 def wire_bytes(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
     """Return a request's bytes of TCP payload: head, body, and the overhead of HTTP/2 and TLS.
 
     A request leaves in one write, HEADERS, DATA and END_STREAM together, so that no frame has a packet of its own.
     `head_bytes` is its head as it is on the wire; None for what is usual.
     """
-    plain = (_head_bytes(path) if head_bytes is None else head_bytes) + body_bytes
+    if head_bytes is None:
+        head_bytes = _HTTP2_HEAD_BYTES if path.http2 else _HTTP1_HEAD_BYTES
+    plain = head_bytes + body_bytes
     if path.http2:
         plain += _FRAME_OVERHEAD * -(-body_bytes // _FRAME_BYTES)
     return plain + _RECORD_OVERHEAD * -(-plain // _RECORD_BYTES) if path.tls else plain
@@ -79,105 +78,98 @@ def rounds(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int
 
     - the congestion window, which slow start doubles in each round (RFC 5681, 3.1): IW x 2^r;
     - the peer's receive window, 64 KiB at first, which grows behind what comes;
-    - over HTTP/2 the peer's stream and connection windows (RFC 9113, 5.2): what has come is credited, so that at most
-      one window of the body is on its way.
+    - over HTTP/2 the peer's stream and connection windows (RFC 9113, 5.2), which are credited as the body comes.
 
     `head_bytes` is as in `wire_bytes()`. Source: RFC 5681 and 6928 for the congestion window, Linux for the receive
     window and for a congestion window that is not in use. tests/test_upload.py compares it with the wire emulator and
     with Linux's own TCP at a distance.
     """
-    return rounds_and_upload_s(body_bytes, path, head_bytes=head_bytes)[0]
+    # What is on its way already came before the request in the same order: as if it were a part of it.
+    size = wire_bytes(body_bytes, path, head_bytes=head_bytes) + path.in_flight_segments * path.segment_bytes
+    number, _, _ = _slow_start(size, max(1, path.congestion_window), path.receive_window_bytes, path.segment_bytes)
+    known = [window for window in (path.stream_window_bytes, path.connection_window_bytes) if window is not None]
+    if known and path.http2:
+        # A window that is used up opens by at least a frame.
+        number = max(number, -(-body_bytes // max(_FRAME_BYTES, min(known))))
+    return number
 
 
 def upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> float:
     """Return the seconds from sending a request's first byte to its last byte arriving at the provider.
 
-    RTT / 2 + (rounds - 1) x RTT, where the link does not limit. Where it does, each round takes its time on the link,
-    and the next one begins with the first acknowledgement of this one, or when the link is done with it, whichever is
-    later.
+    RTT / 2 + (rounds - 1) x RTT, or RTT / 2 and the time that all bytes take on the link where that is longer.
     """
-    return rounds_and_upload_s(body_bytes, path, head_bytes=head_bytes)[1]
+    waiting_s = (rounds(body_bytes, path, head_bytes=head_bytes) - 1) * path.round_trip_time_s
+    if path.uplink_bytes_per_s is not None:
+        waiting_s = max(waiting_s, wire_bytes(body_bytes, path, head_bytes=head_bytes) / path.uplink_bytes_per_s)
+    return waiting_s + path.round_trip_time_s / 2
 
 
-def _head_bytes(path: Path) -> int:
-    return _HTTP2_HEAD_BYTES if path.http2 else _HTTP1_HEAD_BYTES
+def _slow_start(size: int, window: int, offered: int, segment_bytes: int) -> tuple[int, int, int]:
+    """Send `size` bytes; return the rounds, and the congestion and the receive window afterwards.
 
-
-def rounds_and_upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> tuple[int, float]:
-    """Return `rounds()` and `upload_s()` of one request, for the price of one."""
-    if head_bytes is None:
-        head_bytes = _head_bytes(path)
-    # What is on its way already came before the request in the same order: as if it were a part of its head.
-    head_bytes += path.in_flight_segments * path.segment_bytes
-    round_trip_s = path.round_trip_time_s
-    rate = path.uplink_bytes_per_s
-    number = 0
-    begins_s = departed_s = 0.0
-    for segments, size in _rounds(body_bytes, path, head_bytes):
-        number += 1
-        departed_s = begins_s
-        first_s = 0.0
-        if rate is not None:
-            first_s = (min(size, path.segment_bytes) + _SEGMENT_OVERHEAD) / rate
-            departed_s += (size + segments * _SEGMENT_OVERHEAD) / rate
-        begins_s = max(begins_s + first_s + round_trip_s, departed_s)
-    return number, departed_s + round_trip_s / 2
-
-
-def _rounds(body_bytes: int, path: Path, head_bytes: int) -> Iterator[_Round]:
-    segment_bytes = max(1, path.segment_bytes)
-    congestion_window = max(1, path.congestion_window)
+    `window` is the congestion window in segments, and `offered` the receive window in bytes.
+    """
+    first = offered
     # A connection that is offered more than at first has had its bulk data already.
-    is_new = path.receive_window_bytes <= FIRST_RECEIVE_WINDOW
-    bulk_bytes = BULK_SEGMENTS * segment_bytes if is_new else 0
-    window = _body_window(path)
-    total = wire_bytes(body_bytes, path, head_bytes=head_bytes)
-    sent = 0
-    most = 0  # segments that were on their way at once
-    measured = before = 0  # bytes that came at least two rounds ago, and one
+    bulk_bytes = _BULK_SEGMENTS * segment_bytes if offered <= FIRST_RECEIVE_WINDOW else 0
+    number = sent = largest = before = measured = 0
     while True:
-        offered = path.receive_window_bytes + 2 * max(0, measured - bulk_bytes)
-        offered = max(path.receive_window_bytes, min(offered, LARGEST_RECEIVE_WINDOW))
-        ready = total
-        if window is not None and window < body_bytes:
-            # What was sent a round ago has come and was credited.
-            allowed = min(body_bytes, _body_within(sent, path, head_bytes) + window)
-            ready = wire_bytes(allowed, path, head_bytes=head_bytes)
-        size = ready - sent
-        if size > offered:
-            # Whole segments only: a short one leaves where it is the last.
-            size = max(1, offered // segment_bytes) * segment_bytes
-        size = min(size, congestion_window * segment_bytes)
-        segments = -(-size // segment_bytes)
-        yield _Round(segments, size)
-        measured, before = before, sent + size
-        sent += size
-        if sent >= total:
-            return
-        most = max(most, segments)
+        left = size - sent
+        # Whole segments only: a short one leaves where it is the last.
+        burst = left if left <= offered else max(1, offered // segment_bytes) * segment_bytes
+        burst = min(burst, window * segment_bytes)
+        segments = -(-burst // segment_bytes)
+        number += 1
+        sent += burst
         # One segment more for each that was acknowledged, but a window that is not in use grows to twice what was on
         # its way at most (Linux: tcp_is_cwnd_limited()).
-        if segments >= congestion_window:
-            congestion_window += segments
-        else:
-            congestion_window += max(0, min(segments, 2 * most - congestion_window))
+        largest = max(largest, segments)
+        window += segments if segments >= window else max(0, min(segments, 2 * largest - window))
+        is_over = sent >= size
+        measured, before = sent if is_over else before, sent  # the receiver measures for a round trip
+        offered = max(first, min(first + 2 * max(0, measured - bulk_bytes), _LARGEST_RECEIVE_WINDOW))
+        if is_over:
+            return number, window, offered
 
 
-def _body_within(sent: int, path: Path, head_bytes: int) -> int:
-    """Return the body bytes within the first `sent` bytes of an HTTP/2 request: the inverse of `wire_bytes()`."""
-    plain = _without(sent, _RECORD_BYTES, _RECORD_OVERHEAD) if path.tls else sent
-    return _without(max(0, plain - head_bytes), _FRAME_BYTES, _FRAME_OVERHEAD)
+def window_after_silence(window: int, silent_ns: int, time_out_ns: int) -> int:
+    """Return the congestion window after silence: it halves for each retransmission timeout.
+
+    As Linux's tcp_cwnd_restart() does it at the next send (RFC 2861), down to the initial window.
+    """
+    floor = min(INITIAL_WINDOW, window)
+    silent_ns -= time_out_ns
+    while silent_ns > 0 and window > floor:
+        window >>= 1
+        silent_ns -= time_out_ns
+    return max(window, floor)
 
 
-def _without(size: int, piece: int, overhead: int) -> int:
-    """Return the payload within `size` bytes of pieces that each begin with an overhead."""
-    whole, rest = divmod(size, piece + overhead)
-    return whole * piece + max(0, rest - overhead)
+class EstimatedWindows(NamedTuple):
+    """The windows of a connection whose kernel does not tell them, such as behind a proxy: slow start without loss."""
 
+    congestion_window: int = INITIAL_WINDOW
+    """In segments, once all that was sent is acknowledged."""
+    receive_window: int = FIRST_RECEIVE_WINDOW
+    """Bytes that the receiver offers to have on their way to it."""
+    sent_segments: int = 0
+    acknowledged_ns: int = 0
+    """When all that was sent is acknowledged."""
+    round_trip_ns: int = 0
 
-def _body_window(path: Path) -> int | None:
-    """Return the body bytes that may be in flight at once; a window that is used up opens by at least a frame."""
-    if not path.http2:
-        return None
-    known = [window for window in (path.stream_window_bytes, path.connection_window_bytes) if window is not None]
-    return max(_FRAME_BYTES, min(known)) if known else None
+    def after(self, now_ns: int, size: int, round_trip_ns: int) -> EstimatedWindows:
+        """Return the windows after `size` bytes that were sent together."""
+        window = self.window_at(now_ns)
+        number, window, offered = _slow_start(size, window, self.receive_window, SEGMENT_BYTES)
+        acknowledged_ns = max(now_ns, self.acknowledged_ns - self.round_trip_ns) + number * round_trip_ns
+        return EstimatedWindows(window, offered, -(-size // SEGMENT_BYTES), acknowledged_ns, round_trip_ns)
+
+    def in_flight_at(self, now_ns: int) -> int:
+        """Return the segments that are not acknowledged yet."""
+        return self.sent_segments if now_ns < self.acknowledged_ns else 0
+
+    def window_at(self, now_ns: int) -> int:
+        """Return the congestion window in segments for what is sent now."""
+        silent_ns = now_ns - self.acknowledged_ns + self.round_trip_ns
+        return window_after_silence(self.congestion_window, silent_ns, self.round_trip_ns + _LEAST_VARIANCE_NS)

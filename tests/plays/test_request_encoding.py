@@ -114,7 +114,7 @@ FORMS = "RequestEncoding(forms=...) takes a tuple of 'json', 'json+gzip', 'msgpa
             {"uplink_bits_per_s": True},
             (
                 "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), "
-                "or None for what is known, got True"
+                "or None for no limit, got True"
             ),
         ),
         (

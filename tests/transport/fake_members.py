@@ -20,7 +20,7 @@ HERE, THERE = origin_of(1), origin_of(2)
 
 
 class FakeHttp:
-    """As much of an `HttpConnection` as a pool looks at."""
+    """As much of a protocol's connection as a pool looks at."""
 
     def __init__(self, http_version: str, capacity: int) -> None:
         self.http_version = http_version

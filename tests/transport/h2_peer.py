@@ -11,7 +11,7 @@ from h2.settings import SettingCodes
 from hpack.hpack import Encoder
 from hyperframe.frame import Frame, HeadersFrame
 
-from fastlane.transport.protocols.exchange import Exchange, HttpConnection, Phases, RequestHead
+from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead
 from fastlane.transport.protocols.h2 import Http2Connection
 
 Fields = list[tuple[bytes, bytes]]
@@ -76,7 +76,6 @@ class Pair:
     def __init__(self, settings: dict[SettingCodes | int, int] | None = None, *, shake_hands: bool = True) -> None:
         self.client = Http2Connection()
         # What the drivers rely on.
-        self.contract: HttpConnection = self.client
         self.server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.now_ns = 1_000
         self.client.start(0)

@@ -9,7 +9,7 @@ from typing import Any
 import h11
 import pytest
 
-from fastlane.transport.protocols.exchange import Exchange, HttpConnection, Phases, RequestHead, TransportError
+from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import Http1Connection
 
 HOST = (b"Host", b"a.test")
@@ -47,8 +47,8 @@ class Peer:
         return said
 
 
-def opened() -> HttpConnection:
-    connection: HttpConnection = Http1Connection()
+def opened() -> Http1Connection:
+    connection: Http1Connection = Http1Connection()
     connection.start(0)
     assert (connection.http_version, connection.is_ready, connection.data_to_send()) == ("HTTP/1.1", True, b"")
     return connection
@@ -59,7 +59,7 @@ def asked(*headers: tuple[bytes, bytes], method: bytes = b"POST") -> Exchange:
     return Exchange(head, Phases())
 
 
-def begun(connection: HttpConnection, *headers: tuple[bytes, bytes], method: bytes = b"GET") -> Exchange:
+def begun(connection: Http1Connection, *headers: tuple[bytes, bytes], method: bytes = b"GET") -> Exchange:
     """An exchange whose whole request, without a body, has been sent."""
     exchange = asked(*headers, method=method)
     connection.begin(exchange, end=True)
@@ -67,7 +67,7 @@ def begun(connection: HttpConnection, *headers: tuple[bytes, bytes], method: byt
     return exchange
 
 
-def receive_all(connection: HttpConnection, data: bytes, size: int) -> None:
+def receive_all(connection: Http1Connection, data: bytes, size: int) -> None:
     """Bytes come in reads of this size."""
     for at in range(0, len(data), size):
         connection.receive(data[at : at + size], 1)
@@ -77,7 +77,7 @@ def body(exchange: Exchange) -> bytes:
     return b"".join(piece for _, piece in exchange.chunks)
 
 
-def refuses(connection: HttpConnection) -> bool:
+def refuses(connection: Http1Connection) -> bool:
     """Whether the connection takes no further request, and says that it has not sent it."""
     if connection.capacity:
         return False
@@ -88,7 +88,7 @@ def refuses(connection: HttpConnection) -> bool:
     return caught.value.unprocessed
 
 
-def broken(connection: HttpConnection, data: bytes) -> TransportError:
+def broken(connection: Http1Connection, data: bytes) -> TransportError:
     """The error by which the connection takes bytes, or its end; the driver has done its duty after it."""
     with pytest.raises(TransportError) as caught:
         connection.receive(data, 1) if data else connection.receive_end(1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import h11
 from hypothesis import given, settings, strategies as st
 
-from fastlane.transport.protocols.exchange import Exchange, HttpConnection, Phases, RequestHead, TransportError
+from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import Http1Connection
 
 HEADERS = [(b"Host", b"a.test")]
@@ -57,7 +57,7 @@ def with_h11_alone(method: bytes, answer: bytes, *, closed: bool) -> Outcome:
 
 
 def with_ours(method: bytes, reads: list[bytes], *, closed: bool) -> Outcome:
-    connection: HttpConnection = Http1Connection()
+    connection: Http1Connection = Http1Connection()
     head = RequestHead(method=method, scheme=b"http", authority=b"a.test", target=b"/", headers=HEADERS)
     exchange = Exchange(head, Phases())
     connection.begin(exchange, end=True)

@@ -621,19 +621,6 @@ def test_a_late_head_keeps_the_two_header_tables_in_step() -> None:
     assert other.answer_head.headers == [(b"x-model", b"swift")]
 
 
-def test_a_server_that_never_stops_sending_what_was_cancelled_is_left() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.client.cancel(exchange)
-    data = raw_frame(0, 0, exchange.stream_id, b"x" * 16_384)
-    pair.receive(data * (limits.STREAM_WINDOW // 16_384))
-
-    message, code = refused(pair, data * (2 * limits.STREAM_WINDOW // 16_384))
-
-    assert message == "The server goes on with answers that are over"
-    assert code is ErrorCodes.FLOW_CONTROL_ERROR
-
-
 IDLE = {
     "DATA": raw_frame(0, 0, 5, b"x"),
     "DATA on none": raw_frame(0, 0, 0, b"x"),
@@ -966,16 +953,16 @@ def test_a_flood_ends_the_connection(kind: str) -> None:
     data = b"".join(FLOODS[kind](exchange.stream_id))
     if kind == "empty DATA":
         pair.receive(head_bytes(exchange.stream_id))
-    pair.receive(data * 900)
+    pair.receive(data * 9_000)
 
-    message, code = refused(pair, data * 900)
+    message, code = refused(pair, data * 2_000)
 
     assert message == f"The server flooded the connection with {kind} frames"
     assert code is ErrorCodes.ENHANCE_YOUR_CALM
 
 
-@pytest.mark.parametrize("kind", FLOODS)
-def test_the_same_frames_at_a_leisurely_pace_are_borne(kind: str) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in FLOODS if kind != "GOAWAY"])
+def test_the_same_frames_between_requests_are_borne(kind: str) -> None:
     pair = Pair()
     pair.answer(pair.begun())
     exchange = pair.begun()
@@ -983,9 +970,8 @@ def test_the_same_frames_at_a_leisurely_pace_are_borne(kind: str) -> None:
         pair.receive(head_bytes(exchange.stream_id))
     data = b"".join(FLOODS[kind](exchange.stream_id))
     for _ in range(5):
-        pair.now_ns += 11 * SECOND
-        pair.receive(data * 900)
-        pair.client.data_to_send()
+        pair.receive(data * 9_000)
+        pair.begun()
 
     assert not exchange.is_over
 
@@ -1006,7 +992,7 @@ def test_a_head_in_empty_pieces_is_a_flood() -> None:
     exchange = pair.begun()
     pair.receive(raw_frame(1, 0, exchange.stream_id, b"x"))
 
-    message, _ = refused(pair, raw_frame(9, 0, exchange.stream_id) * 1_100)
+    message, _ = refused(pair, raw_frame(9, 0, exchange.stream_id) * 10_100)
 
     assert message == "The server flooded the connection with CONTINUATION frames"
 
@@ -1087,20 +1073,6 @@ def test_a_servers_settings_take_no_memory_of_ours() -> None:
     assert isinstance(head, HeadersFrame)
     # The lowest size and the last one (RFC 7541, 4.2).
     assert head.data.startswith(b"\x20\x3f\xe1\x1f")
-
-
-def test_acknowledgements_that_nobody_reads_are_not_queued_without_end() -> None:
-    pair = Pair()
-    pings = raw_frame(6, 0, 0, bytes(8)) * 900
-    for _ in range(limits.UNSENT_CONTROL_BYTES // len(pings)):
-        pair.now_ns += 11 * SECOND
-        pair.receive(pings)
-    pair.now_ns += 11 * SECOND
-
-    with pytest.raises(TransportError, match="does not read what it makes us acknowledge"):
-        pair.receive(pings)
-
-    assert len(pair.client.data_to_send()) < 1.1 * limits.UNSENT_CONTROL_BYTES
 
 
 @pytest.mark.parametrize("ends", ["answered", "cancelled", "reset"])

@@ -19,7 +19,6 @@ from ..pool.settings import LONGEST_TICK_S, Http2, ServerOrigin
 from ..protocols.exchange import (
     GIVEN_UP,
     Exchange,
-    HttpConnection,
     Opening,
     TransportError,
     ends_soon,
@@ -458,7 +457,7 @@ class ClientConnection(PooledConnection):
                 f'{self.origin.host}:{self.origin.port} does not speak HTTP/2 (it chose ALPN "{offered}"), which '
                 'http2="require" asks for; "prefer" would use HTTP/1.1 here',
             )
-        http: HttpConnection = Http2Connection() if wants_http2 else Http1Connection()
+        http: Http1Connection | Http2Connection = Http2Connection() if wants_http2 else Http1Connection()
         self.is_http1, self.http_version = not wants_http2, http.http_version.encode()
         self._opened_ns = opening.ended_ns
         http.start(time_ns)

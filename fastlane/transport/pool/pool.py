@@ -6,10 +6,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..protocols.exchange import Exchange, HttpConnection, Opening, TransportError
+from ..protocols.exchange import Exchange, Opening, TransportError
 from .settings import ServerOrigin
+
+if TYPE_CHECKING:  # `import fastlane` loads no protocol
+    from ..protocols.h1 import Http1Connection
+    from ..protocols.h2 import Http2Connection
 
 # How much longer a round trip takes than the kernel says before somebody must stand in between: our own TLS and the
 # server's, a busy event loop and a queue on the way all take their time without anybody there.
@@ -107,7 +111,7 @@ class PooledConnection:
 
     def __init__(self, origin: ServerOrigin) -> None:
         self.origin = origin
-        self.http: HttpConnection | None = None
+        self.http: Http1Connection | Http2Connection | None = None
         """None while the connection is being opened."""
         self.is_open = False
         """Whether the pool has heard that it is open: `http` may be there a moment earlier."""

@@ -51,7 +51,7 @@ def take_whole_chunks(data: bytes, pieces: list[bytes | bytearray]) -> bytes:
 
 
 class Http1Connection:
-    """An `HttpConnection` that carries one exchange at a time."""
+    """HTTP/1.1 on one connection without its I/O, one exchange at a time; used as `Http2Connection` is."""
 
     __slots__ = (
         "_chunked",
@@ -321,7 +321,7 @@ class Http1Connection:
         """HTTP/1.1 has no windows."""
 
     def cancel(self, exchange: Exchange) -> bool:
-        """Only closing the connection stops an answer that is under way."""
+        """Return False where only closing the connection stops an answer that is under way."""
         if exchange is self._exchange:
             self._exchange = None
             self.capacity = 0

@@ -154,15 +154,13 @@ _CONFIGURATION = H2Configuration(
 class Stream:
     """An exchange that is not over by both sides."""
 
-    __slots__ = ("body_bytes", "exchange", "is_begun", "received", "room", "stream_id", "uncredited", "window")
+    __slots__ = ("body_bytes", "exchange", "received", "room", "stream_id", "uncredited", "window")
 
     def __init__(self, stream_id: int, exchange: Exchange, room: int) -> None:
         self.stream_id = stream_id
         self.exchange = exchange
         self.room = room
         """Bytes that we may still send on it; below zero where the peer has made its window smaller after the fact."""
-        self.is_begun = False
-        """The server has said that it works on the request (a head with a status of 1xx)."""
         self.window = limits.STREAM_WINDOW
         """Bytes that the peer may still send."""
         self.uncredited = 0
@@ -174,14 +172,22 @@ class Stream:
 
 
 class Http2Connection:
-    """An `HttpConnection` over HTTP/2."""
+    """HTTP/2 on one connection without its I/O: bytes in, bytes out, exchanges filled in. Not thread-safe.
+
+    After each call, `data_to_send()` has what must go to the peer. Where `receive` or `receive_end` raises
+    `TransportError`, the connection cannot go on: send what `data_to_send()` gives, call `lost()` with the error, and
+    close the connection.
+    """
 
     http_version = "HTTP/2"
 
     def __init__(self) -> None:
         self.is_ready = False
+        """The peer has sent its SETTINGS."""
         self.has_news = False
+        """More than pieces of answers have come since it was last set to False: the peer's limits may have changed."""
         self.ping_sent_ns: int | None = None
+        """When the unanswered ping was sent."""
         self._settings_sent_ns: int | None = None
         """When our SETTINGS were sent, until they are acknowledged."""
         self.round_trips_ns: deque[int] = deque(maxlen=limits.ROUND_TRIPS)
@@ -211,10 +217,8 @@ class Http2Connection:
         self._streams: dict[int, Stream] = {}
         self._next_stream_id = 1
         self.outgoing: list[bytes] = []
-        self._unsent_control = 0
-        # Bytes that may still come for streams that are over: those that were allowed before the peer knew.
-        self._late_window = limits.STREAM_WINDOW
-        self._control = limits.ControlFrames()
+        self._control_frames = 0
+        """Frames in a row that carried nothing."""
         self._ping = b""
         self._now_ns = 0
         self._error: TransportError | None = None
@@ -236,7 +240,8 @@ class Http2Connection:
         raise self._error.again() from None  # what it came from may have content in its text
 
     def _count(self, what: str) -> None:
-        if self._control.flood(self._now_ns):
+        self._control_frames += 1
+        if self._control_frames > limits.CONTROL_FRAMES:
             self._fail(ErrorCodes.ENHANCE_YOUR_CALM, f"The server flooded the connection with {what} frames")
 
     def _credit(self, stream: Stream, count: int) -> None:
@@ -248,8 +253,7 @@ class Http2Connection:
             stream.uncredited = 0
 
     def _forget(self, stream: Stream) -> None:
-        if self._streams.pop(stream.stream_id, None) is not None:
-            self._late_window += stream.window
+        self._streams.pop(stream.stream_id, None)
 
     def _reset(self, stream: Stream, code: ErrorCodes) -> None:
         # In this order: Ctrl-C may come in between, and a stream that is known is reset once more.
@@ -261,11 +265,10 @@ class Http2Connection:
         self._reset(stream, ErrorCodes.PROTOCOL_ERROR)
         stream.exchange.fail(TransportError("RemoteProtocolError", message))
 
-    def _take_from_h2(self) -> int:
+    def _take_from_h2(self) -> None:
         data = self._h2.data_to_send()
         if data:
             self.outgoing.append(data)
-        return len(data)
 
     # What the peer sends
 
@@ -329,9 +332,6 @@ class Http2Connection:
         stream = self._streams.get(stream_id)
         if stream is None or stream.exchange.answer_ended:
             self._must_be_known(stream_id, "DATA")
-            self._late_window -= length
-            if self._late_window < 0:
-                self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server goes on with answers that are over")
             return
         stream.window -= length
         if stream.window < 0:
@@ -349,6 +349,7 @@ class Http2Connection:
         elif length != len(payload):
             self._credit(stream, length - len(payload))
         if payload:
+            self._control_frames = 0
             exchange.arrived(payload, self._now_ns)
         if flags & wire.END_STREAM:
             self._answer_ended(stream)
@@ -357,7 +358,6 @@ class Http2Connection:
         if stream.body_bytes is not None and stream.received != stream.body_bytes:
             self._break_off(stream, "The server sent a body shorter than its content-length")
             return
-        stream.window = 0
         if stream.exchange.request_ended:
             self._forget(stream)
         stream.exchange.end(self._now_ns)
@@ -419,8 +419,8 @@ class Http2Connection:
                 if ends or head.status == 101:
                     raise wire.MalformedError("an informational head where none may be")
                 self._count("informational HEADERS")
-                stream.is_begun = True
                 return
+            self._control_frames = 0
             stream.body_bytes = wire.body_bytes(exchange.request_head.method, head)
             exchange.phases.first_byte_ns = self._now_ns
             exchange.answer_head = head
@@ -463,9 +463,8 @@ class Http2Connection:
             self._count("RST_STREAM")
             return
         code = int.from_bytes(payload)
-        stream.window = 0
         self._forget(stream)
-        unprocessed = code == ErrorCodes.REFUSED_STREAM and not stream.is_begun
+        unprocessed = code == ErrorCodes.REFUSED_STREAM
         message = f"The server reset the stream: {wire.error_name(code)}"
         stream.exchange.fail(TransportError("RemoteProtocolError", message, unprocessed=unprocessed))
 
@@ -543,9 +542,7 @@ class Http2Connection:
             self._error = TransportError("RemoteProtocolError", f"The server sent {wire.NAMES[kind]} against the rules")
             raise self._error.again() from None
         finally:
-            self._unsent_control += self._take_from_h2()
-        if self._unsent_control > limits.UNSENT_CONTROL_BYTES:
-            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server does not read what it makes us acknowledge")
+            self._take_from_h2()
 
     # What we send
 
@@ -585,11 +582,14 @@ class Http2Connection:
         if not out:
             return b""
         self.outgoing = []
-        self._unsent_control = 0
         return out[0] if len(out) == 1 else b"".join(out)
 
     def begin(self, exchange: Exchange, *, end: bool) -> None:
-        """Send the head of a request; `end` if it has no body."""
+        """Send the head of a request; `end` if it has no body.
+
+        Raises TransportError, unprocessed, where the connection takes no further exchange, and LocalProtocolError where
+        the head cannot be sent.
+        """
         if len(self._streams) >= self.capacity:
             raise self._refusal()
         fields = wire.request_fields(exchange.request_head)
@@ -604,7 +604,7 @@ class Http2Connection:
         phases.peer_connection_window = self._room
         block = self._heads.pack(fields)
         self.outgoing += wire.head_frames(stream_id, block, self._h2.max_outbound_frame_size, end=end)
-        self._control.sent(1)
+        self._control_frames = 0
         exchange.stream_id = stream_id
         exchange.request_ended = end
         self._streams[stream_id] = Stream(stream_id, exchange, room)
@@ -639,7 +639,7 @@ class Http2Connection:
         if end or data:
             flags = wire.END_STREAM if end else 0
             self.outgoing.append(wire.frame(wire.DATA, flags, stream.stream_id, data[last:] if last else data))
-        self._control.sent(last // most + 1, size)
+        self._control_frames = 0
         if end:
             exchange.request_ended = True
             if exchange.answer_ended:
@@ -652,7 +652,7 @@ class Http2Connection:
             self._credit(stream, count)
 
     def cancel(self, exchange: Exchange) -> bool:
-        """Cancel an exchange, and have the peer stop."""
+        """Cancel an exchange, and have the peer stop. Return True: the connection can go on."""
         stream = self._stream_of(exchange)
         if stream is not None:
             self._reset(stream, ErrorCodes.CANCEL)
@@ -665,7 +665,7 @@ class Http2Connection:
         return stream if stream is not None and stream.exchange is exchange else None
 
     def ping(self, now_ns: int) -> bool:
-        """Send a ping."""
+        """Send a ping; return False if the connection cannot."""
         if self._error is not None:
             return False
         if self.ping_sent_ns is None:
@@ -676,7 +676,7 @@ class Http2Connection:
         return True
 
     def goodbye(self) -> None:
-        """Send GOAWAY."""
+        """Announce that we are about to close: send GOAWAY."""
         if self._error is None and not self._said_goodbye:
             self._said_goodbye = True
             self.outgoing.append(wire.goaway(ErrorCodes.NO_ERROR))

@@ -178,7 +178,7 @@ class Conversation:
 
     def _said(self) -> None:
         data = self.client.data_to_send()
-        holds(len(data) < 4 * limits.UNSENT_CONTROL_BYTES, "too much is queued", len(data))
+        holds(len(data) < 4 << 20, "too much is queued", len(data))
         self._ledger.said_by_us(data)
 
     def _receive(self, data: bytes) -> None:

@@ -221,19 +221,6 @@ def test_a_refusal_after_the_head_is_an_error_and_nothing_is_sent_again(make_fac
 
 
 @both_faces
-def test_a_refusal_after_an_informational_head_is_an_error_and_nothing_is_sent_again(make_face: Any) -> None:
-    def respond(stream: Stream) -> None:
-        stream.head(102)
-        stream.rst(REFUSED_STREAM)
-
-    with Peer(respond) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.get()
-
-        assert len(peer.requests) == 1
-
-
-@both_faces
 @pytest.mark.parametrize("code", [NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, 8, ENHANCE_YOUR_CALM, 13, 4_711])
 def test_any_other_reset_before_the_head_is_an_error_of_that_stream_alone(make_face: Any, code: int) -> None:
     def reset(stream: Stream) -> None:

@@ -96,15 +96,13 @@ def no_override_is_between(client: type[Any], names: frozenset[str]) -> bool:
 class Issued:
     """A call on its way from a resource of ours to `request()`."""
 
-    __slots__ = ("body", "is_direct", "is_replaced", "ns", "placements", "telemetry_context", "written")
+    __slots__ = ("body", "is_direct", "ns", "placements", "telemetry_context", "written")
 
     def __init__(self, ns: int, *, is_direct: bool) -> None:
         self.ns = ns
         """Monotonic nanoseconds at which the application issued it."""
         self.is_direct = is_direct
         """Whether no code between the resource and our client's `post()` can change the body."""
-        self.is_replaced = False
-        """Whether another tool, such as an instrumentation, may have replaced openai's method that issues it."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, if they were written to check that it is plain JSON."""

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, get_current_span
 
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS, transports_of
 from ..compat.context import restore
-from .settings import CAPTURE_VARIABLE, Providers, TelemetrySettings, providers, warn_once
+from .settings import CAPTURE_VARIABLE, Providers, TelemetrySettings, providers
 
 if TYPE_CHECKING:
     from ..compat.requests import Issued
@@ -43,23 +43,17 @@ class _Tool(NamedTuple):
     """It records `gen_ai.*` metrics."""
     shows_span: bool = False
     """Its span is the current one around the method that it has replaced."""
-    is_suppressible: bool = True
-    """It obeys a key in OpenTelemetry's context."""
 
 
 _TOOLS = {
     OFFICIAL: _Tool("opentelemetry.instrumentation.genai.openai", False, records_metrics=True, shows_span=True),
     # The official one's predecessor.
-    "openai-v2": _Tool(
-        "opentelemetry.instrumentation.openai_v2", records_metrics=True, shows_span=True, is_suppressible=False
-    ),
+    "openai-v2": _Tool("opentelemetry.instrumentation.openai_v2", records_metrics=True, shows_span=True),
     OPENLLMETRY: _Tool("opentelemetry.instrumentation.openai", records_metrics=True, shows_span=True),
     OPENINFERENCE: _Tool("openinference.instrumentation.openai"),
-    "langfuse": _Tool("langfuse", is_suppressible=False),
+    "langfuse": _Tool("langfuse"),
     LOGFIRE: _Tool("logfire", records_metrics=True),
-    "openlit": _Tool("openlit", records_metrics=True, is_suppressible=False),
-    "ddtrace": _Tool("ddtrace", is_suppressible=False),
-    "mlflow": _Tool("mlflow", False),
+    "openlit": _Tool("openlit", records_metrics=True),
 }
 
 # Scopes of the spans that instrumentations of openai make for a call.
@@ -72,8 +66,6 @@ _SCOPES = frozenset({
 HTTP_INSTRUMENTATION: Final = "opentelemetry.instrumentation.httpx"
 
 _HOOK_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK"
-_OPENLLMETRY_METRICS = "TRACELOOP_METRICS_ENABLED"
-_MLFLOW_OWN_PROVIDER = "MLFLOW_USE_DEFAULT_TRACER_PROVIDER"
 
 # The methods that tools replace: module, class without its "Async", methods.
 _WATCHED = (
@@ -85,10 +77,7 @@ _WATCHED = (
 # These replace openai's `request()`, which ours calls; the others replace methods of its resources.
 _INSIDE_REQUEST = frozenset({OPENINFERENCE, LOGFIRE})
 _LOGFIRE_MARK = "_is_instrumented_by_logfire"
-_MARKING = ("logfire", "ddtrace", "mlflow")
-"""Modules of tools that are known by other marks than what they replace."""
 _PLAIN = (FunctionType, type(None))
-_MISSING = object()
 
 # Keys of OpenTelemetry's context. Its own have a random part; instrumentations also go by the plain word.
 _SUPPRESS = (
@@ -110,81 +99,39 @@ Tools = frozenset[str]
 """Names of the other instrumentations of openai that are active for a client."""
 
 NO_TOOLS: Final[Tools] = frozenset()
-HOOK: Final = "genai-openai's hook"
-"""Beside the official one's name: it passes prompts and answers to a hook of the application's."""
-
-
-# By their own names: without a look into openai's module for each call.
-_OpenAI, _AsyncOpenAI = openai.OpenAI, openai.AsyncOpenAI
-
 # Getters of the classes' live dictionaries.
 _REQUEST = tuple((vars(owner).get, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS))
 
 
-class _Watch:
-    """The methods that tools replace, and the marks that they leave otherwise. They are looked at before every call."""
-
-    def __init__(self) -> None:
-        self._methods: tuple[tuple[Any, str], ...] = ()
-        self._modules = 0
-        self._last: tuple[list[Any], Tools] = ([], NO_TOOLS)
-        self._plain: tuple[Any, Any, int] = (None, None, 0)
-        """`request()` of openai's clients as it is where no tool is active, and how many modules were imported then."""
-
-    def is_plain(self) -> bool:
-        """Return whether certainly no tool has replaced `request()` or left a mark."""
-        sync, asynchronous, modules = self._plain
-        if sync is _OpenAI.request and asynchronous is _AsyncOpenAI.request and modules == len(sys.modules):
-            return True
-        if any(name in sys.modules for name in _MARKING) or _tools_around([get(name) for get, name in _REQUEST]):
-            return False
-        self._plain = (_OpenAI.request, _AsyncOpenAI.request, len(sys.modules))
-        return True
-
-    def tools(self) -> Tools:
-        modules = len(sys.modules)
-        if modules != self._modules:  # what has not been imported cannot have been replaced
-            self._methods, self._modules = (*_REQUEST, *_methods_of_resources()), modules
-        found = [get(name) for get, name in self._methods]
-        seen, tools = self._last
-        # By identity: a wrapper may claim to equal what it wraps.
-        if len(seen) != len(found) or not all(map(is_, seen, found)):
-            tools = _tools_around(found)
-            self._last = (found, tools)
-        return tools
-
-
-def _methods_of_resources() -> Iterator[tuple[Any, str]]:
-    for module, name, methods in _WATCHED:
-        for prefix in ("", "Async"):
-            owner = getattr(sys.modules.get(module), prefix + name, None)
-            if owner is not None:
-                yield from ((vars(owner).get, method) for method in methods)
-
-
-_watch = _Watch()
-_of_class, _of_module = vars(openai.OpenAI).get, vars(openai).get
+_last: tuple[list[Any], Tools] = ([], NO_TOOLS)
+"""The methods that were found at the call before, and the tools that have replaced them."""
 
 
 def other_tools(client: Any = None) -> Tools:
     """Find the instrumentations of openai that are active now. `client`: some instrument a single client."""
-    found = _watch.tools()
-    if _of_class(_LOGFIRE_MARK) or (client is not None and getattr(client, _LOGFIRE_MARK, False)):
-        found |= {LOGFIRE}
-    if _of_module("__datadog_patch"):
-        found |= {"ddtrace"}
-    if "mlflow.openai" in sys.modules:
-        found |= {"mlflow"}
-    return found
+    global _last  # noqa: PLW0603 - the same for all threads
+    found = [get(name) for get, name in _watched_methods(len(sys.modules))]
+    seen, tools = _last
+    # By identity: a wrapper may claim to equal what it wraps.
+    if len(seen) != len(found) or not all(map(is_, seen, found)):
+        modules = [module for method in found for module, _ in _layers(method)]
+        tools = frozenset(
+            name for name, tool in _TOOLS.items() if any(_is_in(module, tool.module) for module in modules)
+        )
+        _last = (found, tools)
+    return tools | {LOGFIRE} if getattr(client or openai.OpenAI, _LOGFIRE_MARK, False) else tools
 
 
-def _tools_around(methods: list[Any]) -> Tools:
-    found: set[str] = set()
-    for module, wrapper in (layer for method in methods for layer in _layers(method)):
-        found.update(name for name, tool in _TOOLS.items() if _is_in(module, tool.module))
-        if _is_in(module, _TOOLS[OFFICIAL].module) and _has_hook(wrapper):
-            found.add(HOOK)
-    return frozenset(found)
+@functools.lru_cache(maxsize=1)
+def _watched_methods(_modules: int) -> tuple[tuple[Any, str], ...]:
+    """Return a getter and a name for each method. The number of imported modules changes where one was added."""
+    found = list(_REQUEST)
+    for module, name, methods in _WATCHED:
+        for prefix in ("", "Async"):
+            owner = getattr(sys.modules.get(module), prefix + name, None)
+            if owner is not None:
+                found += [(vars(owner).get, method) for method in methods]
+    return tuple(found)
 
 
 def _is_in(module: str, package: str) -> bool:
@@ -205,22 +152,6 @@ def _layers(method: Any) -> Iterator[tuple[str, Any]]:
         its_globals = getattr(wrapper, "__globals__", None)
         yield str(its_globals.get("__name__") if its_globals else getattr(wrapper, "__module__", "")), wrapper
         method = getattr(method, "__wrapped__", None)
-
-
-def _has_hook(wrapper: Any, depth: int = 3) -> bool:
-    """Return whether the official one was given a hook for prompts and answers: its wrapper closes over a handler."""
-    for cell in getattr(wrapper, "__closure__", None) or ():
-        try:
-            held = cell.cell_contents
-        except ValueError:
-            continue
-        hook = getattr(held, "_completion_hook", _MISSING)
-        if hook is not _MISSING:
-            hook = getattr(hook, "_wrapped", hook)
-            return hook is not None and type(hook).__name__ != "_NoOpCompletionHook"
-        if depth and isinstance(held, FunctionType) and _has_hook(held, depth - 1):
-            return True
-    return False
 
 
 def beneath_official(method: Any) -> Any:
@@ -256,25 +187,18 @@ def mode_of(settings: TelemetrySettings, tools: Tools) -> Literal["own", "defer"
     """Decide who makes the span of a call: fastlane, or the other tools."""
     if settings.coexistence != "auto":
         return settings.coexistence
-    if any(tool.is_deferred_to for tool in _known(tools)):
+    if any(_TOOLS[name].is_deferred_to for name in tools):
         return "defer"
     if OFFICIAL in tools:
         # We cannot call its hook, and what it would record of a call must not be lost.
-        has_hook = HOOK in tools or bool(_variable(_HOOK_VARIABLE))
         keeps_prompts = _variable(CAPTURE_VARIABLE) not in ("", "no_content")
-        return "defer" if has_hook or (keeps_prompts and settings.capture == "no_content") else "own"
-    # MLflow has a provider of its own, so that no backend gets two spans, unless it is told to share.
-    return "defer" if "mlflow" in tools and _variable(_MLFLOW_OWN_PROVIDER) == "false" else "own"
+        return "defer" if _variable(_HOOK_VARIABLE) or (keeps_prompts and settings.capture == "no_content") else "own"
+    return "own"
 
 
 def records_metrics(tools: Tools) -> bool:
     """Return whether another tool records the metrics of the GenAI conventions."""
-    silent = {OPENLLMETRY} if _variable(_OPENLLMETRY_METRICS) not in ("", "true") else set()
-    return any(tool.records_metrics for tool in _known(tools - silent))
-
-
-def _known(tools: Tools) -> list[_Tool]:
-    return [_TOOLS[name] for name in tools if name in _TOOLS]
+    return any(_TOOLS[name].records_metrics for name in tools)
 
 
 def _variable(name: str) -> str:
@@ -320,7 +244,6 @@ def around_replaced(client: Any, issued: Issued) -> tuple[AbstractContextManager
 
     If it is, the tool is suppressed inside. `issued` keeps the application's context where it is not the current one.
     """
-    issued.is_replaced = True
     standing = _standing(providers(), client, issued, is_request=False)
     if standing.inner is not None or standing.mode == "silent":
         issued.telemetry_context = standing.context
@@ -329,20 +252,12 @@ def around_replaced(client: Any, issued: Issued) -> tuple[AbstractContextManager
 
 def standing_of(issued: Issued | None, found: Providers, client: Any = None) -> Standing:
     """Decide who makes the span of a call that has come to `request()`."""
-    if issued is not None and not issued.is_replaced and _watch.is_plain():
-        context = context_api.get_current()
-        if not context:
-            return _own_alone if found.settings.coexistence != "defer" else _defer_alone
     kept: Context | None = None if issued is None else issued.telemetry_context
     if kept is None:
         return _standing(found, client, issued, is_request=True)
     # Other tools were suppressed where the call was issued, and that holds until it returns.
     suppressed = any(context_api.get_value(key) for key in _SUPPRESS)
     return Standing("silent" if _is_suppressed(kept) else "own", kept, None, suppressed)
-
-
-# Of calls beside no other tool, outside of every span.
-_own_alone, _defer_alone = Standing("own", Context()), Standing("defer", Context())
 
 
 def _standing(found: Providers, client: Any, issued: Issued | None, *, is_request: bool) -> Standing:
@@ -359,18 +274,11 @@ def _standing(found: Providers, client: Any, issued: Issued | None, *, is_reques
         # The tool has replaced a method that we do not wrap, or a library above openai has made the span.
         return Standing("defer", without_suppression(context), span, suppressed, None, counts)
     defers = mode_of(settings, tools) == "defer"
-    if defers and issued is None and settings.coexistence == "auto" and all(one.shows_span for one in _known(tools)):
+    if defers and issued is None and settings.coexistence == "auto" and all(_TOOLS[name].shows_span for name in tools):
         # They have replaced no method that led here, such as `client.post()`: a span of theirs would be current.
         defers = False
     if defers or (tools and not found.keeps_spans):  # nobody is suppressed for spans that nobody keeps
         return Standing("defer", context, None, suppressed, None, counts)
-    loud = sorted(name for name in tools & _TOOLS.keys() if not _TOOLS[name].is_suppressible)
-    if loud and settings.coexistence == "own":
-        warn_once(
-            "telemetry makes its own span of every call, and so does %s, which cannot be suppressed: with coexistence "
-            "'auto' or 'defer' there is one span a call",
-            " and ".join(loud),
-        )
     inner = _suppressing(context, tools & _INSIDE_REQUEST if is_request else tools)
     return Standing("own", context, None, inner is not None and _SUPPRESS[0] in inner, inner)
 

@@ -210,16 +210,11 @@ def _item_parts(item: Any) -> list[Part]:
         given = item.get(_CALLS[kind])
         arguments = _loaded(given) if kind == "function_call" else given
         return [{"type": "tool_call", "id": called, "name": item.get("name") or "", "arguments": arguments}]
-    if kind == "computer_call":
-        actions = {name: item[name] for name in ("action", "actions") if name in item}
-        return [{"type": "tool_call", "id": called, "name": "computer", "arguments": actions}]
     if kind in _OUTPUTS:
         return [{"type": "tool_call_response", "id": called, "response": item.get("output")}]
     if kind == "reasoning":
         blocks = [*_dicts(item.get("summary")), *_dicts(item.get("content"))]
         return [{"type": kind, "content": block["text"]} for block in blocks if isinstance(block.get("text"), str)]
-    if kind == "compaction":
-        return [{"type": kind, "id": item.get("id")}]
     if kind in (None, "message"):
         return _content_parts(item.get("content"))
     name = str(kind).removesuffix("_call")
@@ -330,7 +325,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if -_INT64 <= value < _INT64 else _float(value)
+        return value if -_INT64 <= value < _INT64 else str(value)[:50]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if depth >= _MAX_DEPTH:
@@ -344,14 +339,6 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(member, depth + 1) for member in value]
     return type(value).__name__
-
-
-def _float(value: int) -> float | str:
-    """Return a number that is too large for an integer of OpenTelemetry's."""
-    try:
-        return float(value)
-    except OverflowError:
-        return "inf" if value > 0 else "-inf"
 
 
 def _loaded(value: Any) -> Any:

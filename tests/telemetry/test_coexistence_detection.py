@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
 import httpx2
@@ -88,7 +87,6 @@ def test_nobody_is_there(client: fastlane.OpenAI) -> None:
         ("opentelemetry.instrumentation.openai.utils", "openllmetry", "defer"),
         ("langfuse.openai", "langfuse", "defer"),
         ("openlit.instrumentation.openai.openai", "openlit", "defer"),
-        ("mlflow.utils.autologging_utils.safety", "mlflow", "own"),
     ],
 )
 def test_a_stand_in_for_each_tool_is_found_by_the_module_of_its_wrapper(
@@ -110,14 +108,9 @@ def test_a_stand_in_for_openinference_is_found_where_it_wraps_request(
     assert not records_metrics(other_tools(client))
 
 
-def test_stand_ins_for_ddtrace_logfire_and_mlflow_are_found_by_the_marks_that_they_leave(
+def test_a_stand_in_for_logfire_is_found_by_its_mark(
     client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(openai.__dict__, "__datadog_patch", True)
-    assert other_tools(client) == {"ddtrace"}
-    assert mode_of(settings, other_tools(client)) == "defer"
-    monkeypatch.delitem(openai.__dict__, "__datadog_patch")
-
     monkeypatch.setitem(client.__dict__, "_is_instrumented_by_logfire", True)
     assert other_tools(client) == {"logfire"}
     assert other_tools() == set()
@@ -126,13 +119,6 @@ def test_stand_ins_for_ddtrace_logfire_and_mlflow_are_found_by_the_marks_that_th
     monkeypatch.setattr(openai.OpenAI, "_is_instrumented_by_logfire", True, raising=False)
     assert other_tools() == {"logfire"}
     assert mode_of(settings, other_tools()) == "defer"
-    monkeypatch.delattr(openai.OpenAI, "_is_instrumented_by_logfire")
-
-    monkeypatch.setitem(__import__("sys").modules, "mlflow.openai", ModuleType("mlflow.openai"))
-    assert other_tools(client) == {"mlflow"}
-    assert mode_of(settings, other_tools(client)) == "own"
-    monkeypatch.setenv("MLFLOW_USE_DEFAULT_TRACER_PROVIDER", "false")
-    assert mode_of(settings, other_tools(client)) == "defer"
 
 
 def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client: fastlane.OpenAI) -> None:
@@ -156,53 +142,18 @@ def test_a_decorator_of_the_applications_changes_nothing(
 
 
 def test_what_the_official_one_hands_to_a_hook_is_not_ours_to_take_away(
-    client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
+    replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrapping(handler: Any) -> Any:
-        def inner(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-            return handler
-
-        def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-            return inner(wrapped, instance, args, kwargs)
-
-        its_globals = {"__name__": "opentelemetry.instrumentation.genai.openai"}
-        return FunctionType(wrapper.__code__, its_globals, "wrapper", None, wrapper.__closure__)
-
-    class _NoOpCompletionHook:
-        pass
-
-    for hook, whose in ((_NoOpCompletionHook(), "own"), (object(), "defer")):
-        wrapper = wrapping(SimpleNamespace(_completion_hook=SimpleNamespace(_wrapped=hook)))
-        with monkeypatch.context() as patched:
-            patched.setattr(Completions, "parse", FunctionWrapper(Completions.parse, wrapper))
-            assert mode_of(settings, other_tools(client)) == whose
+    replace("opentelemetry.instrumentation.genai.openai")
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK", "upload")
-    wrapper = wrapping(SimpleNamespace(_completion_hook=_NoOpCompletionHook()))
-    monkeypatch.setattr(Completions, "parse", FunctionWrapper(Completions.parse, wrapper))
     assert mode_of(settings, other_tools(client)) == "defer"
 
 
-def test_of_metrics_is_known_who_records_them(
-    replace: Replace, client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_metrics_is_known_who_records_them(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("langfuse.openai")
     assert not records_metrics(other_tools(client))
     replace("opentelemetry.instrumentation.openai.utils")
     assert records_metrics(other_tools(client))
-    monkeypatch.setenv("TRACELOOP_METRICS_ENABLED", "false")
-    replace("langfuse.openai")  # so that it is looked at again
-    assert not records_metrics(other_tools(client))
-
-
-def test_those_that_cannot_be_silenced_are_named_once(
-    replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    replace("langfuse.openai")
-    telemetry_settings.use(settings.with_changes({"coexistence": "own"}))
-    with caplog.at_level(logging.WARNING, logger="fastlane"):
-        for _ in range(2):
-            assert standing_of(None, providers(), client).mode == "own"
-    assert [record.getMessage().count("langfuse") for record in caplog.records] == [1]
 
 
 # The context.

@@ -124,9 +124,7 @@ class Cache(Part):
     """What stands in that field."""
     most_breakpoints: Fact[Count] | None = None
     explicit_models: Fact[Texts] | None = None
-    """Models that take breakpoints, `retention_field` and `prewarm_field`. Others may refuse the request."""
-    prewarm_field: ByEndpoint[Fact[Text]] = {}
-    """The dotted path of the field that has the prompt kept and nothing generated."""
+    """Models that take breakpoints and `retention_field`. Others may refuse the request."""
     requests_per_key_per_minute: Fact[Seconds] | None = None
 
 

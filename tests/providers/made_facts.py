@@ -60,7 +60,6 @@ def cache() -> st.SearchStrategy[dict[str, Any]]:
         {},
         optional={
             "retention_values": st.dictionaries(ENDPOINT, fact(st.lists(TEXT, max_size=2)), max_size=2),
-            "prewarm_field": st.dictionaries(ENDPOINT, fact(TEXT), max_size=2),
         },
     )
     return st.builds(lambda one, other: {**one, **other}, single, by_endpoint)

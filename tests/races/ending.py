@@ -22,7 +22,6 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection, Hedging, Urgency
-from fastlane.plays.prompt_cache.view import AsyncKeepWarm, KeepWarm
 from fastlane.plays.routing.clients import upstream_clients_of
 from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
 
@@ -159,7 +158,7 @@ PROMPT = [{"role": "system", "content": "Rivers."}]
 
 
 def keeping_a_prompt(url: str) -> None:
-    kept.append(KeepWarm(client_of(url), PROMPT, model="m", every_s=500.0).__enter__())
+    kept.append(client_of(url).prompt_cache.keep_warm(PROMPT, model="m", every_s=500.0).__enter__())
 
 
 def filling_the_cache(url: str) -> None:
@@ -264,7 +263,7 @@ async def async_hedged(url: str) -> None:
 
 
 async def async_keeping_a_prompt(url: str) -> None:
-    kept.append(await AsyncKeepWarm(async_client_of(url), PROMPT, model="m", every_s=500.0).__aenter__())
+    kept.append(await async_client_of(url).prompt_cache.keep_warm(PROMPT, model="m", every_s=500.0).__aenter__())
     await asyncio.sleep(0.01)  # its task has begun to wait
 
 

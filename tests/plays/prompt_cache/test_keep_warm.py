@@ -14,7 +14,7 @@ import fastlane
 from fastlane import user_action
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.view import AsyncKeepWarm, KeepWarm
+from fastlane.plays.prompt_cache.view import AsyncKeepWarm
 
 # Over 1,024 tokens, from where on the embedded provider remembers prompts.
 SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}
@@ -57,7 +57,7 @@ def client(provider: Emulator, arguments: dict[str, Any]) -> Client:
 
 
 def test_in_a_silence_the_prompt_is_read_again_and_again(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
         wait_until(lambda: keeper.requests > 3)
 
     assert keeper.error is None
@@ -67,7 +67,7 @@ def test_in_a_silence_the_prompt_is_read_again_and_again(client: Client) -> None
 
 
 def test_after_the_block_nothing_more_is_sent(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
         wait_until(lambda: keeper.requests > 0)
     # The last one may be under way when the block ends.
     wait_until(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
@@ -78,7 +78,7 @@ def test_after_the_block_nothing_more_is_sent(client: Client) -> None:
 
 
 def test_after_max_requests_it_waits_for_the_next_call(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=2, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=2, model="m") as keeper:
         wait_until(lambda: keeper.requests == 2)
         client.wait_until_looked_at()
         assert keeper.requests == 2
@@ -89,24 +89,16 @@ def test_after_max_requests_it_waits_for_the_next_call(client: Client) -> None:
 
 
 def test_a_call_with_another_model_does_not_use_the_prompt(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
         wait_until(lambda: keeper.requests == 1)
         client.chat.completions.create(model="other", messages=[SYSTEM, QUESTION])
         client.wait_until_looked_at()
         assert keeper.requests == 1
 
 
-def test_a_call_that_begins_otherwise_does_not_use_the_prompt(client: Client) -> None:
-    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
-        wait_until(lambda: keeper.requests == 1 and bool(keeper._families))
-        client.chat.completions.create(model="m", messages=[{"role": "system", "content": "Be brief."}, QUESTION])
-        client.wait_until_looked_at()
-        assert keeper.requests == 1
-
-
 def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: Client, provider: Emulator) -> None:
     provider.set_faults("status=401")
-    with KeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
         wait_until(lambda: keeper.error is not None)
         client.wait_until_looked_at()
         assert (keeper.requests, keeper.error) == (1, "AuthenticationError")
@@ -117,7 +109,7 @@ def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: Clien
 
 def test_a_client_that_was_closed_is_no_error_of_the_application(client: Client) -> None:
     client.close()
-    with KeepWarm(client, [SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
         wait_until(lambda: keeper.error is not None)
 
 
@@ -128,7 +120,7 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
         async with fastlane.AsyncOpenAI(**arguments) as client:
             async with (
                 user_action("answer") as action,
-                AsyncKeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper,
+                client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper,
             ):
                 await until(lambda: keeper.requests > 3)
             return keeper, [record.usage.cached_tokens for record in client.calls], action.call_count
@@ -143,7 +135,7 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
 def test_an_asynchronous_request_that_fails_raises_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
     async def kept() -> str | None:
         async with fastlane.AsyncOpenAI(**arguments, max_retries=0) as client:
-            async with AsyncKeepWarm(client, [SYSTEM], every_s=0.05, model="m") as keeper:
+            async with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
                 await until(lambda: keeper.error is not None)
             return keeper.error
 
@@ -156,13 +148,13 @@ def test_an_asynchronous_request_that_fails_raises_nothing(provider: Emulator, a
 
 def test_what_cannot_work_is_said_at_once(client: Client) -> None:
     with pytest.raises(ConfigurationError, match=r"needs every_s=\.\.\., in seconds"):
-        KeepWarm(client, [SYSTEM], model="m")
+        client.prompt_cache.keep_warm([SYSTEM], model="m")
     with pytest.raises(ConfigurationError, match=r"every_s=\.\.\.\) takes seconds above 0, got 0"):
-        KeepWarm(client, [SYSTEM], model="m", every_s=0)
+        client.prompt_cache.keep_warm([SYSTEM], model="m", every_s=0)
     with pytest.raises(ConfigurationError, match=r"max_requests=\.\.\.\) takes a whole number from 1, got 0"):
-        KeepWarm(client, [SYSTEM], model="m", every_s=9, max_requests=0)
+        client.prompt_cache.keep_warm([SYSTEM], model="m", every_s=9, max_requests=0)
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
-        KeepWarm(client, [QUESTION], every_s=0.05, model="m")
+        client.prompt_cache.keep_warm([QUESTION], every_s=0.05, model="m")
 
 
 def test_with_the_kill_switch_nothing_is_sent(
@@ -185,8 +177,7 @@ def test_with_the_kill_switch_nothing_is_sent(
     assert len(provider.log()) == before
 
 
-@pytest.mark.parametrize("kind", [KeepWarm, AsyncKeepWarm])
-def test_it_says_what_it_does_and_nothing_of_the_prompt(client: Client, kind: Any) -> None:
-    keeper = kind(client, [SYSTEM], every_s=0.05, max_requests=2, model="m", user="a passenger")
+def test_it_says_what_it_does_and_nothing_of_the_prompt(client: Client) -> None:
+    keeper = client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=2, model="m", user="a passenger")
 
-    assert repr(keeper) == (f"{kind.__name__}(model='m', every_s=0.05, max_requests=2, requests=0, error=None)")
+    assert repr(keeper) == "KeepWarm(model='m', every_s=0.05, max_requests=2, requests=0, error=None)"

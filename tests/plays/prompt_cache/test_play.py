@@ -519,7 +519,7 @@ async def test_calls_find_what_was_prewarmed_and_kept_warm(
             with other.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
                 answer = other.chat.completions.create(model="m", messages=conversation())
 
-    assert (warmed.how, warmed.cached_tokens) == ("call", 0)
+    assert warmed.cached_tokens == 0
     assert answer.usage is not None
     assert answer.usage.prompt_tokens_details is not None
     assert (answer.usage.prompt_tokens_details.cached_tokens or 0) > 1_024

@@ -1,4 +1,4 @@
-"""What stays of a prompt is read into the provider's cache by its own means, or by one short call."""
+"""What stays of a prompt is read into the provider's cache by one short call."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ def facts(**cache: Any) -> ProviderFacts:
     )
 
 
-WITH_MEANS = {
-    "explicit_models": fact(["gpt-*"]),
-    "prewarm_field": {RESPONSES: fact("prompt_cache_options.prewarm")},
-}
-
-
 @pytest.fixture
 def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
     provider.forget_prompts()
@@ -67,7 +61,6 @@ def test_the_first_call_finds_in_the_cache_what_was_prewarmed(client: fastlane.O
         model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
     )
 
-    assert done.how == "call"
     assert done.tokens is not None
     assert done.tokens > 1_024
     assert done.cached_tokens == 0
@@ -92,17 +85,6 @@ def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, p
 
     assert client.last_call is not None
     assert client.last_call.usage.output_tokens == 1
-
-
-def test_with_means_of_its_own_the_provider_generates_nothing(client: fastlane.OpenAI, provider: Emulator) -> None:
-    with registered(facts(**WITH_MEANS), origins=[provider.base_url.removesuffix("/v1")]):
-        done = client.prompt_cache.prewarm(Prompt(stable=RULES), model="gpt-5.6", endpoint=RESPONSES)
-    answer = client.responses.create(model="gpt-5.6", input=[SYSTEM, {"role": "user", "content": "When?"}])
-
-    assert done.how == "provider"
-    assert client.calls[0].usage.output_tokens == 0
-    assert answer.usage is not None
-    assert answer.usage.input_tokens_details.cached_tokens > 0
 
 
 def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
@@ -205,26 +187,6 @@ def refusal(message: str, status: int = 400) -> Reply:
     return Reply(status, body=json.dumps({"error": {"message": message}}).encode())
 
 
-def test_means_that_are_refused_give_way_to_a_call(one_peer: CallPeer) -> None:
-    one_peer.replies = [refusal("Unknown parameter: 'prompt_cache_options.prewarm'.")]
-    with registered(facts(**WITH_MEANS), origins=[one_peer.url]), ours(one_peer) as client:
-        done = client.prompt_cache.prewarm(
-            [SYSTEM], model="gpt-5.6", endpoint=RESPONSES, prompt_cache_options={"ttl": "30m"}
-        )
-
-    first, second = sent(one_peer)
-    assert first["prompt_cache_options"] == {"ttl": "30m", "prewarm": True}
-    assert first["input"] == [SYSTEM]
-    assert second["prompt_cache_options"] == {"ttl": "30m"}
-    assert second["input"][-1]["content"] == "."
-    assert done.how == "call"
-
-
-def test_a_model_that_is_not_named_by_facts_is_asked_by_a_call(one_peer: CallPeer) -> None:
-    with registered(facts(**WITH_MEANS), origins=[one_peer.url]), ours(one_peer) as client:
-        assert client.prompt_cache.prewarm([SYSTEM], model="other", endpoint=RESPONSES).how == "call"
-
-
 def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: CallPeer) -> None:
     marks = {
         "explicit_models": fact(["gpt-*"]),
@@ -239,18 +201,10 @@ def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: Call
     assert body["messages"][1] == {"role": "user", "content": "."}
 
 
-def test_a_provider_that_wants_a_longer_answer_gets_one(one_peer: CallPeer) -> None:
-    one_peer.replies = [refusal("Invalid 'max_tokens': integer below minimum value. Expected a value >= 16.")]
-    with ours(one_peer) as client:
-        client.prompt_cache.prewarm([SYSTEM], model="m")
-
-    assert [body["max_tokens"] for body in sent(one_peer)] == [1, 16]
-
-
 def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
     with ours(one_peer) as client:
-        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Prewarmed(None, None, None, "call")
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Prewarmed()
     assert len(one_peer.take()) == 1
 
 
@@ -259,21 +213,6 @@ def test_any_other_refusal_is_raised(one_peer: CallPeer) -> None:
     with ours(one_peer) as client, pytest.raises(openai.BadRequestError, match="does not exist"):
         client.prompt_cache.prewarm([SYSTEM], model="m")
     assert len(one_peer.take()) == 1
-
-
-def test_an_asynchronous_client_goes_the_same_ways(one_peer: CallPeer) -> None:
-    answers = ["Unknown parameter", "model output limit was reached", "The model does not exist."]
-    one_peer.replies = [refusal(answer) for answer in answers]
-
-    async def asked() -> None:
-        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1", max_retries=0) as client:
-            done = await client.prompt_cache.prewarm([SYSTEM], model="gpt-5.6", endpoint=RESPONSES)
-            assert done == Prewarmed(None, None, None, "call")
-            with pytest.raises(openai.BadRequestError, match="does not exist"):
-                await client.prompt_cache.prewarm([SYSTEM], model="m")
-
-    with registered(facts(**WITH_MEANS), origins=[one_peer.url]):
-        asyncio.run(asked())
 
 
 @pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
@@ -295,13 +234,12 @@ def test_an_endpoint_without_parts_cannot_be_read(client: fastlane.OpenAI) -> No
 
 def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    nothing = Prewarmed(tokens=None, cached_tokens=None, cache_write_tokens=None, how="disabled")
 
     async def asked() -> Prewarmed:
         async with fastlane.AsyncOpenAI(base_url=one_peer.url, api_key="k") as client:
             return await client.prompt_cache.prewarm([SYSTEM], model="m")
 
     with fastlane.OpenAI(base_url=one_peer.url, api_key="k") as client:
-        assert client.prompt_cache.prewarm([SYSTEM], model="m") == nothing
-    assert asyncio.run(asked()) == nothing
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Prewarmed()
+    assert asyncio.run(asked()) == Prewarmed()
     assert sent(one_peer) == []

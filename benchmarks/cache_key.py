@@ -112,8 +112,9 @@ def _spread(replicas: int = 1) -> Keys:
 
     def key(request: Request, body: Mapping[str, Any]) -> str:
         spreader = turn.choice(spreaders)
-        path = "/chat/completions"
-        return spreader.shard("", stable_key(path, body), session_of(path, body), request.at_ns, _PER_MINUTE).key
+        path, family = "/chat/completions", stable_key("/chat/completions", body)
+        shards = spreader.shards("", family, request.at_ns, _PER_MINUTE)
+        return spreader.key("", family, session_of(path, body), shards) if shards > 1 else family
 
     return key
 

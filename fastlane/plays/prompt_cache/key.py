@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from fastlane._fork import new_lock
 from fastlane.protocol.endpoints import COMPLETIONS, PROMPT_FIELDS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastlane.protocol.prompt_marks import Placement
 
     from .history import SentPrompt
+    from .play import PromptCache
 
 KEY_FIELD: Final = "prompt_cache_key"
 
@@ -33,7 +34,7 @@ _MAX_CHARACTERS: Final = 2 * _HEAD_CHARACTERS
 # enough to be kept.
 _SESSION_CHARACTERS: Final = 2_048
 # More than so many are forgotten, all at once: to find them again costs microseconds.
-_MAX_KNOWN: Final = 8_192
+_MAX_TOOLS: Final = 8_192
 
 # With a digit in it, it is a time, a date, a counter, a UUID, or a hexadecimal or base64 value.
 _TOKEN = re.compile(r"[\w+/=-]+")
@@ -48,54 +49,36 @@ _CALENDAR = frozenset(form for name in _NAMES.split() for form in (name, name.lo
 _WORD = re.compile(r"[^\W\d_]+")
 # By these an application says itself who is talking; metadata may hold anything else, and may change with each call.
 _SESSION_NAMES: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
-_SESSION_FIELDS: Final = frozenset({"conversation", "metadata", "previous_response_id", "safety_identifier", "user"})
 
 # Words of tools by the process's own hashes, so that no text is kept. A lost update between threads does no harm.
 _tools: dict[int, str] = {}
 
-_T = TypeVar("_T")
 _Placements = Sequence["Placement | None"] | None
 
 
-class CacheKeys:
-    """Gives the calls of one play their cache keys. Threads may share it."""
-
-    def __init__(self, key: bool | str, requests_per_key_per_minute: float | None, replicas: int) -> None:
-        """See the settings of `PromptCache`."""
-        self._key = key
-        self._limit = requests_per_key_per_minute
-        self._replicas = replicas
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all rates."""
-        self._spreader = KeySpreader(self._replicas)
-        # By hashes of the prompts' beginnings, so that no text is kept.
-        self._sessions: dict[int, int] = {}
-
-    def with_key(self, call: Call, prompt: SentPrompt, name: str) -> Call:
-        """Return the call with a cache key in the field `name`, and note on the prompt which one it has."""
-        body, rules = call.body, prompt.head.rules
-        if body.get(KEY_FIELD) is not None or body.get(name) is not None or self._key is False or name in call.refused:
-            return call
-        # Of a prompt that is too short nothing is kept: it is sent as it was written.
-        is_small = rules.minimum_tokens is not None and prompt.size < rules.minimum_tokens
-        if call.endpoint == COMPLETIONS or (is_small and self._key is True and is_too_short(call, prompt)):
-            return call
-        prompt.key_field = name
-        prompt.key = prompt.stable_key if self._key is True else str(self._key)
-        limit = self._limit or rules.requests_per_key_per_minute
-        if limit is not None:
-            session = self._sessions.get(prompt.opening)
-            if session is None or not _SESSION_FIELDS.isdisjoint(body):
-                session = session_of(call.endpoint, body, call.placements)
-                _remember(self._sessions, prompt.opening, session)
-            prompt.key, prompt.shards = self._spreader.shard(call.origin, prompt.key, session, call.issued_ns, limit)
-        return call.replaced(
-            body={**body, name: prompt.key},
-            changes=(*call.changes, f"PromptCache added {name}"),
-            optional=(*call.optional, name),
-        )
+def with_key(call: Call, prompt: SentPrompt, play: PromptCache) -> Call:
+    """Return the call with a cache key, if its provider takes one, and note on the prompt which one it has."""
+    body, rules = call.body, prompt.head.rules
+    name = rules.key_field
+    if name is None or play.key is False or KEY_FIELD in body or name in body or name in call.refused:
+        return call
+    # Of a prompt that is too short nothing is kept: it is sent as it was written.
+    is_small = rules.minimum_tokens is not None and prompt.size < rules.minimum_tokens
+    if call.endpoint == COMPLETIONS or (is_small and play.key is True and is_too_short(call, prompt)):
+        return call
+    prompt.key_field = name
+    prompt.key = prompt.stable_key if play.key is True else str(play.key)
+    limit = play.requests_per_key_per_minute or rules.requests_per_key_per_minute
+    if limit is not None:
+        prompt.shards = play.spreader.shards(call.origin, prompt.key, call.issued_ns, limit)
+        if prompt.shards > 1:
+            session = session_of(call.endpoint, body, call.placements)
+            prompt.key = play.spreader.key(call.origin, prompt.key, session, prompt.shards)
+    return call.replaced(
+        body={**body, name: prompt.key},
+        changes=(*call.changes, f"PromptCache added {name}"),
+        optional=(*call.optional, name),
+    )
 
 
 def stable_key(endpoint: str, body: Mapping[str, Any], placements: _Placements = None) -> str:
@@ -155,15 +138,13 @@ def is_too_short(call: Call, prompt: SentPrompt) -> bool:
     """
     if prompt.size >= (prompt.head.rules.minimum_tokens or 0) or prompt.head.is_stored:
         return False
-    items = call.body.get(PROMPT_FIELDS[call.endpoint])
-    messages = items if isinstance(items, list) else []
-    return all(_kind(tool) == "function" for tool in call.body.get("tools") or ()) and all(
-        _kind(message) in (None, "message") and isinstance(message.get("content"), str | None) for message in messages
+    items, tools = call.body.get(PROMPT_FIELDS[call.endpoint]), call.body.get("tools") or ()
+    return all(isinstance(tool, Mapping) and tool.get("type") == "function" for tool in tools) and all(
+        isinstance(item, Mapping)
+        and item.get("type") in (None, "message")
+        and isinstance(item.get("content"), str | None)
+        for item in (items if isinstance(items, list) else ())
     )
-
-
-def _kind(value: Any) -> Any:
-    return value.get("type") if isinstance(value, Mapping) else type(value)
 
 
 def _items(endpoint: str, body: Mapping[str, Any], placements: _Placements) -> Iterator[tuple[Any, bool]]:
@@ -211,7 +192,9 @@ def _tool_digest(tool: Any) -> str:
     seen = hash(written)
     known = _tools.get(seen)
     if known is None:
-        known = _remember(_tools, seen, _digest(sorted(_WORD.findall(_stable_words(written.decode()))), 8).hex())
+        if len(_tools) >= _MAX_TOOLS:
+            _tools.clear()
+        known = _tools[seen] = _digest(sorted(_WORD.findall(_stable_words(written.decode()))), 8).hex()
     return known
 
 
@@ -223,127 +206,93 @@ def _number(*texts: str) -> int:
     return int.from_bytes(_digest(texts, 8), "big")
 
 
-def _remember(known: dict[int, _T], seen: int, value: _T) -> _T:
-    if len(known) >= _MAX_KNOWN:
-        known.clear()
-    known[seen] = value
-    return value
-
-
 # Key spreading
 
-_NS: Final = 1_000_000_000
-_MINUTE_NS: Final = 60 * _NS
-_SLOT_NS: Final = 5 * _NS
-_SLOTS: Final = 12
+_MINUTE_NS: Final = 60_000_000_000
 # Sessions differ in how often they call, and calls come in bursts: where the mean of the shards is half the limit, few
 # shards pass it at any moment. A shard that is not needed costs one reading of the stable prefix, since each is called
 # often enough to stay in the cache.
 _FILL: Final = 0.5
 # A burst is believed before a minute is over, but not before it has lasted this long.
-_SHORTEST_NS: Final = 10 * _NS
+_SHORTEST_NS: Final = 10_000_000_000
 # How long more shards are kept than are needed: providers forget a prefix after 5 to 10 minutes without use
 # (https://developers.openai.com/api/docs/guides/prompt-caching), and until then a session finds it where it was.
-_EPOCH_NS: Final = 300 * _NS
+_KEPT_NS: Final = 10 * _MINUTE_NS
 _MAX_SHARDS: Final = 4_096
-# Other numbers for the same session: the first leaves it as it is. Any bits will do.
-_SALTS: Final = (0, 0x9E37_79B9_7F4A_7C15)
+_MAX_CALLS: Final = 32_768
 _MAX_RATES: Final = 1_024
 _MAX_SESSIONS: Final = 16_384
 
 
-class KeyShard(NamedTuple):
-    """Where one call goes."""
-
-    key: str
-    """The key to send: the family's own for the first shard, else with the shard's number behind it."""
-    shards: int
-    """Among how many keys the family's calls are spread."""
-
-
 class _KeyRate:
-    """How often one key was called in the last minute, and how many shards it had of late."""
+    """The calls of one key in the last minute, and the number of its shards."""
 
-    __slots__ = ("_begun_ns", "_calls", "_epoch", "_peaks", "_total", "sessions")
+    __slots__ = ("calls", "kept_until_ns", "shards")
 
     def __init__(self) -> None:
-        self._calls: deque[list[int]] = deque()
-        """The slots of the last minute, and the calls in each."""
-        self._total = 0
-        self._begun_ns = 0
-        self._epoch = 0
-        self._peaks = [1, 1]
-        """The shards that were needed at most in this epoch and in the one before."""
-        self.sessions: Counter[int] = Counter()
-        """How many sessions have come to each shard in this epoch."""
+        self.calls: deque[int] = deque(maxlen=_MAX_CALLS)
+        """Their times in nanoseconds."""
+        self.shards = 1
+        self.kept_until_ns = 0
 
-    def shards(self, now_ns: int, limit: float, replicas: int) -> int:
-        """Count a call and return the number of shards.
-
-        As many as are needed for the rate of the last minute, or of a burst above the limit that has just begun, or
-        were needed since the beginning of the last epoch.
-        """
-        calls, slot = self._calls, now_ns // _SLOT_NS
-        while calls and calls[0][0] <= slot - _SLOTS:
-            self._total -= calls.popleft()[1]
-        if not calls:
-            self._begun_ns = now_ns
-        # Threads may come in another order than that in which they read the clock.
-        if not calls or calls[-1][0] < slot:
-            calls.append([slot, 0])
-        calls[-1][1] += 1
-        self._total += 1
-        per_minute, since_ns = float(self._total * replicas), now_ns - self._begun_ns
-        if per_minute > limit and since_ns < _MINUTE_NS:
-            per_minute = (self._total - 1) * replicas * _MINUTE_NS / max(since_ns, _SHORTEST_NS)
-        epoch = now_ns // _EPOCH_NS
-        if epoch > self._epoch:
-            self._peaks = [1, self._peaks[0] if epoch == self._epoch + 1 else 1]
-            self._epoch = epoch
-            self.sessions.clear()
+    def count(self, now_ns: int, limit: float, replicas: int) -> int:
+        """Count a call and return the number of shards: as many as are needed, or were needed of late."""
+        calls = self.calls
+        while calls and calls[0] <= now_ns - _MINUTE_NS:
+            calls.popleft()
+        calls.append(now_ns)
+        per_minute = len(calls) * replicas
         if per_minute > limit:
-            self._peaks[0] = max(self._peaks[0], min(_MAX_SHARDS, math.ceil(per_minute / (limit * _FILL))))
-        return max(self._peaks)
+            lasted_ns = now_ns - calls[0]
+            per_minute = max(per_minute, (len(calls) - 1) * replicas * _MINUTE_NS // max(lasted_ns, _SHORTEST_NS))
+        needed = min(_MAX_SHARDS, math.ceil(per_minute / (limit * _FILL))) if per_minute > limit else 1
+        if needed >= self.shards or now_ns > self.kept_until_ns:
+            self.shards, self.kept_until_ns = needed, now_ns + _KEPT_NS
+        return self.shards
 
 
 class KeySpreader:
-    """Measures how often each cache key is used, and names the key for a call. Thread-safe; time comes in as `now_ns`.
+    """Measures how often each cache key is used, and spreads its calls over several keys. Thread-safe.
 
     `replicas` is how many processes like this one share the traffic evenly. A key has one shard until its rate passes
-    the limit, grows at once and shrinks after 5 to 10 minutes. Where a session goes follows from its number and the
-    count of shards: jump consistent hashing, Lamping and Veach 2014, https://arxiv.org/abs/1406.2294. From then on it
-    stays there, even if shards are added. With replicas it always goes where its number leads, so that they agree.
+    the limit, grows at once and shrinks after 10 minutes. Which shard a session gets follows from its number and the
+    count of shards: jump consistent hashing, Lamping and Veach 2014, https://arxiv.org/abs/1406.2294. It keeps the
+    shard if more are added. With replicas it always gets the one that its number leads to, so that they agree.
     """
 
     def __init__(self, replicas: int = 1) -> None:
         self._replicas = replicas
         self._lock = new_lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rates and sessions."""
         # In the order of their last use.
         self._rates: dict[tuple[str, str], _KeyRate] = {}
         self._places: dict[tuple[str, str, int], int] = {}
 
-    def shard(self, origin: str, key: str, session: int, now_ns: int, limit_per_minute: float) -> KeyShard:
-        """Count a call of this key and return where it goes.
+    def shards(self, origin: str, key: str, now_ns: int, limit_per_minute: float) -> int:
+        """Count a call of this key and return over how many keys its calls are spread.
 
         `limit_per_minute` is how many requests the provider at `origin` sends to one machine for one key and prefix.
         """
         with self._lock:
             rate = self._rates.pop((origin, key), None) or _KeyRate()
             self._rates[origin, key] = rate
-            shards = rate.shards(now_ns, limit_per_minute, self._replicas)
-            place = self._places.pop((origin, key, session), shards)
-            if self._replicas > 1:
-                place = jump(session, shards)
-            elif place >= shards:
-                # Of two shards, the one that has fewer sessions.
-                place = min((jump(session ^ salt, shards) for salt in _SALTS), key=rate.sessions.__getitem__)
-                rate.sessions[place] += 1
-            self._places[origin, key, session] = place
             if len(self._rates) > _MAX_RATES:
                 del self._rates[next(iter(self._rates))]
+            return rate.count(now_ns, limit_per_minute, self._replicas)
+
+    def key(self, origin: str, key: str, session: int, shards: int) -> str:
+        """Return the key of a session: the given one for the first shard, else with the shard's number behind it."""
+        with self._lock:
+            place = self._places.pop((origin, key, session), shards)
+            if place >= shards or self._replicas > 1:
+                place = jump(session, shards)
+            self._places[origin, key, session] = place
             if len(self._places) > _MAX_SESSIONS:
                 del self._places[next(iter(self._places))]
-        return KeyShard(f"{key}-{place}" if place else key, shards)
+        return f"{key}-{place}" if place else key
 
 
 def jump(number: int, shards: int) -> int:

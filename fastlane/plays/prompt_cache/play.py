@@ -13,7 +13,6 @@ from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import CallOutcome, Session
 from fastlane.engine.settings import settings
 from fastlane.protocol.endpoints import GENERATING
-from fastlane.records.usage import Usage
 
 from .section import PromptCacheSection
 
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from fastlane.records.plays import PromptCacheRecord
 
     from .history import PromptHistory, SentPrompt
-    from .key import CacheKeys
+    from .key import KeySpreader
 else:
-    CacheKeys = PromptHistory = Any
+    KeySpreader = PromptHistory = Any
 
 
 @settings
@@ -60,15 +59,15 @@ class PromptCache(Play):
     """How many processes like this one share the provider's cache: each sees its own share of the calls."""
     history: PromptHistory = field(init=False, repr=False, compare=False)
     """What was sent and read: it is shared by all clients that this object is given to."""
-    keys: CacheKeys = field(init=False, repr=False, compare=False)
+    spreader: KeySpreader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # With the client and not with `import fastlane`.
         from .history import PromptHistory
-        from .key import CacheKeys
+        from .key import KeySpreader
 
         object.__setattr__(self, "history", PromptHistory(kept_bytes=self.kept_bytes, quote=self.quote))
-        object.__setattr__(self, "keys", CacheKeys(self.key, self.requests_per_key_per_minute, self.replicas))
+        object.__setattr__(self, "spreader", KeySpreader(self.replicas))
 
     def open(self, call: Call) -> Session | None:
         """Begin the play's part in a call."""
@@ -77,7 +76,7 @@ class PromptCache(Play):
     def clear(self) -> None:
         """Forget all prompts, counts and rates."""
         self.history.clear()
-        self.keys.clear()
+        self.spreader.clear()
 
 
 class _PromptCacheSession(Session):
@@ -90,6 +89,8 @@ class _PromptCacheSession(Session):
         self._prompt: SentPrompt | None = None
 
     def plan(self, call: Call) -> Call:
+        from .key import with_key
+
         play, volatile = self._play, 0
         if call.placements is not None or play.order_tools:
             from .placing import laid_out
@@ -98,9 +99,7 @@ class _PromptCacheSession(Session):
             placements = reversed(call.placements or ())
             volatile = sum(1 for _ in takewhile(lambda placement: placement == "volatile", placements))
         prompt = self._prompt = play.history.read(call, volatile)
-        key_field = prompt.head.rules.key_field
-        if key_field is not None:
-            call = play.keys.with_key(call, prompt, key_field)
+        call = with_key(call, prompt, play)
         play.history.expect(prompt)
         if play.retention is not None or play.breakpoints:
             # Marks are no part of what the model reads.
@@ -115,11 +114,8 @@ class _PromptCacheSession(Session):
             return None
         if prompt.key_field in outcome.refused:
             self._play.history.forget_key(prompt)
-        status, usage = outcome.status_code, outcome.usage
+        status = outcome.status_code
+        is_answered = status is not None and status < 300
         return self._play.history.settle(
-            prompt,
-            Usage() if usage.estimated else usage,
-            answered=status is not None and status < 300,
-            now_ns=outcome.ended_ns,
-            reason=outcome.cache_reason,
+            prompt, outcome.usage, answered=is_answered, now_ns=outcome.ended_ns, reason=outcome.cache_reason
         )

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.plays.prompt_cache.history import PromptHistory
-from fastlane.plays.prompt_cache.key import KeyShard, KeySpreader, is_too_short, jump, session_of, stable_key
+from fastlane.plays.prompt_cache.key import KeySpreader, is_too_short, jump, session_of, stable_key
 from fastlane.protocol.prompt_marks import Placement
 from tests.plays.prompt_cache.provider import call, facts
 
@@ -288,74 +288,73 @@ MINUTE = 60 * SECOND
 
 def called(
     spreader: KeySpreader, *, per_minute: int, minutes: float, start_ns: int = 0, limit: float = 15, key: str = "k"
-) -> list[KeyShard]:
+) -> list[tuple[str, int]]:
     """Evenly spaced calls, each of a session of its own."""
     return [
-        spreader.shard("o", key, hash(("session", number)), start_ns + number * MINUTE // per_minute, limit)
+        shard(spreader, hash(("session", number)), start_ns + number * MINUTE // per_minute, limit=limit, key=key)
         for number in range(round(per_minute * minutes))
     ]
 
 
+def shard(
+    spreader: KeySpreader, session: int, now_ns: int, *, limit: float = 15, key: str = "k", origin: str = "o"
+) -> tuple[str, int]:
+    """The key of a call, and among how many the calls of its family are spread."""
+    shards = spreader.shards(origin, key, now_ns, limit)
+    return (spreader.key(origin, key, session, shards) if shards > 1 else key), shards
+
+
 def test_key_below_its_limit_is_not_spread() -> None:
-    assert set(called(KeySpreader(), per_minute=15, minutes=10)) == {KeyShard("k", 1)}
+    assert set(called(KeySpreader(), per_minute=15, minutes=10)) == {("k", 1)}
 
 
 def test_key_above_its_limit_is_spread_below_it() -> None:
     shards = called(KeySpreader(), per_minute=180, minutes=4)
-    last_minute = Counter(shard.key for shard in shards[-180:])
+    last_minute = Counter(key for key, _ in shards[-180:])
 
-    assert shards[-1].shards in (24, 25)
+    assert shards[-1][1] in (24, 25)
     assert max(last_minute.values()) <= 15
 
 
 def test_burst_is_met_within_seconds() -> None:
     shards = called(KeySpreader(), per_minute=180, minutes=0.2)
 
-    assert shards[14].shards == 1
-    assert shards[-1].shards >= 20
+    assert shards[14][1] == 1
+    assert shards[-1][1] >= 20
 
 
 def test_replica_reckons_with_the_calls_of_the_others() -> None:
-    assert called(KeySpreader(), per_minute=10, minutes=3)[-1].shards == 1
-    assert called(KeySpreader(replicas=4), per_minute=10, minutes=3)[-1].shards == 6
+    assert called(KeySpreader(), per_minute=10, minutes=3)[-1][1] == 1
+    assert called(KeySpreader(replicas=4), per_minute=10, minutes=3)[-1][1] == 6
 
     one, other = KeySpreader(replicas=2), KeySpreader(replicas=2)
     for spreader in (one, other):
         called(spreader, per_minute=60, minutes=3)
     for session in range(50):
-        shards = [spreader.shard("o", "k", session, 3 * MINUTE, 15) for spreader in (one, other)]
-        assert shards[0].key == shards[1].key
+        shards = [shard(spreader, session, 3 * MINUTE) for spreader in (one, other)]
+        assert shards[0] == shards[1]
 
 
 def test_session_stays_when_shards_are_added() -> None:
     spreader = KeySpreader()
-    first = spreader.shard("o", "k", 7, 0, 15)
-    called(spreader, per_minute=14, minutes=1)
-    busy = called(spreader, per_minute=300, minutes=1, start_ns=2 * MINUTE)
-    again = spreader.shard("o", "k", 7, 4 * MINUTE, 15)
+    called(spreader, per_minute=30, minutes=1)
+    first, few = shard(spreader, 7, MINUTE)
+    called(spreader, per_minute=300, minutes=1, start_ns=2 * MINUTE)
+    again, many = shard(spreader, 7, 4 * MINUTE)
 
-    assert first.key == again.key == "k"
-    assert again.shards == busy[-1].shards > 30
-
-
-def test_sessions_are_spread_evenly() -> None:
-    spreader = KeySpreader()
-    called(spreader, per_minute=150, minutes=1, key="k")
-    keys = Counter(shard.key for shard in called(spreader, per_minute=150, minutes=2, start_ns=MINUTE))
-
-    assert len(keys) == 20
-    assert max(keys.values()) <= 2 * min(keys.values())
+    assert first == again
+    assert few < many > 30
 
 
 def test_shards_are_kept_for_five_minutes_and_given_up_after_ten() -> None:
     spreader = KeySpreader()
-    before = called(spreader, per_minute=60, minutes=2)[-1].shards
-    kept = called(spreader, per_minute=2, minutes=5, start_ns=2 * MINUTE)[-1].shards
+    before = called(spreader, per_minute=60, minutes=2)[-1][1]
+    kept = called(spreader, per_minute=2, minutes=5, start_ns=2 * MINUTE)[-1][1]
     given_up = called(spreader, per_minute=2, minutes=6, start_ns=7 * MINUTE)[-1]
 
     assert before == kept == 8
-    assert given_up == KeyShard("k", 1)
-    assert spreader.shard("o", "k", 0, 60 * MINUTE, 15) == KeyShard("k", 1)
+    assert given_up == ("k", 1)
+    assert shard(spreader, 0, 60 * MINUTE) == ("k", 1)
 
 
 def test_rate_around_the_limit_does_not_move_sessions() -> None:
@@ -364,7 +363,7 @@ def test_rate_around_the_limit_does_not_move_sessions() -> None:
     for minute in range(0, 10, 2):
         seen += called(spreader, per_minute=20, minutes=1, start_ns=minute * MINUTE)
         seen += called(spreader, per_minute=5, minutes=1, start_ns=(minute + 1) * MINUTE)
-    counts = [shard.shards for shard in seen]
+    counts = [shards for _, shards in seen]
 
     assert counts == sorted(counts)
 
@@ -373,12 +372,12 @@ def test_keys_and_providers_are_counted_apart_and_bounded() -> None:
     spreader = KeySpreader()
     called(spreader, per_minute=60, minutes=2)
 
-    assert spreader.shard("o", "other", 0, 2 * MINUTE, 15).shards == 1
-    assert spreader.shard("elsewhere", "k", 0, 2 * MINUTE, 15).shards == 1
+    assert shard(spreader, 0, 2 * MINUTE, key="other")[1] == 1
+    assert shard(spreader, 0, 2 * MINUTE, origin="elsewhere")[1] == 1
     for number in range(20_000):
-        spreader.shard("o", f"key {number}", number, 2 * MINUTE, 15)
+        shard(spreader, number, 2 * MINUTE)
+        shard(spreader, number, 2 * MINUTE, key=f"key {number}")
     assert (len(spreader._rates), len(spreader._places)) == (1_024, 16_384)
-    assert spreader.shard("o", "k", 0, 2 * MINUTE, 15).shards == 1
 
 
 def test_threads_may_share_a_spreader() -> None:
@@ -386,7 +385,7 @@ def test_threads_may_share_a_spreader() -> None:
 
     def work() -> None:
         for number in range(1_000):
-            spreader.shard("o", "k", number, number * SECOND // 1_000, 15)
+            shard(spreader, number, number * SECOND // 1_000)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -394,7 +393,7 @@ def test_threads_may_share_a_spreader() -> None:
     for thread in threads:
         thread.join()
 
-    assert sum(calls for _, calls in spreader._rates["o", "k"]._calls) == 4_000
+    assert len(spreader._rates["o", "k"].calls) == 4_000
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 1_000))

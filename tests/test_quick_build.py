@@ -125,7 +125,7 @@ def test_a_body_is_the_one_that_openais_walk_makes(resource: Any, lists: tuple[s
 
     stock, ours = Asked(), Asked()
     resource.create(stock, **given_arguments)
-    copied.inner(ours, **given_arguments)
+    copied(ours, **given_arguments)
 
     # As a dictionary's text: with the same types inside, in the same order.
     assert repr(ours.body) == repr(stock.body)
@@ -189,26 +189,6 @@ def test_raw_and_streamed_answers_come_from_the_same_body(arguments: dict[str, A
             response.read()
 
         assert len(client.calls) == 2
-
-
-def test_one_unusual_message_does_not_have_the_others_walked_through(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    walked: list[Any] = []
-    walk = _transform._transform_typeddict
-
-    def noting(data: Any, expected_type: Any) -> Any:
-        walked.append(data)
-        return walk(data, expected_type)
-
-    unusual: Any = {"role": "user", "content": ({"type": "text", "text": "a"},)}
-    with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model="m", messages=MESSAGES)
-        monkeypatch.setattr(_transform, "_transform_typeddict", noting)
-        client.chat.completions.create(model="m", messages=[*MESSAGES, unusual, *MESSAGES])
-
-    assert walked[:2] == [{"messages": [unusual]}, unusual]
-    assert MESSAGES[0] not in walked
 
 
 def keeping(bodies: list[Any]) -> Play:

@@ -267,12 +267,12 @@ class OpenAI(_Client, Calls, openai.OpenAI):
     @_resources.made_once
     def chat(self) -> Chat:
         """Chat completions."""
-        return super().chat if self._fastlane is None else _resources.chat_of(self)
+        return super().chat if self._fastlane is None else _resources.chat_of(self, asynchronous=False)
 
     @_resources.made_once
     def responses(self) -> Responses:
         """The Responses API."""
-        return super().responses if self._fastlane is None else _resources.responses_of(self)
+        return super().responses if self._fastlane is None else _resources.responses_of(self, asynchronous=False)
 
     @property
     def prompt_cache(self) -> PromptCacheView:
@@ -318,12 +318,12 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
     @_resources.made_once
     def chat(self) -> AsyncChat:
         """Chat completions."""
-        return super().chat if self._fastlane is None else _resources.async_chat_of(self)
+        return super().chat if self._fastlane is None else _resources.chat_of(self, asynchronous=True)
 
     @_resources.made_once
     def responses(self) -> AsyncResponses:
         """The Responses API."""
-        return super().responses if self._fastlane is None else _resources.async_responses_of(self)
+        return super().responses if self._fastlane is None else _resources.responses_of(self, asynchronous=True)
 
     @property
     def prompt_cache(self) -> AsyncPromptCacheView:

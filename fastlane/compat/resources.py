@@ -20,7 +20,7 @@ from functools import cache, cached_property
 from inspect import CO_COROUTINE
 from threading import RLock
 from types import CellType, CoroutineType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from openai import NotGiven, Omit
 from pydantic import BaseModel
@@ -29,11 +29,6 @@ from .._clock import now_ns
 from ..decode.probes import holds
 from ..records import listeners
 from .requests import PLAIN_TYPES, Issued, is_plain, issued, stock_bytes
-
-if TYPE_CHECKING:
-    from openai.resources.chat import AsyncChat, Chat
-    from openai.resources.responses import AsyncResponses, Responses
-
 
 # Copies of openai's own methods
 #
@@ -58,18 +53,7 @@ _WITHOUT_TUPLES = PLAIN_TYPES - {tuple}
 _LISTS = ("messages", "input", "tools")
 
 
-class Quick(NamedTuple):
-    """A copy of one of openai's methods."""
-
-    whole: FunctionType
-    """The method with openai's check of required arguments around it, if it has one."""
-    needed: frozenset[str]
-    """Keyword arguments with which that check succeeds."""
-    inner: FunctionType
-    """The method without the check."""
-
-
-def quick(resource: type[Any], name: str) -> Quick | None:
+def quick(resource: type[Any], name: str) -> FunctionType | None:
     """Return a copy of a method of one of openai's resources; None if it is patched or not as expected.
 
     The copy reads the current globals of the method's module at each call, with this one difference.
@@ -79,7 +63,7 @@ def quick(resource: type[Any], name: str) -> Quick | None:
     # A method that another library has replaced is called unchanged.
     if function is None or function.__globals__ is not getattr(sys.modules.get(resource.__module__), "__dict__", None):
         return None
-    made: list[Quick] = []
+    made: list[FunctionType] = []
 
     def as_expected() -> bool:
         copied = _copy(method)
@@ -108,22 +92,17 @@ def _closed_over(function: FunctionType, name: str) -> Any:
     return cells[name].cell_contents
 
 
-def _copy(method: Any) -> Quick | None:
+def _copy(method: Any) -> FunctionType | None:
     function = _unchecked(method)
-    if function is None:
-        return None
-    inner = _rebind(function)
-    if inner is None:
-        return None
-    if inner.__code__ is method.__code__:
-        return Quick(inner, frozenset(), inner)
-    variants = _closed_over(method, "variants")
+    inner = None if function is None else _rebind(function)
+    if inner is None or inner.__code__ is method.__code__:
+        return inner
+    # openai's check of required arguments is around it.
     cells = tuple(
         CellType(inner) if name == "func" else cell
         for name, cell in zip(method.__code__.co_freevars, method.__closure__, strict=True)
     )
-    whole = _with(method, method.__globals__, cells)
-    return Quick(whole, frozenset(variants[0]), inner)
+    return _with(method, method.__globals__, cells)
 
 
 def _with(function: FunctionType, its_globals: dict[str, Any], cells: tuple[CellType, ...] | None) -> FunctionType:
@@ -165,11 +144,8 @@ def _overlay_globals(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, 
 
 def _building(stock: Callable[..., Any]) -> Callable[..., Any]:
     def maybe_transform(data: Any, expected_type: Any) -> Any:
-        built = _plain_body(data, stock)
-        if built is None:
-            return stock(data, expected_type)
-        body, odd = built
-        return _merge_transformed(body, odd, stock(_members(odd), expected_type)) if odd else body
+        body = _plain_body(data, stock)
+        return stock(data, expected_type) if body is None else body
 
     return maybe_transform
 
@@ -179,11 +155,8 @@ def _async_building(stock: Callable[..., Any]) -> Callable[..., Any]:
         return _outcome(stock(data, expected_type))
 
     async def async_maybe_transform(data: Any, expected_type: Any) -> Any:
-        built = _plain_body(data, at_once)
-        if built is None:
-            return await stock(data, expected_type)
-        body, odd = built
-        return _merge_transformed(body, odd, await stock(_members(odd), expected_type)) if odd else body
+        body = _plain_body(data, at_once)
+        return await stock(data, expected_type) if body is None else body
 
     return async_maybe_transform
 
@@ -198,22 +171,8 @@ def _outcome(coroutine: CoroutineType[Any, Any, Any]) -> Any:
     raise RuntimeError("openai's function waits for something")
 
 
-_Odd = dict[str, dict[int, Any]]
-
-
-def _members(odd: _Odd) -> dict[str, list[Any]]:
-    return {name: list(members.values()) for name, members in odd.items()}
-
-
-def _merge_transformed(body: dict[str, Any], odd: _Odd, transformed: dict[str, list[Any]]) -> dict[str, Any]:
-    for name, members in odd.items():
-        for position, member in zip(members, transformed[name], strict=True):
-            body[name][position] = member
-    return body
-
-
-def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _Odd] | None:
-    """Return the body and the list members that openai's function has to transform; None if it has to transform all.
+def _plain_body(data: Any, stock: Callable[..., Any]) -> dict[str, Any] | None:
+    """Return the body; None if openai's function has to transform it.
 
     As with openai's function, lists and messages are copied, so that the body does not change if the caller changes
     them during the call. Values deeper inside are not copied.
@@ -227,7 +186,6 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
     for name in ("messages", "tools"):
         if type(body.get(name)) is tuple:
             body[name] = list(body[name])
-    odd: _Odd = {}
     call = issued.get()
     written = stock_bytes(body, _WITHOUT_TUPLES)
     # Marked messages cannot be written: look for marks only if writing failed.
@@ -236,13 +194,11 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
             call.placements = placements
         written = stock_bytes(body, _WITHOUT_TUPLES)
     if written is None and not is_plain(body, _WITHOUT_TUPLES):
-        lists = {name: body[name] for name in _LISTS if type(body.get(name)) is list}
-        if not is_plain({name: value for name, value in body.items() if name not in lists}, _WITHOUT_TUPLES):
-            return None
-        for name, members in lists.items():
-            body[name] = [_simplify(member, stock) for member in members]
+        for name in _LISTS:
+            if type(body.get(name)) is list:
+                body[name] = [_simplify(member, stock) for member in body[name]]
         if not is_plain(body, _WITHOUT_TUPLES):
-            odd = {name: found for name in lists if (found := _odd_members(body[name]))}
+            return None
     for name, value in body.items():
         if type(value) is list:
             try:
@@ -251,7 +207,7 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
                 body[name] = [member.copy() if type(member) is dict else member for member in value]
     if call is not None and call.is_direct and written is not None:
         call.body, call.written = body, written
-    return body, odd
+    return body
 
 
 def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -292,14 +248,6 @@ def _is_tool_of_a_model(value: Any) -> bool:
     return issubclass(kind, dict) and kind.__module__ == "openai.lib._tools"
 
 
-def _odd_members(members: list[Any]) -> dict[int, Any]:
-    return {
-        position: member
-        for position, member in enumerate(members)
-        if type(member) is not dict or not is_plain(member, _WITHOUT_TUPLES)
-    }
-
-
 class _FakeResource:
     """Stands in for a resource, and records the arguments with which a method calls `_post`."""
 
@@ -324,20 +272,18 @@ class _FakeResource:
         return self.path, list(rest.pop("body").items()), options, rest
 
 
-def _is_equivalent(method: Any, copied: Quick) -> bool:
+def _is_equivalent(method: Any, copied: FunctionType) -> bool:
     """Return whether the copy sends the same as the method without openai's transformation, and no type needs that."""
     if any(_has_aliases(name, module) for name, module in list(sys.modules.items()) if name.startswith(_TYPES)):
         return False
-    code = copied.inner.__code__
+    code = _unchecked(method).__code__  # type: ignore[union-attr]
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     conversation = "messages" if "messages" in named else "input"
     parts = [{"type": "text", "text": "?"}]
     arguments = {"model": "m", conversation: [{"role": "user", "content": parts}]}
     asynchronous = bool(code.co_flags & CO_COROUTINE)
     stock, ours = _FakeResource(asynchronous=asynchronous), _FakeResource(asynchronous=asynchronous)
-    if stock.of(method, arguments) != ours.of(copied.whole, arguments) or ours.of(copied.inner, arguments) != ours.of(
-        copied.whole, arguments
-    ):
+    if stock.of(method, arguments) != ours.of(copied, arguments):
         return False
     # openai's function would have copied the list.
     return ours.arguments["body"][conversation][0]["content"] is parts
@@ -373,24 +319,14 @@ class made_once(cached_property[_Made]):  # noqa: N801 - used as a decorator
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
-def chat_of(client: Any) -> Chat:
-    """`client.chat` of a synchronous client."""
-    return _chat_class(asynchronous=False)(client)  # type: ignore[no-any-return]
+def chat_of(client: Any, *, asynchronous: bool) -> Any:
+    """Return `client.chat` of a client."""
+    return _chat_class(asynchronous=asynchronous)(client)
 
 
-def async_chat_of(client: Any) -> AsyncChat:
-    """`client.chat` of an asynchronous client."""
-    return _chat_class(asynchronous=True)(client)  # type: ignore[no-any-return]
-
-
-def responses_of(client: Any) -> Responses:
-    """`client.responses` of a synchronous client."""
-    return _responses_class(asynchronous=False)(client)  # type: ignore[no-any-return]
-
-
-def async_responses_of(client: Any) -> AsyncResponses:
-    """`client.responses` of an asynchronous client."""
-    return _responses_class(asynchronous=True)(client)  # type: ignore[no-any-return]
+def responses_of(client: Any, *, asynchronous: bool) -> Any:
+    """Return `client.responses` of a client."""
+    return _responses_class(asynchronous=asynchronous)(client)
 
 
 @cache
@@ -441,45 +377,41 @@ class _Method:
     def __init__(self, resource: type[Any], name: str) -> None:
         self._resource = resource
         self._name = name
-        self._choice: tuple[Any, Quick | None] = (None, None)
-        self._beneath: tuple[Any, Callable[..., Any] | None, Quick | None] = (None, None, None)
+        self._choice: tuple[Any, Callable[..., Any] | None] = (None, None)
+        self._beneath: tuple[Any, Callable[..., Any] | None] = (None, None)
         self.is_replaced = False
         """Whether another tool has replaced openai's method, as far as known."""
 
-    def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def now(self) -> Callable[..., Any]:
         found = self._resource.__dict__.get(self._name)
-        seen, copied = self._choice
-        if found is not seen or found is None:
+        seen, run = self._choice
+        if found is not seen or found is None or run is None:
             copied = quick(self._resource, self._name)
-            self._choice = (found, copied)
             self.is_replaced = copied is None
-        if copied is None:
-            return getattr(self._resource, self._name)  # type: ignore[no-any-return]
-        return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
+            run = copied or getattr(self._resource, self._name)
+            self._choice = (found, run)
+        return run
 
-    def beneath(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    def beneath(self) -> Callable[..., Any] | None:
         """Return what `now` would without the official instrumentation; None if another tool wraps the method too."""
         found = self._resource.__dict__.get(self._name)
-        seen, stock, copied = self._beneath
+        seen, run = self._beneath
         if found is not seen:
-            stock = listeners.listener.beneath_official(found)
-            copied = None
+            run = stock = listeners.listener.beneath_official(found)
             if self._name in _ISSUING:
                 place = {"__module__": self._resource.__module__, self._name: stock}
-                copied = quick(type(self._resource.__name__, (), place), self._name)
-            self._beneath = (found, stock, copied)
-        if copied is None:
-            return stock
-        return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
+                run = quick(type(self._resource.__name__, (), place), self._name) or stock
+            self._beneath = (found, run)
+        return run
 
 
 def _resolve_replaced(
-    method: _Method, run: Callable[..., Any], resource: Any, call: Issued, args: Any, kwargs: Any
+    method: _Method, run: Callable[..., Any], resource: Any, call: Issued
 ) -> tuple[Callable[..., Any], Any]:
     """Return what to run where an instrumentation may have replaced a method, and the context to run it in."""
     try:
         around, is_ours = listeners.listener.around_replaced(resource._client, call)
-        beneath = method.beneath(args, kwargs) if is_ours else None
+        beneath = method.beneath() if is_ours else None
     except Exception as error:  # noqa: BLE001 - telemetry must not break a call
         _report_error(error)
         return run, nullcontext()
@@ -500,9 +432,9 @@ def _stamped(resource: type[Any], name: str) -> Any:
         call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
-            run = method.now(args, kwargs)
+            run = method.now()
             if method.is_replaced and listeners.listener.is_active():
-                run, around = _resolve_replaced(method, run, self, call, args, kwargs)
+                run, around = _resolve_replaced(method, run, self, call)
                 with around:
                     return run(self, *args, **kwargs)
             return run(self, *args, **kwargs)
@@ -521,9 +453,9 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
         call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
-            run = method.now(args, kwargs)
+            run = method.now()
             if method.is_replaced and listeners.listener.is_active():
-                run, around = _resolve_replaced(method, run, self, call, args, kwargs)
+                run, around = _resolve_replaced(method, run, self, call)
                 with around:
                     return await run(self, *args, **kwargs)
             return await run(self, *args, **kwargs)
@@ -544,7 +476,7 @@ def _preparing(resource: type[Any], name: str) -> Any:
         run = getattr(resource, name)
         if type(resource.__dict__.get(name)) is not FunctionType and listeners.listener.is_active():
             # The official instrumentation makes the call's span from what this returns. Ours is made in `create()`.
-            run, _ = _resolve_replaced(method, run, self, Issued(0, is_direct=False), args, kwargs)
+            run, _ = _resolve_replaced(method, run, self, Issued(0, is_direct=False))
         return run(self, *args, **kwargs)
 
     return preparing

@@ -250,22 +250,6 @@ def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: boo
     return options
 
 
-def changed_options(options: FinalRequestOptions, changes: dict[str, Any]) -> FinalRequestOptions:
-    """Return what `options.model_copy(update=changes)` returns: the options with other values of some fields."""
-    if (
-        type(options) is not FinalRequestOptions
-        or options.__pydantic_extra__ is not None
-        or options.__pydantic_private__ is not None
-    ):
-        return options.model_copy(update=changes)
-    copied = FinalRequestOptions.__new__(FinalRequestOptions)
-    _set(copied, "__dict__", {**options.__dict__, **changes})
-    _set(copied, "__pydantic_fields_set__", options.__pydantic_fields_set__ | changes.keys())
-    _set(copied, "__pydantic_extra__", None)
-    _set(copied, "__pydantic_private__", None)
-    return copied
-
-
 class _Defaults:
     values: ClassVar[dict[str, Any]] = {}
 

@@ -11,7 +11,6 @@ import openai
 
 from .._clock import now_ns
 from ..compat.clients import FinalRequestOptions
-from ..compat.requests import changed_options
 from ..knowledge.table import Table
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def without_refused(
     account = state.client._fastlane.accounts.of(state.client, options).here
     doubted.append((RefusingUpstream(state.origin, state.model, account), tuple([fields[field] for field in named])))
     kept = {name: value for name, value in options.json_data.items() if name not in named}
-    return changed_options(options, {"json_data": kept})
+    return options.model_copy(update={"json_data": kept})
 
 
 def _named(error: openai.APIStatusError, body: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str, ...]:

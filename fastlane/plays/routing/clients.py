@@ -13,7 +13,6 @@ from openai import NotGiven
 
 from fastlane._fork import new_lock, new_rlock
 from fastlane.compat.clients import OVERRIDE_CAST_TO_HEADER, http_client_of, transport_of, validates_strictly
-from fastlane.compat.requests import changed_options
 from fastlane.errors import ConfigurationError
 from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 
@@ -68,7 +67,7 @@ def options_for(options: Any, client: Any, forward: Sequence[str] = ()) -> Any:
         changes["timeout"] = client.timeout
     if isinstance(options.max_retries, NotGiven):
         changes["max_retries"] = client.max_retries
-    return changed_options(options, changes)
+    return options.model_copy(update=changes)
 
 
 def _may_go(header: str, forward: Sequence[str]) -> bool:

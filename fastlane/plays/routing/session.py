@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from fastlane._clock import now_ns
-from fastlane.compat.requests import changed_options
 from fastlane.engine.client_state import Caller
 from fastlane.engine.effects import Flow
 from fastlane.engine.refused_fields import refusals
@@ -250,7 +249,7 @@ class _ModelChoice:
         upstream = self._own.another(
             kind=kind,
             client=client,
-            options=changed_options(options, changes),
+            options=options.model_copy(update=changes),
             deadline_ns=self._deadline_ns,
             avoid=avoid,
         )

@@ -43,8 +43,7 @@ def laid_out(call: Call, *, order_tools: bool) -> Call:
             call = call.with_body(said, **{name: arranged})
         call = call.replaced(placements=placements)
     if isinstance(tools, list):
-        # The order of properties is that in which models write arguments: `Prompt` is asked about it.
-        written = canonical(tools, keep_property_order=True)
+        written = canonical(tools)
         written = ordered_tools(written) if order_tools else written
         if repr(written) != repr(tools):  # equal dictionaries may have their keys in another order
             how = "in the order of their names, their keys in order" if order_tools else "with their keys in order"

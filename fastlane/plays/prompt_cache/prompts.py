@@ -110,37 +110,23 @@ def _get(value: Any, name: str) -> Any:
 
 # The same bytes every time
 
-# Keywords whose objects name schemas: a property may be called "required" or "enum".
-_NAMING_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-# Keywords whose values are the application's data: nothing in there is a keyword.
-_HOLDING_DATA: Final = frozenset({"enum", "const", "default", "example", "examples"})
 
+def canonical(value: Any) -> Any:
+    """Return a tool, a list of tools or a schema with the keys of its objects sorted by code point.
 
-def canonical(value: Any, *, keep_property_order: bool = False, names: bool = False, data: bool = False) -> Any:
-    """Return a tool, a list of tools or a schema with its objects' keys sorted by code point, and `required` sorted.
-
-    The order of an object's keys and of `required` says nothing, by JSON (RFC 8259, section 4) and by JSON Schema
-    (2020-12 validation, section 6.5.3). All other arrays stay as they are, and so do arrays in data (`enum`, `const`,
-    `default`, `examples`). Models write the fields of structured output in the order of `properties`:
-    `keep_property_order` keeps that one. What is no plain JSON is handed back as it came. The value itself is not
-    changed, and nothing that can be changed is shared with it. `names`: the keys of the value name schemas; `data`: it
-    is data.
+    Their order means nothing, by JSON (RFC 8259, section 4). Models write the fields of structured output in the order
+    of `properties`, so that one stays, as do all arrays. What is no plain JSON is returned as it is. Nothing that can
+    be changed is shared with the value.
     """
     if isinstance(value, list | tuple):
-        return [canonical(member, keep_property_order=keep_property_order, data=data) for member in value]
+        return [canonical(member) for member in value]
     if not isinstance(value, Mapping):
         return value
-    keys = list(value)
-    if not (names and keep_property_order) and all(isinstance(key, str) for key in keys):
-        keys.sort()
     written = {}
-    for key in keys:
-        is_data = data or (not names and key in _HOLDING_DATA)
-        names_schemas = not names and not is_data and key in _NAMING_SCHEMAS
-        written[key] = canonical(value[key], keep_property_order=keep_property_order, names=names_schemas, data=is_data)
-    required = written.get("required")
-    if not (names or data) and isinstance(required, list) and all(isinstance(one, str) for one in required):
-        required.sort()
+    for key in sorted(value) if all(isinstance(key, str) for key in value) else value:
+        member = value[key]
+        is_named = key == "properties" and isinstance(member, Mapping)
+        written[key] = {name: canonical(inner) for name, inner in member.items()} if is_named else canonical(member)
     return written
 
 
@@ -173,8 +159,8 @@ class Prompt(list[Any]):
     session a user's. Messages may have marked parts, which lays each part where it belongs. Nothing is lost, doubled or
     rewritten. What is appended later belongs to the session; `PromptCache` puts what is volatile behind it again.
 
-    Tools and response format are copied with their keys sorted (see `canonical`), so that their bytes are the same in
-    every process; a format that is a class stays what it is. Raises ConfigurationError for anything else.
+    Tools and response format are copied with their keys sorted (see `canonical`); a format that is a class stays what
+    it is. Raises ConfigurationError for anything else.
     """
 
     __slots__ = ("response_format", "tools")
@@ -187,41 +173,19 @@ class Prompt(list[Any]):
         volatile: Any = (),
         tools: Iterable[Any] | None = None,
         response_format: Any = None,
-        keep_property_order: bool = False,
     ) -> None:
-        """Lay out a prompt; `keep_property_order` keeps the order in which schemas name their properties.
-
-        Models write the fields of structured output in that order.
-        """
         given: dict[Placement, Any] = {"stable": stable, "session": session, "volatile": volatile}
-        super().__init__(_laid_out([_placed(part, place) for place in _ORDER for part in _several(given[place])]))
-        checked = None if tools is None else _objects(tools, "fastlane.prompts.Prompt(tools=...)", "tools")
-        self.tools: list[Any] | None = (
-            None if checked is None else [canonical(tool, keep_property_order=keep_property_order) for tool in checked]
+        plain, declared = unmarked([_placed(part, place) for place in _ORDER for part in _several(given[place])])
+        super().__init__(
+            Marked(message, place) if isinstance(message, Mapping) else message
+            for message, place in zip(*arrange(plain, declared or ()), strict=True)
         )
-        """The tools in the order given, each with its keys sorted; None where there are none."""
-        form = _format(response_format, "fastlane.prompts.Prompt(response_format=...)")
-        self.response_format: Any = canonical(form, keep_property_order=keep_property_order)
-        """The format of the answer, with its keys sorted; None where there is none."""
-
-    @classmethod
-    def of(
-        cls,
-        messages: Iterable[Any],
-        *,
-        tools: Iterable[Any] | None = None,
-        response_format: Any = None,
-        keep_property_order: bool = False,
-    ) -> Prompt:
-        """Lay out ordinary messages by the marks on them: see `fastlane.prompts.stable`.
-
-        Of those without a mark, leading system and developer messages are stable, and all others of the session.
-        Raises ConfigurationError for what is no list of messages.
-        """
-        given = _objects(messages, "fastlane.prompts.Prompt.of()", "messages")
-        prompt = cls(tools=tools, response_format=response_format, keep_property_order=keep_property_order)
-        prompt.extend(_laid_out(given))
-        return prompt
+        self.tools: list[Any] | None = (
+            None if tools is None else canonical(_objects(tools, "fastlane.prompts.Prompt(tools=...)", "tools"))
+        )
+        """The tools in the order given, each with its keys sorted; None if there are none."""
+        self.response_format: Any = canonical(response_format)
+        """The format of the answer, with its keys sorted; None if there is none."""
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -260,36 +224,13 @@ def _several(given: Any) -> list[Any]:
     """Return what one of the three places was given, as a list."""
     if given is None:
         return []
-    is_one = isinstance(given, str | bytes | bytearray | Mapping) or hasattr(given, "model_dump")
+    is_one = isinstance(given, str | bytes | Mapping) or hasattr(given, "model_dump")
     return list(given) if isinstance(given, Iterable) and not is_one else [given]
 
 
 def _placed(part: Any, placement: Placement) -> Any:
-    if isinstance(part, str | Mapping):
-        return marked(part, placement)
-    remedy = "write it as a text or as a message's dictionary"
-    if hasattr(part, "model_dump"):
-        if placement == "session":
-            # An answer's own message is no dictionary of ours, and what is not marked belongs to the session anyway.
-            return part
-        remedy = "convert it first, such as by its model_dump(exclude_unset=True)"
-    elif isinstance(part, bytes | bytearray):
-        remedy = "decode it first"
-    raise ConfigurationError(
-        f"fastlane.prompts.Prompt({placement}=...) takes texts and messages as dictionaries, or a list of them, got "
-        f"{type(part).__name__}: {remedy}"
-    )
-
-
-def _laid_out(messages: Iterable[Any]) -> list[Any]:
-    plain, declared = unmarked(messages)
-    arranged, places = arrange(plain, declared or ())
-    # It may be a beginning that the model is to go on with, or a turn that others are appended to.
-    last = plain[-1] if plain and (declared is None or declared[-1] is None) else None
-    return [
-        Marked(message, place) if isinstance(message, Mapping) and message is not last else message
-        for message, place in zip(arranged, places, strict=True)
-    ]
+    # An answer's own message is no dictionary, and what is not marked belongs to the session anyway.
+    return part if placement == "session" and hasattr(part, "model_dump") else marked(part, placement)
 
 
 def _flat_tool(tool: Any) -> Any:
@@ -299,44 +240,21 @@ def _flat_tool(tool: Any) -> Any:
         return tool
     # Functions of chat completions are loose unless they say otherwise, and those of responses are strict.
     flat = {"strict": False, **function, **{name: value for name, value in tool.items() if name != "function"}}
-    return canonical(flat, keep_property_order=True)
+    return canonical(flat)
 
 
-_REMEDIES: Final = {
-    "messages": 'write a text as {"role": "user", "content": text}',
-    "tools": 'write it as {"type": "function", "function": {...}}, such as with openai.pydantic_function_tool()',
-}
-
-
-def _objects(given: Any, taker: str, noun: str) -> Sequence[Any]:
+def _objects(given: Any, taker: str, noun: str) -> list[Any]:
     """Return the messages or tools that `taker` was given. Raises ConfigurationError, which quotes nothing."""
-    if isinstance(given, str | bytes | bytearray | Mapping) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise ConfigurationError(f"{taker} takes a list of {noun}, got {type(given).__name__}: put it into a list")
-    listed = given if isinstance(given, list | tuple) else list(given)
+    listed = list(given)
     for number, one in enumerate(listed):
-        if not _is_object(one):
+        # openai sends mappings and pydantic's objects as JSON objects.
+        if not (isinstance(one, Mapping) or hasattr(one, "model_dump") or hasattr(one, "__fields__")):
             raise ConfigurationError(
-                f"{taker} takes a list of {noun}, each a dictionary, got {type(one).__name__} for {noun}[{number}]: "
-                f"{_REMEDIES[noun]}"
+                f"{taker} takes a list of {noun}, each a dictionary, got {type(one).__name__} for {noun}[{number}]"
             )
     return listed
-
-
-def _format(form: Any, taker: str) -> Any:
-    """Return the response format that `taker` was given. Raises ConfigurationError for what cannot be one."""
-    # openai's own words for "not given" are classes of its own.
-    is_openai = type(form).__module__.partition(".")[0] == "openai"
-    if form is None or isinstance(form, type) or is_openai or _is_object(form):
-        return form
-    raise ConfigurationError(
-        f"{taker} takes a dictionary, or a class for parse(), got {type(form).__name__}: write it as "
-        '{"type": "json_schema", "json_schema": {...}}, or leave it out'
-    )
-
-
-def _is_object(value: Any) -> bool:
-    """Whether openai sends it as a JSON object: it does so with mappings and with pydantic's objects, old or new."""
-    return isinstance(value, Mapping) or hasattr(value, "model_dump") or hasattr(value, "__fields__")
 
 
 # Finding what changes
@@ -374,16 +292,15 @@ def lint(
     Stable are tools, the response format, leading system and developer messages, and what is marked stable; of a
     `Prompt`, its own tools and format unless others are given. Messages are named by their place in the list as it was
     given. By patterns: a finding may be a constant, and a name that changes is not found. Raises ConfigurationError
-    where `messages` or `tools` is no list of such, and for a `response_format` that cannot be one.
+    if `messages` or `tools` is no list of such.
     """
-    messages = _objects(messages, "fastlane.prompts.lint()", "messages")
     if isinstance(messages, Prompt):
         tools = messages.tools if tools is None else tools
         response_format = messages.response_format if response_format is None else response_format
+    messages = _objects(messages, "fastlane.prompts.lint()", "messages")
     listed = [] if tools is None else _objects(tools, "fastlane.prompts.lint(tools=...)", "tools")
-    form = _format(response_format, "fastlane.prompts.lint(response_format=...)")
     findings = [found for number, tool in enumerate(listed) for found in _findings(tool, f"tools[{number}]", _REMEDY)]
-    findings += _findings(form, "response_format", _REMEDY)
+    findings += _findings(response_format, "response_format", _REMEDY)
     plain, declared = unmarked(messages)
     for number, (message, place) in enumerate(zip(plain, placed(plain, declared or ()), strict=True)):
         path, content = f"messages[{number}].content", _get(message, "content")

@@ -117,15 +117,14 @@ def test_what_is_no_list_is_refused(messages: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"messages": [1]}, r"lint\(\) takes a list of messages, .* got int for messages\[0\]: write a text"),
+        ({"messages": [1]}, r"lint\(\) takes a list of messages, .* got int for messages\[0\]"),
         ({"messages": [system("a"), None]}, r"got NoneType for messages\[1\]"),
         ({"messages": b"secret"}, r"got bytes: put it into a list"),
         (
             {"messages": [], "tools": "secret"},
             r"lint\(tools=\.\.\.\) takes a list of tools, got str: put it into a list",
         ),
-        ({"messages": [], "tools": ["secret"]}, r"lint\(tools=.* got str for tools\[0\]: write it as"),
-        ({"messages": [], "response_format": "secret"}, r"lint\(response_format=.* got str: write it as"),
+        ({"messages": [], "tools": ["secret"]}, r"lint\(tools=.* got str for tools\[0\]"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_by_its_name_and_type(given: Any, message: str) -> None:

@@ -79,8 +79,7 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
     from opentelemetry.trace import SpanKind
 
     from ..telemetry.attributes import call_attributes, experiment_attributes, provider_name, server_attributes
-    from ..telemetry.settings import TelemetrySettings
-    from ..telemetry.spans import CallSpans, end_span
+    from ..telemetry.spans import end_span, make_spans_below, status_of
 
     record = sample.record
     model = recorded.header.model
@@ -103,8 +102,9 @@ def _tell(maker: SpanMaker, sample: Sample, recorded: RecordedRun, offset_ns: in
     )
     marks = experiment_attributes(_experiment(sample, recorded.header))
     if record is not None:
-        spans = CallSpans(maker, Context(), record, "chat", TelemetrySettings(level="phases"))
-        spans.end(span, lambda: {**call_attributes(record), **marks}, lambda: {"gen_ai.operation.name": "chat"})
+        ended_ns = issued_ns + record.timeline.ended_ns - record.timeline.started_ns
+        end_span(span, ended_ns, {**call_attributes(record), **marks}, status_of(record))
+        make_spans_below(maker, Context(), record, "phases", span.get_span_context())
         return
     end_span(span, sample.ended_ns + offset_ns, {**_seen(sample), **marks}, sample.error)
 

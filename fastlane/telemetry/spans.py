@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
@@ -37,14 +37,13 @@ from .attributes import (
     error_type,
     queued_ns,
     server_attributes,
-    span_start,
 )
 from .settings import warn_of_error
 
 if TYPE_CHECKING:
     from ..records.attempts import Attempt
     from ..records.record import CallRecord
-    from .settings import Providers, TelemetrySettings
+    from .settings import Providers
 
 Compute = Callable[[], Mapping[str, Any]]
 """Computes attributes in the thread that exports them. It must neither block nor depend on the calling thread."""
@@ -251,192 +250,73 @@ PREPARE_SPAN_MIN_NS: Final = 1_000_000
 """A shorter preparation has no span of its own; its duration is an attribute of the call's."""
 
 
-class ModelCall(NamedTuple):
-    """The attempts that went to one upstream: all of them, unless the call fell back to another one."""
-
-    attempts: tuple[Attempt, ...]
-    model: str | None
-    origin: str
-    start_ns: int
-    end_ns: int
-    is_last: bool
-    """Whether the record's answer or error is from this one."""
+def status_of(record: CallRecord) -> str | None:
+    """Return the description of the status of a call's span: its error and status code; None where it did not fail."""
+    error, status = error_type(record), record.status_code
+    has_status = record.outcome == "failed" and status is not None and status >= 400
+    return f"{error} ({status})" if has_status else error
 
 
-def model_calls(record: CallRecord) -> tuple[ModelCall, ...]:
-    """Cut a call where it fell back to another upstream. In order of time; at least one."""
-    attempts = tuple(sorted(record.attempts, key=lambda attempt: attempt.number))
-    starts = [at for at, attempt in enumerate(attempts) if attempt.kind == "fallback" and at]
-    timeline = record.timeline
-    if not starts:
-        return (ModelCall(attempts, record.model, record.origin, timeline.started_ns, timeline.ended_ns, is_last=True),)
-    answering = record.attempts[-1].number
-    calls = []
-    for begin, end in zip([0, *starts], [*starts, len(attempts)], strict=True):
-        group = attempts[begin:end]
-        first = group[0]
-        is_last = any(attempt.number == answering for attempt in group)
-        ended_ns = max(attempt.wire.ended_ns or attempt.wire.started_ns for attempt in group)
-        calls.append(
-            ModelCall(
-                group,
-                first.model,
-                first.origin or record.origin,
-                timeline.started_ns if begin == 0 else first.wire.started_ns,
-                timeline.ended_ns if is_last else ended_ns,
-                is_last,
-            )
-        )
-    return tuple(calls)
+def make_spans_below(
+    maker: SpanMaker, context: Context, record: CallRecord, level: str, parent: SpanContext | None
+) -> None:
+    """Make the spans of a call's attempts and their phases; without a `parent`, below the span of the context."""
+    if level not in ("attempts", "phases"):
+        return
+    has_phases, timeline = level == "phases", record.timeline
+    offset_ns = timeline.started_wall_ns - timeline.started_ns
+    made: dict[int, SpanContext] = {}
+    attempts = sorted(record.attempts, key=lambda attempt: attempt.number)
 
-
-def _error_of(call: ModelCall, record: CallRecord) -> tuple[str, str] | None:
-    """Return `error.type` and the status description of a call to one model; None where it did not fail."""
-    if call.is_last:
-        error, status = error_type(record), record.status_code
-        if error is None:
-            return None
-        has_status = record.outcome == "failed" and status is not None and status >= 400
-        return error, f"{error} ({status})" if has_status else error
-    last = call.attempts[-1]
-    if last.given_up == "lost":
-        return None
-    error = attempt_error(last) or ("timeout" if last.given_up == "late" else "unfit")
-    return error, error
-
-
-class CallSpans:
-    """Makes the spans of one call, each before those below it."""
-
-    def __init__(
-        self, maker: SpanMaker, context: Context, record: CallRecord, operation: str, settings: TelemetrySettings
-    ) -> None:
-        """`context`: the one that the call's own span is made in; where that is another tool's, the context with it."""
-        self._maker, self._context, self._record, self._operation = maker, context, record, operation
-        self._settings = settings
-        self._offset_ns = record.timeline.started_wall_ns - record.timeline.started_ns
-        self._attempts: dict[int, SpanContext] = {}
-
-    def make(self, attributes: Compute, request: Compute) -> SpanContext | None:
-        """Make all spans of the call, and return the context of its own; None where that is not recorded.
-
-        `attributes` computes those of the call, `request` those of its request alone.
-        """
-        first, *further = model_calls(self._record)
-        own = self._make_call(first, attributes, request)
-        if own is not None:
-            self._make_further(further, own, attributes, request)
-        return own
-
-    def end(self, span: Span, attributes: Compute, request: Compute) -> None:
-        """End the call's own span, which was started in the context, and make all others."""
-        first, *further = model_calls(self._record)
-        error = _error_of(first, self._record)
-        computed = attributes if first.is_last else _of_left(first, error, request)
-        end_span(span, first.end_ns + self._offset_ns, computed(), None if error is None else error[1])
-        own = span.get_span_context()
-        self._make_below(first, own)
-        self._make_further(further, own, attributes, request)
-
-    def make_requests(self) -> None:
-        """Make the spans of a call's requests, where the call's own span is another tool's."""
-        for call in model_calls(self._record):
-            self._make_below(call, None)
-
-    def _make_further(self, calls: list[ModelCall], own: SpanContext, attributes: Compute, request: Compute) -> None:
-        # Without a span around the call, the further ones would begin traces of their own.
-        parent = own if _parent_in(self._context) is None else None
-        for call in calls:
-            self._make_call(call, attributes, request, parent, (Link(own, {"fastlane.link.reason": "fallback"}),))
-
-    def _make_call(
-        self,
-        call: ModelCall,
-        attributes: Compute,
-        request: Compute,
-        parent: SpanContext | None = None,
-        links: tuple[Link, ...] = (),
+    def add(
+        above: SpanContext | None,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        **more: Any,
     ) -> SpanContext | None:
-        error = _error_of(call, self._record)
-        name, start_attributes = span_start(self._operation, call.origin, call.model, self._record.stream)
-        own = self._maker.make(
+        """Make a span between two monotonic times."""
+        return maker.make(
             name,
-            self._context,
-            call.start_ns + self._offset_ns,
-            call.end_ns + self._offset_ns,
-            start_attributes,
-            parent=parent,
+            context,
+            start_ns + offset_ns,
+            max(start_ns, end_ns) + offset_ns,
+            attributes or {},
+            parent=above,
+            **more,
+        )
+
+    if has_phases and attempts:
+        started_ns = attempts[0].wire.started_ns
+        waiting_ns = started_ns - queued_ns(record, started_ns - timeline.started_ns)
+        if waiting_ns - timeline.started_ns >= PREPARE_SPAN_MIN_NS:
+            add(parent, "prepare", timeline.started_ns, waiting_ns)
+        if waiting_ns < started_ns:
+            add(parent, "wait_for_place", waiting_ns, started_ns)
+    for attempt in attempts:
+        before = made.get(attempt.number - 1)
+        reason = "retry" if attempt.kind == "plain" else attempt.kind
+        own = add(
+            parent,
+            record.method,
+            attempt.wire.started_ns,
+            timeline.ended_ns if attempt.wire.ended_ns is None else attempt.wire.ended_ns,
             kind=SpanKind.CLIENT,
-            links=links,
-            error=None if error is None else error[1],
-            compute=attributes if call.is_last else _of_left(call, error, request),
+            links=() if before is None else (Link(before, {"fastlane.link.reason": reason}),),
+            error=attempt_error(attempt),
+            compute=partial(attempt_attributes, attempt, record),
         )
         if own is not None:
-            self._make_below(call, own)
-        return own
-
-    def _make_below(self, call: ModelCall, parent: SpanContext | None) -> None:
-        """Make the spans below that of one call to a model; without a `parent`, below the context's."""
-        if self._settings.level not in ("attempts", "phases"):
-            return
-        has_phases, record = self._settings.level == "phases", self._record
-
-        def add(
-            above: SpanContext | None,
-            name: str,
-            start_ns: int,
-            end_ns: int,
-            attributes: Attributes | None = None,
-            **more: Any,
-        ) -> SpanContext | None:
-            """Make a span between two monotonic times."""
-            return self._maker.make(
-                name,
-                self._context,
-                start_ns + self._offset_ns,
-                max(start_ns, end_ns) + self._offset_ns,
-                attributes or {},
-                parent=above,
-                **more,
-            )
-
-        if has_phases and call.attempts:
-            started_ns = call.attempts[0].wire.started_ns
-            waiting_ns = started_ns - queued_ns(record, started_ns - call.start_ns)
-            if waiting_ns - call.start_ns >= PREPARE_SPAN_MIN_NS:
-                add(parent, "prepare", call.start_ns, waiting_ns)
-            if waiting_ns < started_ns:
-                add(parent, "wait_for_place", waiting_ns, started_ns)
-        for attempt in call.attempts:
-            before = self._attempts.get(attempt.number - 1)
-            reason = "retry" if attempt.kind == "plain" else attempt.kind
-            own = add(
-                parent,
-                record.method,
-                attempt.wire.started_ns,
-                call.end_ns if attempt.wire.ended_ns is None else attempt.wire.ended_ns,
-                kind=SpanKind.CLIENT,
-                links=() if before is None else (Link(before, {"fastlane.link.reason": reason}),),
-                error=attempt_error(attempt),
-                compute=partial(attempt_attributes, attempt, record),
-            )
-            if own is not None:
-                self._attempts[attempt.number] = own
-                if has_phases:
-                    for name, start_ns, end_ns, attributes, steps in phases(attempt, record):
-                        below = add(own, name, start_ns, end_ns, attributes)
-                        for step in steps if below is not None else ():
-                            add(below, *step)
-        timeline = record.timeline
-        if has_phases and call.is_last and timeline.validate_started_ns and timeline.validate_ended_ns:
-            verdict = {} if record.verdict is None else {"fastlane.output.verdict": record.verdict}
-            add(parent, "validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
-
-
-def _of_left(call: ModelCall, error: tuple[str, str] | None, request: Compute) -> Compute:
-    """Return what computes the attributes of a call to a model that was left for another one."""
-    known = {"fastlane.attempt.count": len(call.attempts), **({} if error is None else {"error.type": error[0]})}
-    return lambda: {**request(), **known}
+            made[attempt.number] = own
+            if has_phases:
+                for name, start_ns, end_ns, attributes, steps in phases(attempt, record):
+                    below = add(own, name, start_ns, end_ns, attributes)
+                    for step in steps if below is not None else ():
+                        add(below, *step)
+    if has_phases and timeline.validate_started_ns and timeline.validate_ended_ns:
+        verdict = {} if record.verdict is None else {"fastlane.output.verdict": record.verdict}
+        add(parent, "validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
 
 
 Step = tuple[str, int, int, Attributes]

@@ -36,7 +36,7 @@ from .coexistence import (
 from .experiments import experiment_of
 from .metrics import EndedAction, EndedCall, meters_of
 from .settings import Providers, providers
-from .spans import CallSpans, end_span, span_maker, with_span
+from .spans import end_span, make_spans_below, span_maker, status_of, with_span
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
@@ -242,7 +242,9 @@ class TracedCall:
             attributes = call_attributes(observation.record()) | self._experiment_attributes()
             span.set_attributes(_own(attributes))
         if self._parent is not None:
-            self._spans(observation, self._parent).make_requests()
+            make_spans_below(
+                span_maker(self._providers), self._parent, observation.record(), self._settings.level, None
+            )
         return None if span is None else span.get_span_context()
 
     def _end_own(self, observation: CallState) -> SpanContext | None:
@@ -263,29 +265,30 @@ class TracedCall:
             found = {**request(), **call_attributes(observation.record()), **self._experiment_attributes()}
             return {**found, **content.attributes()} if content is not None and capture in _ON_SPANS else found
 
+        maker, level = span_maker(self._providers), self._settings.level
+        # (A record takes longer to make than all else here.)
+        has_failed = observation.outcome in _FAILED
+        status = status_of(observation.record()) if has_failed else None
+        name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
+        start_ns = observation.started_wall_ns
+        end_ns = start_ns + observation.ended_ns - observation.started_ns
         made: SpanContext | None
-        if span is not None:
-            made = span.get_span_context()
-            self._spans(observation, context).end(span, attributes, request)
-        elif self._settings.level == "call" and not observation.other_attempts and observation.outcome not in _FAILED:
-            name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
-            start_ns = observation.started_wall_ns
-            end_ns = start_ns + observation.ended_ns - observation.started_ns
-            made = span_maker(self._providers).make(
-                name, context, start_ns, end_ns, start, kind=SpanKind.CLIENT, compute=attributes
+        if span is None:
+            made = maker.make(
+                name, context, start_ns, end_ns, start, kind=SpanKind.CLIENT, error=status, compute=attributes
             )
         else:
-            made = self._spans(observation, context).make(attributes, request)
+            made = span.get_span_context()
+            span.update_name(name)  # of the model that answered, where a call fell back to another one
+            end_span(span, end_ns, {**start, **attributes()}, status)
+        if made is not None and level != "call":
+            make_spans_below(maker, context, observation.record(), level, made)
         if content is not None and capture in _AS_EVENTS and made is not None:
             from .content import emit_content
 
             found = {**call_attributes(observation.record()), **request(), **content.structured()}
             emit_content(found, self._settings, with_span(made, context))
         return made
-
-    def _spans(self, observation: CallState, context: Context) -> CallSpans:
-        maker = span_maker(self._providers)
-        return CallSpans(maker, context, observation.record(), self._operation, self._settings)
 
     def _experiment_attributes(self) -> dict[str, Any]:
         return {} if self._experiment is None else experiment_attributes(self._experiment)

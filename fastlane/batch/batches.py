@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
@@ -35,7 +35,7 @@ from .settings import WorkerSettings
 from .storage import Storage
 
 if TYPE_CHECKING:
-    from openai.types import Batch, FileObject
+    from openai.types import Batch
 
 T = TypeVar("T")
 
@@ -67,16 +67,6 @@ _LOST_AFTER_S = 3_600.0
 
 class StoppedError(Exception):
     """The worker was stopped during a download."""
-
-
-class RefusedError(Exception):
-    """The provider has refused a request: nothing was created."""
-
-    def __init__(self, error: openai.APIStatusError) -> None:
-        super().__init__(f"the provider returned status {error.status_code}")
-        self.status = error.status_code
-        self.code = error.code if isinstance(error.code, str) else None
-        self.retry_after_s = rest_of(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,108 +103,6 @@ def mode_of(facts: ProviderFacts, settings: WorkerSettings) -> BatchMode | None:
     )
 
 
-class ProviderBatches:
-    """The files and batches of one client's account. Belongs to one thread."""
-
-    def __init__(self, client: openai.OpenAI, mode: BatchMode, stop: Event) -> None:
-        self.mode = mode
-        timeout = _TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
-        self._client = client.with_options(max_retries=_RETRIES, timeout=timeout)
-        # A creation must not be repeated before its result is known.
-        self._once = client.with_options(max_retries=0, timeout=timeout)
-        self._stop = stop
-
-    def upload(self, name: str, content: IO[bytes]) -> FileObject:
-        """Upload a batch's file under its name, once. Raises RefusedError; after other errors it may be there."""
-        content.seek(0)
-        file = (name, content, "application/jsonl")
-        return _refusals(lambda: self._once.files.create(file=file, purpose="batch", timeout=_TRANSFER_TIMEOUT_S))
-
-    def files_named(self, name: str, *, since_s: float) -> list[FileObject]:
-        """Return the files of that name that were uploaded after some time, in epoch seconds."""
-        files = _refusals(lambda: _since(self._client.files.list(purpose="batch", order="desc"), since_s))
-        return [file for file in files if file.filename == name]
-
-    def create(self, name: str, endpoint: str, file_id: str) -> Batch | None:
-        """Create a batch, once. Return None where it is not known whether it was created. Raises RefusedError."""
-        given: dict[str, Any] = {"metadata": {NAME_KEY: name}} if self.mode.metadata else {}
-        if (header := idempotency_header_of(self._once)) is not None:
-            given["extra_headers"] = {header: name}
-        window: Any = f"{max(1, int(self.mode.window_s // 3_600))}h"
-        where: Any = endpoint
-        try:
-            return _refusals(
-                lambda: self._once.batches.create(
-                    completion_window=window, endpoint=where, input_file_id=file_id, **given
-                ),
-                transient=(408,),
-            )
-        except openai.OpenAIError:
-            # A gateway's 5xx may come although the provider has created the batch. 4xx is a decision.
-            return None
-
-    def batch_named(self, name: str, file_id: str | None, *, since_s: float) -> Batch | None:
-        """Return the batch that was created under a name, or of a file; None where the provider lists none."""
-        for batch in _refusals(lambda: _since(self._client.batches.list(limit=100), since_s)):
-            if (batch.metadata or {}).get(NAME_KEY) == name or (file_id and batch.input_file_id == file_id):
-                return batch
-        return None
-
-    def batch(self, batch_id: str) -> Batch:
-        """Return a batch. Raises RefusedError: 404 where there is none."""
-        return _refusals(lambda: self._client.batches.retrieve(batch_id))
-
-    def cancel(self, batch_id: str) -> None:
-        """Cancel a batch, unless it has ended."""
-        with suppress(RefusedError):
-            _refusals(lambda: self._client.batches.cancel(batch_id))
-
-    def delete(self, file_id: str) -> None:
-        """Delete a file, unless it is gone already. Raises RefusedError."""
-        try:
-            _refusals(lambda: self._client.files.delete(file_id))
-        except RefusedError as error:
-            if error.status != 404:
-                raise
-
-    def lines(self, file_id: str) -> Iterator[bytes]:
-        """Yield a file's lines while it is downloaded. Raises RefusedError, and errors of openai and its HTTP library.
-
-        Only line feeds end lines: JSON may contain other characters that end a line elsewhere.
-        """
-        download = self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S)
-        response = _refusals(download.__enter__)
-        rest = b""
-        try:
-            for piece in response.iter_bytes(1 << 20):
-                if self._stop.is_set():
-                    raise StoppedError
-                *lines, rest = (rest + piece).split(b"\n")
-                yield from filter(bytes.strip, lines)
-        finally:
-            download.__exit__(None, None, None)
-        if rest.strip():
-            yield rest
-
-
-def _since(listed: Iterable[T], since_s: float) -> list[T]:
-    """Return what was created after some time, of a list that begins with the newest."""
-    first_s = since_s - _CLOCKS_DIFFER_S
-    return list(takewhile(lambda one: one.created_at is None or one.created_at >= first_s, cast(Any, listed)))
-
-
-def _refusals(ask: Callable[[], T], *, transient: Sequence[int] = (408, 409, 429)) -> T:
-    """Raise RefusedError for a 4xx that is not transient, and WorkerDeniedError where the key is refused."""
-    try:
-        return ask()
-    except openai.APIStatusError as error:
-        if not 400 <= error.status_code < 500 or error.status_code in transient:
-            raise
-        refused = WorkerDeniedError(error.status_code) if error.status_code in DENIED else RefusedError(error)
-    # Outside of the handler: openai's error keeps the request, and with it a file of prompts.
-    raise refused
-
-
 @dataclass(slots=True)
 class LeasedBatch:
     """A batch under this worker's lease, and what is known beside its record."""
@@ -245,12 +133,19 @@ def line_of_body(job: Job, body: bytes) -> bytes:
 
 
 class BatchSteps:
-    """Takes the steps of batches. Belongs to one thread."""
+    """Takes the steps of batches, with the files and batches of one client's account. Belongs to one thread."""
 
-    def __init__(self, storage: Storage, provider: ProviderBatches, settings: WorkerSettings) -> None:
+    def __init__(
+        self, storage: Storage, client: openai.OpenAI, mode: BatchMode, settings: WorkerSettings, stop: Event
+    ) -> None:
+        timeout = _TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
+        self._client = client.with_options(max_retries=_RETRIES, timeout=timeout)
+        # A creation must not be repeated before its result is known.
+        self._once = client.with_options(max_retries=0, timeout=timeout)
         self._storage = storage
-        self._provider = provider
+        self._mode = mode
         self._settings = settings
+        self._stop = stop
         self._too_much: dict[tuple[str, str], tuple[int, int]] = {}
         """By endpoint and model, where a batch was too much: the most requests of the next, and how often in a row."""
 
@@ -271,8 +166,12 @@ class BatchSteps:
         try:
             step = steps.get(held.row.state)
             return None if step is None else step(held, now)
-        except RefusedError as refused:
-            return self._refused(held, refused)
+        except openai.APIStatusError as error:
+            if not (_is_refusal(error) or error.status_code in DENIED or held.not_created):
+                raise
+            refused = error
+        # Outside of the handler: openai's error keeps the request, and with it a file of prompts.
+        return self._refused(held, refused)
 
     def _upload(self, held: LeasedBatch, now: float) -> float | None:
         is_first = held.row.state == "planned"
@@ -286,19 +185,17 @@ class BatchSteps:
             size = content.tell()
             if size == 0:
                 return self._abandon(held, None)
-            if count == 1 and size > self._provider.mode.most_bytes:
+            if count == 1 and size > self._mode.most_bytes:
                 _log.warning("job %d is larger than a batch's file may be, and has failed", job.number)
                 self._fail(row, [job], "too_large")
                 return self._abandon(held, "too_large")
             if not is_first:
-                files = self._provider.files_named(name, since_s=row.planned_at)
-                file_id = next((file.id for file in files if file.bytes == size), None)
-            try:
-                file_id = file_id or self._provider.upload(name, content).id
-            except RefusedError as refused:
-                if refused.status in (404, 405):  # there is no API for files
-                    raise WorkerDeniedError(refused.status) from None
-                raise
+                files = _since(self._client.files.list(purpose="batch", order="desc"), row.planned_at)
+                file_id = next((file.id for file in files if file.filename == name and file.bytes == size), None)
+            if file_id is None:
+                content.seek(0)
+                file = (name, cast(IO[bytes], content), "application/jsonl")
+                file_id = self._once.files.create(file=file, purpose="batch", timeout=_TRANSFER_TIMEOUT_S).id
         held.row = self._storage.advance(row, "uploaded", file_id=file_id, requests=count, bytes=size)
         return 0.0
 
@@ -306,12 +203,20 @@ class BatchSteps:
         held.not_created = False
         held.row = row = self._storage.advance(held.row, "creating")
         assert row.file_id is not None
+        given: dict[str, Any] = {"metadata": {NAME_KEY: row.name}} if self._mode.metadata else {}
+        if (header := idempotency_header_of(self._once)) is not None:
+            given["extra_headers"] = {header: row.name}
+        window: Any = f"{max(1, int(self._mode.window_s // 3_600))}h"
+        endpoint: Any = row.endpoint
         try:
-            created = self._provider.create(row.name, row.endpoint, row.file_id)
-        except RefusedError:
-            held.not_created = True
-            raise
-        if created is None:
+            created = self._once.batches.create(
+                completion_window=window, endpoint=endpoint, input_file_id=row.file_id, **given
+            )
+        except openai.OpenAIError as error:
+            # A gateway's 5xx may come although the provider has created the batch. 4xx is a decision.
+            if isinstance(error, openai.APIStatusError) and error.status_code < 500 and error.status_code != 408:
+                held.not_created = True
+                raise
             _log.info("batch %s: it is not known whether it was created; the provider is asked", row.name)
             held.failures += 1
             return min(self._settings.listing_lag_s, self._settings.poll_s)
@@ -326,31 +231,29 @@ class BatchSteps:
     def _look_for(self, held: LeasedBatch, now: float) -> float | None:
         """Find out whether the batch was created; give it up where it was not, and cannot be any more."""
         row, lag_s = held.row, self._settings.listing_lag_s
-        found = self._provider.batch_named(row.name, row.file_id, since_s=row.planned_at)
-        if found is not None:
-            return self._created(held, found)
+        for batch in _since(self._client.batches.list(limit=100), row.planned_at):
+            if (batch.metadata or {}).get(NAME_KEY) == row.name or (row.file_id and batch.input_file_id == row.file_id):
+                return self._created(held, batch)
         if held.deleted_at is not None:
             waited_s = now - held.deleted_at
             return lag_s - waited_s if waited_s < lag_s else self._abandon(held, FENCED)
         held.row = row = self._storage.advance(row, "creating", error=FENCED)
-        try:
-            if row.file_id is not None:
-                self._provider.delete(row.file_id)
-        except RefusedError:
-            held.failures += 1
-            return pause_s(self._settings, held.failures)
+        assert row.file_id is not None
+        with suppress(openai.NotFoundError):
+            self._client.files.delete(row.file_id)
         held.deleted_at = now
         return lag_s
 
     def _poll(self, held: LeasedBatch, now: float) -> float | None:
         row = held.row
         assert row.batch_id is not None
+        if not self._storage.is_wanted(row):
+            with suppress(openai.APIStatusError):  # it may have ended
+                self._client.batches.cancel(row.batch_id)
         try:
-            if not self._storage.is_wanted(row):
-                self._provider.cancel(row.batch_id)
-            batch = self._provider.batch(row.batch_id)
-        except RefusedError as refused:
-            if refused.status != 404 or self._storage.now() - row.changed_at < _LOST_AFTER_S:
+            batch = self._client.batches.retrieve(row.batch_id)
+        except openai.NotFoundError:
+            if self._storage.now() - row.changed_at < _LOST_AFTER_S:
                 raise
             _log.warning("batch %s: the provider does not know it any more; its jobs have failed", row.name)
             self._fail(row, self._storage.heads(row), "batch_lost")
@@ -407,7 +310,7 @@ class BatchSteps:
         ready: list[JobOutcome] = []
         bad_lines = 0
         try:
-            for raw in self._provider.lines(file_id):
+            for raw in self._lines(file_id):
                 try:
                     number, line = read_line(raw)
                 except ValueError:
@@ -419,12 +322,29 @@ class BatchSteps:
                 if len(ready) >= _RECORDED_AT_ONCE:
                     self._storage.record(row, ready)
                     ready = []
-        except RefusedError as refused:
-            return f"a file of its answers cannot be read: the provider returned status {refused.status}"
+        except openai.APIStatusError as error:
+            if not _is_refusal(error):
+                raise
+            return f"a file of its answers cannot be read: the provider returned status {error.status_code}"
         finally:
             if ready:
                 self._storage.record(row, ready)
         return f"{bad_lines} lines of its answers cannot be read" if bad_lines else None
+
+    def _lines(self, file_id: str) -> Iterator[bytes]:
+        """Yield a file's lines while it is downloaded. Raises errors of openai and its HTTP library.
+
+        Only line feeds end lines: JSON may contain other characters that end a line elsewhere.
+        """
+        rest = b""
+        with self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S) as response:
+            for piece in response.iter_bytes(1 << 20):
+                if self._stop.is_set():
+                    raise StoppedError
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from filter(bytes.strip, lines)
+        if rest.strip():
+            yield rest
 
     def _without_line(self, row: BatchRow, left: Sequence[Job], heads: Sequence[Job]) -> list[JobOutcome]:
         """Return the outcomes of jobs without a line."""
@@ -434,7 +354,7 @@ class BatchSteps:
         # The batch was refused. The lines that the provider names are at fault.
         at_fault: dict[int, str] = {}
         if row.batch_id is not None and len(heads) == row.requests:
-            errors = self._provider.batch(row.batch_id).errors
+            errors = self._client.batches.retrieve(row.batch_id).errors
             at_fault = {
                 heads[error.line - 1].number: word(error.code) or "batch_failed"
                 for error in (errors.data if errors is not None else None) or []
@@ -449,7 +369,7 @@ class BatchSteps:
 
     def most_requests(self, endpoint: str, model: str) -> int:
         """Return the most requests of the next batch of an endpoint and a model."""
-        most = self._provider.mode.most_requests
+        most = self._mode.most_requests
         return min(most, self._too_much.get((endpoint, model), (most, 0))[0])
 
     def _halve(self, row: BatchRow) -> float:
@@ -460,26 +380,29 @@ class BatchSteps:
         _log.warning("batch %s: more than the provider takes; tried again in %.0f s, in halves", row.name, wait_s)
         return wait_s
 
-    def _refused(self, held: LeasedBatch, refused: RefusedError) -> float | None:
+    def _refused(self, held: LeasedBatch, refused: openai.APIStatusError) -> float | None:
         """Go on after the provider has refused a request."""
+        row, status = held.row, refused.status_code
+        code = word(refused.code)
+        if status in DENIED or (status in (404, 405) and row.state == "uploading"):  # or there is no API for files
+            raise WorkerDeniedError(status)
         held.failures += 1
-        wait_s = max(refused.retry_after_s or 0.0, pause_s(self._settings, held.failures))
-        row = held.row
+        wait_s = max(rest_of(refused) or 0.0, pause_s(self._settings, held.failures))
         if row.state == "creating" and not held.not_created:
             # Not the creation was refused, but the list of batches: packed anew, its jobs might be sent twice.
             text = "batch %s: it is not known whether it was created, and the provider does not say (%d); asked again"
-            _log.warning(text, row.name, refused.status)
+            _log.warning(text, row.name, status)
             return wait_s
-        error = word(refused.code) or f"batch_refused_{refused.status}"
+        error = code or f"batch_refused_{status}"
         # 413: a gateway's own limit.
-        if (refused.code in TOO_MUCH and row.state == "creating") or (refused.status == 413 and row.requests > 1):
+        if (code in TOO_MUCH and row.state == "creating") or (status == 413 and row.requests > 1):
             wait_s = max(wait_s, self._halve(row))
-        elif refused.status in (408, 409, 429) or row.state not in ("uploading", "creating"):
+        elif row.state not in ("uploading", "creating") or not _is_refusal(refused):
             return wait_s
-        elif refused.status == 404 and row.state == "creating" and held.failures <= self._settings.max_attempts:
+        elif status == 404 and held.failures <= self._settings.max_attempts:
             return wait_s  # a new file may not be visible everywhere yet
         else:
-            _log.warning("batch %s: refused with %d", row.name, refused.status)
+            _log.warning("batch %s: refused with %d", row.name, status)
             # It may be the account's fault as well as the jobs': it counts as an attempt.
             self._record(row, [again(job, error, self._settings) for job in self._storage.heads(row)])
         self._delete(row.file_id)
@@ -501,9 +424,22 @@ class BatchSteps:
         """Delete files at the provider, if that works: they cost nothing, and most of them expire."""
         for file_id in filter(None, file_ids):
             try:
-                self._provider.delete(file_id)
-            except (RefusedError, WorkerDeniedError, openai.OpenAIError):
+                self._client.files.delete(file_id)
+            except openai.NotFoundError:
+                pass
+            except openai.OpenAIError:
                 _log.warning("the file %s could not be deleted, and stays at the provider until it expires", file_id)
+
+
+def _since(listed: Iterable[T], since_s: float) -> Iterator[T]:
+    """Yield what was created after some time, of a list that begins with the newest."""
+    first_s = since_s - _CLOCKS_DIFFER_S
+    return takewhile(lambda one: one.created_at is None or one.created_at >= first_s, cast(Any, listed))
+
+
+def _is_refusal(error: openai.APIStatusError) -> bool:
+    """Return whether the provider has refused a request for good, for what it holds and not for its key."""
+    return 400 <= error.status_code < 500 and error.status_code not in (408, 409, 429, *DENIED)
 
 
 def _code_of(batch: Batch) -> str | None:

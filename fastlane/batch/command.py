@@ -85,8 +85,7 @@ def run(
             worker = QueueWorker(queue.storage, client, worker_settings)
             with _stopped_by_signals(worker, ended_by):
                 worker.run(until_empty=until_empty)
-            if ended_by or until_empty:
-                _note(_summary(queue.status()))
+            _note(_summary(queue.status()))
     if signal.SIGINT in ended_by:
         raise typer.Exit(_INTERRUPTED)
 
@@ -288,13 +287,8 @@ def _note(text: str) -> None:
 
 def _summary(now: Status) -> str:
     """Return the summary of a worker that has ended."""
-    left = now.total - now.over
-    if not left:
-        counts = ", ".join(f"{now.jobs[state]:,} {state}" for state in ("done", "failed", "cancelled"))
-        return counts + (": `fastlane batch results` says why jobs failed" if now.jobs["failed"] else "")
-    at_provider = sum(one.state in ("created", "ended") for one in now.batches)
-    goes_on = f"{at_provider:,} batches go on at the provider; " if at_provider else ""
-    return f"ended: {left:,} jobs are not over, and kept. {goes_on}run the command again to go on"
+    counts = ", ".join(f"{count:,} {state}" for state, count in now.jobs.items() if count)
+    return counts + ("" if now.over == now.total else ". Run the command again to go on")
 
 
 def _without_worker(now: Status) -> str | None:

@@ -35,7 +35,6 @@ BatchState: TypeAlias = Literal[
 - collected: every job of it has its outcome, or waits again
 - abandoned: it was given up, and its jobs wait again
 """
-BATCH_STATES: tuple[BatchState, ...] = get_args(BatchState)
 SETTLED: frozenset[BatchState] = frozenset({"collected", "abandoned"})
 """Final states."""
 

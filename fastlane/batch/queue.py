@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import isnan
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -31,7 +30,7 @@ from .settings import WorkerSettings
 
 if TYPE_CHECKING:
     from .storage import Storage
-    from .worker import QueueWorker, WorkerThread
+    from .worker import QueueWorker
 
 _log = logging.getLogger("fastlane.batch")
 
@@ -40,14 +39,14 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 
 def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch", create: bool = True) -> Storage:
-    """Return the storage of a queue. Raises what `Storage` does, and MissingExtraError."""
+    """Return the storage of a queue. Raises what `storage_at` does, and MissingExtraError."""
     try:
-        from .storage import Storage
+        from .storage import storage_at
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sqlalchemy":
             raise
         raise MissingExtraError("batch", "sqlalchemy") from error
-    return Storage(where, schema=schema, create=create)
+    return storage_at(where, schema=schema, create=create)
 
 
 class Queue:
@@ -72,8 +71,8 @@ class Queue:
             raise ConfigurationError(f"worker expects WorkerSettings(...), got {type(worker).__name__}")
         self._client = client
         self._settings = worker or WorkerSettings()
-        self._thread: WorkerThread | None = None
-        self._thread_lock = new_lock()
+        self._running: QueueWorker | None = None
+        self._running_lock = new_lock()
         self._closed = threading.Event()
         self._warned = False
         self._where, self._schema = where, schema
@@ -231,7 +230,6 @@ class Queue:
         """
         if unknown := [state for state in states if state not in OVER]:
             raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")
-        _check_seconds("older_than_s", older_than_s)
         listed = None if keys is None else listed_keys(keys)
         return self.storage.forget(keys=listed, states=states, older_than_s=older_than_s)
 
@@ -244,22 +242,17 @@ class Queue:
     def start(self) -> None:
         """Process the queue in a background thread until `stop()` or `close()`. Make it where there is none yet."""
         self._open(create=True)
-        from .worker import WorkerThread
-
-        with self._thread_lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = WorkerThread(self._worker())
-                self._thread.start()
+        with self._running_lock:
+            if self._running is None or not self._running.is_alive():
+                self._running = self._worker()
+                self._running.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End that thread. Return whether it has ended in time. Batches go on at the provider."""
-        thread = self._thread
-        if thread is not None and not thread.stop(timeout_s):
-            return False
-        with self._thread_lock:
-            if self._thread is thread:
-                self._thread = None
-        return True
+        if self._running is None or not self._running.is_alive():
+            return True
+        self._running.stop()
+        return self._running.join(timeout_s)
 
     def close(self) -> None:
         """End the worker of `start()` and close the storage. Idempotent."""
@@ -298,8 +291,6 @@ class Queue:
 
     def _pauses(self, timeout_s: float | None) -> Iterator[float]:
         """Yield the pause before the next look. Raises QueueWaitTimeoutError when the time is over."""
-        if timeout_s is not None:
-            _check_seconds("timeout_s", timeout_s)
         began_ns, pause_s = now_ns(), _FIRST_PAUSE_S
         while True:
             left_s = _LONGEST_PAUSE_S if timeout_s is None else timeout_s - (now_ns() - began_ns) / 1e9
@@ -320,11 +311,6 @@ class Queue:
         self._raise_worker_error()
 
     def _raise_worker_error(self) -> None:
-        thread = self._thread
-        if thread is not None and thread.error is not None:
-            raise thread.error
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or isnan(value):
-        raise ConfigurationError(f"{name} expects a number of seconds, got {value!r:.40}")
+        running = self._running
+        if running is not None and running.error is not None:
+            raise running.error

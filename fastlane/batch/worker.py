@@ -10,7 +10,8 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from ..errors import ConfigurationError, FastlaneError
 from ..plays.urgency.level import urgency
 from ..providers import facts_of
 from .answers import again, answer_type, answered
-from .batches import DENIED, BatchMode, BatchSteps, LeasedBatch, ProviderBatches, StoppedError, mode_of, pause_s
+from .batches import DENIED, BatchMode, BatchSteps, LeasedBatch, StoppedError, mode_of, pause_s
 from .errors import LeaseLostError, StorageError, WorkerDeniedError
 from .jobs import BatchRow, Job, JobGroup, JobOutcome
 from .settings import WorkerSettings
@@ -178,17 +179,45 @@ class QueueWorker:
         self.origin = str(client.base_url)
         self._mode = mode_of(facts_of(self.origin), self.settings)
         self._stop, self._ended, self._woken = threading.Event(), threading.Event(), threading.Event()
-        provider = ProviderBatches(client, self._mode or BatchMode(), self._stop)
-        self._steps = BatchSteps(storage, provider, self.settings)
+        self._steps = BatchSteps(storage, client, self._mode or BatchMode(), self.settings, self._stop)
         self._held: dict[str, LeasedBatch] = {}
         self._looked_ns: int | None = None
         self._warned: set[str] = set()
-        self._live = LiveCalls(storage, client, self.settings, self._claim_one, self._woken.set)
+        self._claim = partial(storage.claim, self.owner, origin=self.origin, lease_s=self.settings.lease_s)
+        claim_one = partial(self._claim, most_requests=1, most_bytes=_ANY_BYTES, state="running")
+        self._live = LiveCalls(storage, client, self.settings, claim_one, self._woken.set)
+        self._thread: threading.Thread | None = None
+        self.error: BaseException | None = None
+        """Why the background thread has ended by itself; None while it runs."""
+
+    def start(self) -> None:
+        """Run in a background thread, which a forked child does not have."""
+        self._thread = threading.Thread(target=self._run, name="fastlane-batch", daemon=True)
+        self._thread.start()
+        _started.add(self)
+
+    def is_alive(self) -> bool:
+        """Return whether it runs in a background thread."""
+        return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
         """End `run` after what is under way. Batches go on at the provider, and any worker continues them."""
         self._stop.set()
         self._woken.set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end of the background thread. Return whether it has ended."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - it would be lost with this thread
+            self.error = error.with_traceback(None)
+            # Other errors may quote what they were given.
+            _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
 
     def run(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, or until every job is over.
@@ -239,9 +268,7 @@ class QueueWorker:
         """Do everything that is due. Return the seconds until something will be."""
         if self._looked_ns is None or now_ns() - self._looked_ns >= self.settings.lease_s / 4 * 1e9:
             self._looked_ns = now_ns()
-            for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
-                _log.info("batch %s: continued, at %r", row.name, row.state)
-                self._hold(row)
+            self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s)
             rows = {row.name: row for row in self._extend()}
             # Other workers have taken the missing ones over.
             self._held = {name: held for name, held in self._held.items() if name in rows}
@@ -262,6 +289,7 @@ class QueueWorker:
         """Continue a batch that was taken over. The jobs of live calls, and of another provider, wait again."""
         if row.state != "running" and row.origin == self.origin:
             self._held[row.name] = LeasedBatch(row)
+            _log.info("batch %s: continued, at %r", row.name, row.state)
             return
         # It is at no provider: its first worker would find another turn before it records a creation.
         self._held.pop(row.name, None)
@@ -291,29 +319,13 @@ class QueueWorker:
         self._live.send(live)
         return min(waits)
 
-    def _claim_one(self, group: JobGroup) -> BatchRow | None:
-        return self._claim(group, 1, _ANY_BYTES, "running")
-
-    def _claim(
-        self, group: JobGroup, requests: int, size: int, state: Literal["planned", "running"]
-    ) -> BatchRow | None:
-        return self._storage.claim(
-            self.owner,
-            group,
-            origin=self.origin,
-            most_requests=requests,
-            most_bytes=size,
-            lease_s=self.settings.lease_s,
-            state=state,
-        )
-
     def _pack_group(self, group: JobGroup, mode: BatchMode) -> float:
         requests = self._steps.most_requests(group.endpoint, group.model)
         if group.requests < requests and group.bytes < mode.most_bytes:
             wait_s = group.oldest_at + self.settings.linger_s - self._storage.now()
             if wait_s > 0:
                 return wait_s
-        row = self._claim(group, requests, mode.most_bytes, "planned")
+        row = self._claim(group, most_requests=requests, most_bytes=mode.most_bytes)
         if row is None:
             return _LOOK_S
         held = self._held[row.name] = LeasedBatch(row)
@@ -356,42 +368,17 @@ class QueueWorker:
                 _log.info("the leases could not be extended: %s", type(error).__name__)
 
 
-class WorkerThread(threading.Thread):
-    """Runs a worker until `stop()` or the end of the process. A forked child has none."""
-
-    def __init__(self, worker: QueueWorker) -> None:
-        super().__init__(name="fastlane-batch", daemon=True)
-        self._worker = worker
-        self.error: BaseException | None = None
-        """Why the worker has ended by itself; None while it runs."""
-        _threads.add(self)
-
-    def run(self) -> None:
-        """Run the worker."""
-        try:
-            self._worker.run()
-        except BaseException as error:  # noqa: BLE001 - it would be lost with this thread
-            self.error = error.with_traceback(None)
-            # Other errors may quote what they were given.
-            _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
-
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """End the worker, and wait for that; return whether it has ended. Batches go on at the provider."""
-        if self.is_alive():
-            self._worker.stop()
-            if self is not threading.current_thread():
-                self.join(timeout_s)
-        return not self.is_alive()
-
-
-_threads: weakref.WeakSet[WorkerThread] = weakref.WeakSet()
+_started: weakref.WeakSet[QueueWorker] = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_all() -> None:
-    for timeout_s in (0.0, _AT_EXIT_S):
-        for thread in list(_threads):
-            thread.stop(timeout_s)
+    # Of a parent's worker, a forked child has no thread, and its events may be locked.
+    running = [worker for worker in list(_started) if worker.is_alive()]
+    for worker in running:
+        worker.stop()
+    for worker in running:
+        worker.join(_AT_EXIT_S)
 
 
 def _with_urgency(client: openai.OpenAI) -> openai.OpenAI:

@@ -17,11 +17,10 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError, MissingExtraError
 from fastlane._clock import now_ns
-from fastlane.batch.database import now_of, queue
 from fastlane.batch.errors import LeaseLostError, StorageError
 from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
-from fastlane.batch.storage import Storage
+from fastlane.batch.storage import Storage, now_of, queue
 from scripts.postgres_server import PostgresServer
 from tests.batch.conftest import ORIGIN, add_when_begun, advanced, claim, new
 
@@ -38,7 +37,7 @@ def storage(postgres_server: PostgresServer, schema: str) -> Iterator[Storage]:
 
 
 def backend_of(storage: Storage) -> int:
-    return int(storage._database.run(lambda t: t.execute(sa.select(sa.func.pg_backend_pid())).scalar_one()))
+    return int(storage.run(lambda t: t.execute(sa.select(sa.func.pg_backend_pid())).scalar_one()))
 
 
 def test_a_server_that_crashes_and_comes_back_has_everything_and_nobody_notices(
@@ -70,7 +69,7 @@ def test_a_server_that_stays_away_is_said_and_no_password_is(
         server.kill()
 
         with pytest.raises(StorageError, match="failed") as raised:
-            storage._database.run(now_of, patience_s=0.2)
+            storage.run(now_of, patience_s=0.2)
         with pytest.raises(StorageError) as at_first:
             open_storage(server.url)
 
@@ -144,7 +143,7 @@ def test_queues_of_one_database_know_nothing_of_each_other(postgres_server: Post
 
 
 def test_a_queue_of_another_version_is_refused(postgres_server: PostgresServer, storage: Storage, schema: str) -> None:
-    storage._database.run(lambda t: t.execute(sa.update(queue).values(version=99)))
+    storage.run(lambda t: t.execute(sa.update(queue).values(version=99)))
 
     with pytest.raises(ConfigurationError, match="of version 99"):
         open_storage(postgres_server.url, schema=schema)
@@ -160,7 +159,7 @@ def test_a_lost_acknowledgement_does_nothing_twice(storage: Storage, monkeypatch
             wire.close()
             broken_connections.append(connection)
 
-        sa.event.listen(storage._database._engine, "commit", broken, once=True)
+        sa.event.listen(storage._engine, "commit", broken, once=True)
 
     broken_connections: list[sa.Connection] = []
     lose_acknowledgement()
@@ -192,7 +191,7 @@ def test_a_connection_that_the_server_ends_is_made_again(postgres_server: Postgr
     storage.add([new("a")])
     with closing(open_storage(postgres_server.url, schema=f"test_{uuid4().hex}")) as other:
         pid = backend_of(storage)
-        other._database.run(lambda t: t.execute(sa.select(sa.func.pg_terminate_backend(pid))).scalar_one())
+        other.run(lambda t: t.execute(sa.select(sa.func.pg_terminate_backend(pid))).scalar_one())
 
     assert storage.add([new("a")])[0].number == 1
 
@@ -254,7 +253,7 @@ def test_fork_does_not_wait_for_a_server_that_is_away(postgres_of_its_own: Postg
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_does_not_wait_for_a_statement(storage: Storage) -> None:
-    database, begun, go_on = storage._database, threading.Event(), threading.Event()
+    database, begun, go_on = storage, threading.Event(), threading.Event()
 
     def hold(t: sa.Connection) -> None:
         now_of(t)

@@ -24,11 +24,10 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
-from fastlane.batch.database import VERSION, SqliteDatabase, queue
 from fastlane.batch.errors import StorageError
 from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
-from fastlane.batch.storage import Storage
+from fastlane.batch.storage import VERSION, SqliteStorage, Storage, queue
 from tests.batch.conftest import add_when_begun, advanced, claim, new
 
 
@@ -139,20 +138,20 @@ def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(stor
     storage.add([new(f"{i}") for i in range(50)])
     batch = advanced(storage, claim(storage))
     outcomes = [JobOutcome(number=job.number, state="done", body=b"x" * 50_000) for job in storage.heads(batch)]
-    pages = storage._database.run(lambda t: t.execute(sa.text("PRAGMA page_count")).scalar_one())
-    storage._database.run(lambda t: t.execute(sa.text(f"PRAGMA max_page_count = {pages + 20}")).scalar_one())
+    pages = storage.run(lambda t: t.execute(sa.text("PRAGMA page_count")).scalar_one())
+    storage.run(lambda t: t.execute(sa.text(f"PRAGMA max_page_count = {pages + 20}")).scalar_one())
 
     with pytest.raises(StorageError, match="disk is full"):
         storage.record(batch, outcomes)
 
     assert storage.status().jobs["packed"] == 50
-    storage._database.run(lambda t: t.execute(sa.text("PRAGMA max_page_count = 100000")).scalar_one())
+    storage.run(lambda t: t.execute(sa.text("PRAGMA max_page_count = 100000")).scalar_one())
     assert storage.record(batch, outcomes) == 50
 
 
 def test_every_commit_reaches_the_disk_before_it_returns(storage: Storage) -> None:
     def settings(name: str) -> object:
-        return storage._database.run(lambda t: t.execute(sa.text(f"PRAGMA {name}")).scalar_one())
+        return storage.run(lambda t: t.execute(sa.text(f"PRAGMA {name}")).scalar_one())
 
     assert settings("journal_mode") == "wal"
     assert settings("synchronous") == 2  # FULL
@@ -366,7 +365,7 @@ def test_who_writes_waits_for_who_writes_already(path: Path, storage: Storage) -
 
 
 def test_what_raises_in_a_transaction_leaves_nothing_of_it(path: Path) -> None:
-    with closing(SqliteDatabase(str(path), create=True)) as database:
+    with closing(SqliteStorage(str(path), create=True)) as database:
 
         def interrupted(t: sa.Connection) -> None:
             t.execute(sa.update(queue).values(finished=7))

@@ -115,16 +115,6 @@ def test_a_step_is_recorded_with_what_is_known(storage: Storage) -> None:
     assert storage.status().batches == (created,)
 
 
-def test_steps_only_go_on(storage: Storage) -> None:
-    storage.add([new("a")])
-    batch = advanced(storage, claim(storage), "created")
-
-    with pytest.raises(ValueError, match="created cannot become uploaded"):
-        storage.advance(batch, "uploaded")
-    with pytest.raises(ValueError, match="cannot become collected"):
-        storage.advance(batch, "collected")
-
-
 def test_who_lost_the_lease_can_write_nothing(storage: Storage) -> None:
     storage.add([new("a"), new("b")])
     mine = advanced(storage, claim(storage, "slow", lease_s=-1.0), "created")

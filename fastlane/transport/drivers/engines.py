@@ -196,7 +196,7 @@ def body_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 # no accident.
 _MOST_CONNECTIONS = 5
 
-_engines: weakref.WeakSet[Any] = weakref.WeakSet()
+ENGINES: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Engine:
@@ -208,7 +208,7 @@ class Engine:
         self.settings = settings
         self.library = library_of(settings)
         self._body_class = body_class(self.library, asynchronous=self._asynchronous)
-        _engines.add(self)
+        ENGINES.add(self)
 
     def context(self) -> ssl.SSLContext:
         """Return the TLS context of the pool."""
@@ -430,17 +430,9 @@ class AsyncEngine(Engine):
             pool.forget()
 
 
-def engines() -> list[Any]:
-    """Return every engine of this process."""
-    try:
-        return list(_engines)
-    except RuntimeError:  # one was made in the very moment
-        return list(_engines)
-
-
 def _start_anew_after_fork() -> None:
     """Release the parent's connections in a child process without closing the protocol."""
-    for engine in list(_engines):
+    for engine in list(ENGINES):
         engine.forget()
 
 

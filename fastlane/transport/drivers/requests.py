@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -124,54 +123,11 @@ def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
 
 
 def response_of(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
-    """Make a response of the library with its body unread, as `library.Response(...)` does."""
-    if not _makes_known_responses(library):
-        response = library.Response(status, headers=headers, stream=stream, extensions=extensions)
-        if "content-encoding" in response.headers:
-            bound_expansion(response, library)
-        return response
-    return _response(library, status, headers, stream, extensions)
-
-
-def _response(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
-    lines = library.Headers.__new__(library.Headers)
-    lines._list = lowered = []
-    lines._encoding = None
-    is_encoded = False
-    for name, value in headers:
-        lower = name.lower()
-        is_encoded = is_encoded or lower == b"content-encoding"
-        lowered.append((name, lower, value))
-    response = library.Response.__new__(library.Response)
-    response.__dict__.update(
-        status_code=status,
-        headers=lines,
-        _request=None,
-        next_request=None,
-        extensions=extensions,
-        history=[],
-        is_closed=False,
-        is_stream_consumed=False,
-        default_encoding="utf-8",
-        stream=stream,
-        _num_bytes_downloaded=0,
-    )
-    if is_encoded:
+    """Make a response of the library with its body unread."""
+    response = library.Response(status, headers=headers, stream=stream, extensions=extensions)
+    if "content-encoding" in response.headers:
         bound_expansion(response, library)
     return response
-
-
-@cache
-def _makes_known_responses(library: Any) -> bool:
-    """Return whether responses of this version of the library have exactly the attributes that `_response` sets."""
-    headers: Headers = [(b"Content-Type", b"a/b"), (b"x", b"y")]
-    try:
-        stream = library.ByteStream(b"")
-        theirs = dict(library.Response(200, headers=headers, stream=stream, extensions={}).__dict__)
-        ours = dict(_response(library, 200, headers, stream, {}).__dict__)
-        return bool(theirs.pop("headers").__dict__ == ours.pop("headers").__dict__ and theirs == ours)
-    except (AttributeError, TypeError):
-        return False
 
 
 def _content_length(request: Any) -> int | None:

@@ -9,24 +9,19 @@ import socket
 import ssl
 import sys
 import threading
-from collections import Counter, deque
-from collections.abc import AsyncGenerator
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
-import anyio
 import httpx2
 
 from ..pool.pool import UNKNOWN, ConnectionForecast
 from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, library_of
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
-from .engines import AsyncEngine, Engine, SyncEngine, engines
+from .engines import ENGINES, AsyncEngine, Engine, SyncEngine
 from .requests import is_library_function, is_library_method
-
-_TRIES = 3
 
 
 class OpenConnections(NamedTuple):
@@ -45,21 +40,13 @@ def open_connections() -> list[OpenConnections]:
     Connections of the HTTP library's own, which carry what ours cannot, are not among them.
     """
     counted: dict[tuple[str, int], list[int]] = {}
-    for engine in engines():
-        for _ in range(_TRIES):
-            try:
-                found = [
+    with contextlib.suppress(RuntimeError):  # one was made or closed in the very moment
+        for engine in list(ENGINES):
+            for member in engine.members():
+                if member.is_open and not member.is_closed:
+                    count = counted.setdefault((member.origin.host, member.origin.port), [0, 0])
                     # (What has left and was not looked at yet is over all the same.)
-                    (member.origin, member.claimed > len(member.ended))
-                    for member in engine.members()
-                    if member.is_open and not member.is_closed
-                ]
-            except RuntimeError:  # one was opened or closed in the very moment
-                continue
-            for origin, is_active in found:
-                count = counted.setdefault((origin.host, origin.port), [0, 0])
-                count[0 if is_active else 1] += 1
-            break
+                    count[0 if member.claimed > len(member.ended) else 1] += 1
     return [OpenConnections(host, port, active, idle) for (host, port), (active, idle) in counted.items()]
 
 
@@ -142,7 +129,10 @@ class LibraryTransports:
         """The library's own pool for whoever asks."""
         key = _running() if self._asynchronous else None
         pool = self._pools.get(key)
-        return self._pools.setdefault(key, self._make()) if pool is None else pool
+        if pool is None:
+            self._forget_ended()
+            pool = self._pools.setdefault(key, self._make())
+        return pool
 
     @staticmethod
     def prepare(request: Any) -> None:
@@ -151,28 +141,13 @@ class LibraryTransports:
         if trace is not None:
             request.extensions["trace"] = trace
 
-    async def aprepare(self, request: Any) -> None:
-        """As `prepare`; and have `asyncio.run` or `trio.run` close the pool, whose sockets end with it."""
-        self.prepare(request)
-        run = _running()
-        users = _users.get(run)
-        if users is None:
-            _forget_ended_loops()
-            users = _users[run] = WeakSet()
-            _until_the_end[run] = _close_at_the_end(run, users)
-            await anext(_until_the_end[run])
-        users.add(self)
-
-    async def aclose_run(self, run: Any) -> None:
-        """Close the connections of an event loop or trio run that ends."""
-        pool = self._pools.pop(run, None)
-        if pool is not None:
-            with contextlib.suppress(Exception):
-                await pool.aclose()
-
-    def forget_run(self, run: Any) -> None:
-        """Let go of the connections of an event loop that has ended without closing anything."""
-        self._pools.pop(run, None)
+    def _forget_ended(self) -> None:
+        """Let go of the connections of event loops and trio runs that have ended: nobody can close them any more."""
+        running = _running()
+        for run in list(self._pools):
+            # A trio run does not tell whether it has ended.
+            if run is not running and not (isinstance(run, asyncio.AbstractEventLoop) and not run.is_closed()):
+                self._pools.pop(run, None)
 
     def _make(self) -> Any:
         settings = self._settings
@@ -198,34 +173,10 @@ class LibraryTransports:
 
     async def aclose(self) -> None:
         """Close its connections on this loop."""
+        self._forget_ended()
         pool = self._pools.pop(_running(), None)
         if pool is not None:
             await pool.aclose()
-
-
-# One generator for each event loop or trio run, and not for each client: trio warns of one that is collected too early.
-_until_the_end: dict[Any, AsyncGenerator[None]] = {}
-_users: dict[Any, WeakSet[LibraryTransports]] = {}
-
-
-async def _close_at_the_end(run: Any, users: WeakSet[LibraryTransports]) -> AsyncGenerator[None]:
-    try:
-        yield
-    finally:
-        _users.pop(run, None)
-        _until_the_end.pop(run, None)
-        # Trio ends its generators under cancellation.
-        with anyio.CancelScope(shield=True):
-            for fallback in list(users):
-                await fallback.aclose_run(run)
-
-
-def _forget_ended_loops() -> None:
-    for run in list(_users):
-        if isinstance(run, asyncio.AbstractEventLoop) and run.is_closed():
-            _until_the_end.pop(run, None)
-            for fallback in list(_users.pop(run, ())):
-                fallback.forget_run(run)
 
 
 def _trio_token() -> Any:
@@ -243,37 +194,11 @@ def _running() -> Any:
         return _trio_token() if "trio" in sys.modules else None
 
 
-class _Users:
-    """How many open clients use each pool. A client may leave in a finaliser, which must not wait for any lock."""
-
-    def __init__(self, before: _Users | None = None) -> None:
-        self._lock = threading.RLock()
-        self._counted: Counter[tuple[PoolSettings, bool]] = Counter(before._counted if before else ())
-        self._news: deque[tuple[tuple[PoolSettings, bool], int]] = deque(before._news if before else ())
-
-    def join(self, settings: PoolSettings, *, asynchronous: bool) -> None:
-        self._news.append(((settings, asynchronous), 1))
-        if len(self._news) > 1_000:
-            self._count()
-
-    def leave(self, settings: PoolSettings, *, asynchronous: bool) -> None:
-        self._news.append(((settings, asynchronous), -1))
-
-    def none_of(self, settings: PoolSettings, *, asynchronous: bool) -> bool:
-        self._count()
-        return self._counted[settings, asynchronous] <= 0
-
-    def _count(self) -> None:
-        with self._lock:
-            while self._news:
-                key, change = self._news.popleft()
-                self._counted[key] += change
-
-
 class _Engines:
     """The engines of this process. Their pools start anew in a child process by themselves."""
 
-    users: ClassVar[_Users] = _Users()
+    users: ClassVar[WeakSet[Any]] = WeakSet()
+    """The transports of open clients. One may be closed in a finaliser, which takes no lock."""
     # Making an engine makes objects, and with them garbage collections: a finaliser may come back here.
     lock: ClassVar[Any] = threading.RLock()
     sync: ClassVar[dict[PoolSettings, SyncEngine]] = {}
@@ -296,14 +221,21 @@ class _Engines:
         return engine
 
 
-def _new_locks_after_fork() -> None:
-    """The parent's other threads may have held the locks, and none of them lives on in the child."""
+def is_used(settings: PoolSettings, *, asynchronous: bool) -> bool:
+    """Return whether an open client uses the pool."""
+    with _Engines.lock:
+        return any(
+            user.is_open and user.asynchronous is asynchronous and user.settings == settings for user in _Engines.users
+        )
+
+
+def _new_lock_after_fork() -> None:
+    """The parent's other threads may have held the lock, and none of them lives on in the child."""
     _Engines.lock = threading.RLock()
-    _Engines.users = _Users(_Engines.users)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_locks_after_fork)
+    os.register_at_fork(after_in_child=_new_lock_after_fork)
 
 
 @cache
@@ -316,26 +248,17 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
         def __init__(self, settings: PoolSettings) -> None:
             self.settings = settings
-            self._open = True
+            self.asynchronous = asynchronous
+            self.is_open = True
             self._fallback = LibraryTransports(library, settings, asynchronous=asynchronous)
-            # First, so that nobody who leaves meanwhile closes the engine.
-            _Engines.users.join(settings, asynchronous=asynchronous)
+            with _Engines.lock:  # first, so that no client that is closed meanwhile closes the engine
+                _Engines.users.add(self)
             self._engine: Any = (_Engines.async_engine if asynchronous else _Engines.sync_engine)(settings)
             self._engine.context()  # now, as the stock client does, and not on the first call's path
 
         @property
         def _pool(self) -> Any:
             return self._fallback.pool
-
-        def _leave(self) -> None:
-            if self._open:
-                self._open = False
-                _Engines.users.leave(self.settings, asynchronous=asynchronous)
-
-        def __del__(self) -> None:
-            # An asynchronous client that is collected outside of its loop cannot close its HTTP client.
-            if getattr(self, "_open", False):
-                self._leave()
 
         @property
         def falls_back(self) -> bool:
@@ -353,7 +276,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
             async def handle_async_request(self, request: Any) -> Any:
                 if self._fallback.is_wanted(request):
-                    await self._fallback.aprepare(request)
+                    self._fallback.prepare(request)
                     return await super().handle_async_request(request)
                 return await self._engine.handle_async_request(request)
 
@@ -370,7 +293,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 await self.aclose()
 
             async def aclose(self) -> None:
-                self._leave()
+                self.is_open = False
                 await self._fallback.aclose()
 
         else:
@@ -391,7 +314,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 self.close()
 
             def close(self) -> None:
-                self._leave()
+                self.is_open = False
                 self._fallback.close()
 
     return Handle
@@ -405,7 +328,7 @@ def shared_transport(settings: PoolSettings, *, asynchronous: bool) -> Any:
 def close_if_unused(settings: PoolSettings) -> None:
     """Close the pool's connections unless another client that is still open uses it."""
     with _Engines.lock:
-        engine = _Engines.sync.pop(settings, None) if _Engines.users.none_of(settings, asynchronous=False) else None
+        engine = None if is_used(settings, asynchronous=False) else _Engines.sync.pop(settings, None)
     if engine is not None:
         engine.close()
 
@@ -421,7 +344,7 @@ def close_if_left(transport: Any) -> None:
 async def aclose_if_unused(settings: PoolSettings) -> None:
     """Close the connections that this event loop has in the pool, unless another open client uses it."""
     engine = _Engines.asynchronous.get(settings)
-    if engine is not None and _Engines.users.none_of(settings, asynchronous=True):
+    if engine is not None and not is_used(settings, asynchronous=True):
         with contextlib.suppress(RuntimeError):  # no asyncio loop, and so no connections of ours
             asyncio.get_running_loop()
             await engine.aclose()

@@ -333,5 +333,5 @@ def test_a_connection_that_was_to_be_opened_is_opened_for_others() -> None:
         finally:
             sys.setprofile(None)
         others[0].result()
-        until(lambda: not pool._pool.is_opening(origin))
+        until(lambda: not pool.pool.is_opening(origin))
         pool.close()

@@ -30,7 +30,7 @@ def open_connections(caller: Any) -> int:
     """How many connections the caller's client has, those that are being opened included."""
     engine = caller.client._client._transport._engine
     pools = engine._pools.values() if isinstance(caller, AsyncCaller) else [engine._pool]
-    return sum(int(pool._pool._count) for pool in pools)
+    return sum(int(pool.pool._count) for pool in pools)
 
 
 def sees(caller: Any, predicate: Callable[[], bool]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastlane.transport.pool.pool import Pool, PooledConnection
-from fastlane.transport.pool.settings import ServerOrigin
+from fastlane.transport.pool.settings import Http2, PoolSettings, ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 
 SECOND = 1_000_000_000
@@ -73,7 +73,9 @@ class Desk:
         self.surplus: list[PooledConnection] = []
         """Connections that the pool wants closed."""
         self.made = 0
-        self.pool = Pool(max_connections=max_connections, http2=http2, idle_ns=int(idle_s * SECOND), make=self._make)
+        http2_setting: Http2 = "prefer" if http2 else "never"
+        settings = PoolSettings(max_connections=max_connections, http2=http2_setting, idle_s=idle_s)
+        self.pool = Pool(settings, self._make)
 
     def _make(self, origin: ServerOrigin) -> PooledConnection:
         self.made += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastlane.transport.protocols.exchange import avoidance_wait_s
-from tests.transport.fake_members import HERE, SECOND, Desk, http_of, warm_desk
+from tests.transport.fake_members import HERE, Desk, http_of, warm_desk
 
 
 def test_a_call_takes_the_other_connection_that_is_open() -> None:
@@ -121,20 +121,6 @@ def test_a_further_connection_that_is_fuller_is_better_than_the_same() -> None:
     assert desk.ask(avoid=first).member is second
 
 
-def test_any_other_connection_is_better_than_the_same_even_one_in_doubt() -> None:
-    desk = Desk()
-    calls = desk.ask_often(101)
-    first, second = desk.opens(200), desk.opens(200)
-    desk.ends(calls[100])
-    desk.pool._origins[first.origin].idle_limit_ns = 10 * SECOND
-    desk.passes(10)
-    state = desk.pool._origins[HERE]
-
-    assert state.in_doubt(second, desk.now_ns)
-    assert state.with_any_room(desk.now_ns, first.local_address) is second
-    assert state.with_any_room(desk.now_ns, None) is first
-
-
 def test_a_connection_that_nobody_waits_for_any_more_is_not_waited_for_by_the_next_call() -> None:
     desk = Desk()
     first, second = desk.ask_often(2)
@@ -189,16 +175,3 @@ def test_over_http1_where_no_further_one_may_be_opened_it_waits_for_the_first_pl
         assert desk.opens_http1() is call.member
     else:
         assert call.member is second
-
-
-def test_a_connection_in_doubt_is_not_taken_for_being_another() -> None:
-    desk = Desk()
-    calls = desk.ask_often(101)
-    first, second = desk.opens(200), desk.opens(200)
-    desk.ends(calls[100])
-    desk.pool._origins[first.origin].idle_limit_ns = 10 * SECOND
-    desk.passes(10)
-    call = desk.ask(avoid=first)
-
-    assert second.claimed == 0
-    assert call.waits

@@ -94,7 +94,7 @@ def can_be_used(pool: ThreadPool, *origins: ServerOrigin) -> None:
 def has_lost_nothing(pool: ThreadPool, *origins: ServerOrigin) -> None:
     """The books are right, and each origin is to be had. Closes the pool."""
     can_be_used(pool, *origins)
-    books = pool._pool
+    books = pool.pool
     members = list(books.members())
     assert books._count == len(members)
     assert set(books._idle) <= set(members)
@@ -129,7 +129,7 @@ def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[Server
         link = pool.acquire(here, PATIENCE)
         waiter = threading.Thread(target=can_be_used, args=(pool, there))
         waiter.start()
-        assert comes_true(lambda pool=pool: pool._pool.has_waiters)  # type: ignore[misc]
+        assert comes_true(lambda pool=pool: pool.pool.has_waiters)  # type: ignore[misc]
 
         with interrupt.disturbing():
             pool.unclaim(link)

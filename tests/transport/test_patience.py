@@ -70,19 +70,19 @@ def connections(face: Any) -> int:
     """How many there are, those that are being opened included."""
     engine = face.transport
     pools = engine._pools.values() if face.asynchronous else [engine._pool]
-    return sum(int(pool._pool._count) for pool in pools)
+    return sum(int(pool.pool._count) for pool in pools)
 
 
 def waiters(face: Any) -> int:
     engine = face.transport
     pools = engine._pools.values() if face.asynchronous else [engine._pool]
-    return sum(len(state.waiters) for pool in pools for state in pool._pool._origins.values())
+    return sum(len(state.waiters) for pool in pools for state in pool.pool._origins.values())
 
 
 def claimed(face: Any) -> int:
     engine = face.transport
     pools = engine._pools.values() if face.asynchronous else [engine._pool]
-    return sum(member.claimed - len(member.ended) for pool in pools for member in pool._pool.members())
+    return sum(member.claimed - len(member.ended) for pool in pools for member in pool.pool.members())
 
 
 def nothing_is_claimed(face: Any) -> bool:

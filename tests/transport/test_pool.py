@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Pool, PooledConnection
+from fastlane.transport.pool.settings import PoolSettings
 from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
 
@@ -369,7 +370,7 @@ def test_a_call_is_not_left_in_the_queue_when_no_connection_can_even_be_made() -
     def make(_: object) -> PooledConnection:
         raise ValueError("no such name")
 
-    pool = Pool(max_connections=10, http2=True, idle_ns=1, make=make)
+    pool = Pool(PoolSettings(max_connections=10), make)
     for _ in range(2):
         waiter = FakeWaiter()
         with pytest.raises(ValueError, match="no such name"):
@@ -587,7 +588,7 @@ def test_thousands_of_origins_leave_little_behind() -> None:
         call = desk.ask(origin_of(number))
         desk.opens()
         desk.ends(call)
-        desk.pool.ping_interval_ns(origin_of(-number), 1)
+        desk.pool.allows_pings(origin_of(-number))
         desk.pool.is_opening(origin_of(-number))
 
     assert len(desk.members) == 50

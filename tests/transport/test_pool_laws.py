@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, OriginState, PooledConnection
+from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, PooledConnection
 from fastlane.transport.pool.settings import ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import HERE, THERE, Desk, FakeWaiter, http_of, origin_of
@@ -49,7 +49,7 @@ class CarefulDesk(Desk):
 
     def _make(self, origin: ServerOrigin) -> PooledConnection:
         state = self.pool._origins[origin]
-        needed = state.expected_places(http2=self.pool._http2) < len(state.waiters)
+        needed = state.expected_places(http2=self.pool._http2 != "never") < len(state.waiters)
         replaced = state.keep_warm and not state.members and self.now_ns - state.last_used_ns < self.pool._idle_ns
         assert needed or replaced
         return super()._make(origin)
@@ -269,10 +269,10 @@ class Interleavings(RuleBasedStateMachine):
         pool, now_ns = self.desk.pool, self.desk.now_ns
         for state in pool._waiting.values():
             for member in state.members:
-                if member.room(BUSY_STREAMS) > 0 and not state.in_doubt(member, now_ns):
+                if member.room(BUSY_STREAMS) > 0:
                     assert all(waiter.avoid == member.local_address for waiter in state.waiters)
             is_held_up = (state.grow_after_ns > now_ns and state.members) or state.allows_nothing
-            enough = state.expected_places(http2=pool._http2) >= len(state.waiters)
+            enough = state.expected_places(http2=pool._http2 != "never") >= len(state.waiters)
             assert enough or is_held_up or not pool._has_place()
             assert state.opening or all(member.room(UNBOUNDED) <= 0 for member in state.members)
 
@@ -315,15 +315,3 @@ def test_a_burst_opens_what_it_needs_and_no_more(calls: int, capacity: int, limi
 
     assert desk.made == min(limit, -(-calls // each))
     assert sum(not call.waits for call in burst) == min(calls, limit * capacity if desk.made == limit else calls)
-
-
-@given(limit_s=st.integers(2, 100), unused_s=st.floats(0, 200))
-def test_doubt_is_confined_to_the_time_at_which_the_server_closes(limit_s: int, unused_s: float) -> None:
-    state = OriginState(HERE)
-    member = PooledConnection(HERE)
-    state.idle_limit_ns = limit_s * 1_000_000_000
-    doubted = state.in_doubt(member, int(unused_s * 1e9))
-
-    assert not doubted or limit_s / 2 <= unused_s <= limit_s + 1
-    assert doubted or not limit_s - 0.99 <= unused_s <= limit_s + 1
-    assert (state.idle_limit_ns is None) == (unused_s * 1e9 >= (limit_s + 1) * 1e9 + 1)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import math
 import ssl
 import sys
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
-from ..pool.settings import PoolSettings, ServerOrigin, tick_s
+from ..pool.pool import GROW_AGAIN_NS, Pool, PooledConnection
+from ..pool.settings import PoolSettings, ServerOrigin
 from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from ..protocols.limits import STREAM_WINDOW
 from .connect import Connected, connect_asyncio
@@ -33,16 +32,17 @@ class AsyncioExchange(PooledExchange):
     """
 
     __slots__ = (
+        "__weakref__",
         "_asyncio_future_blocking",
         "_callback",
         "_cancellation",
         "_context",
-        "_is_timed",
         "_is_woken",
         "_loop",
-        "_since_ns",
-        "_timeout_s",
+        "_patience",
         "_timer",
+        "_timer_ns",
+        "_until_ns",
         "_woken",
         "timed_out",
     )
@@ -52,6 +52,7 @@ class AsyncioExchange(PooledExchange):
         request_head: RequestHead,
         phases: Phases,
         connection: AsyncioConnection,
+        patience: Patience | None = None,
     ) -> None:
         Exchange.__init__(self, request_head, phases)
         self.connection = connection
@@ -68,10 +69,14 @@ class AsyncioExchange(PooledExchange):
         self.timed_out = False
         """The last wait ended because nothing happened in time."""
         self._timer: asyncio.TimerHandle | None = None
-        self._is_timed = False
-        """The end of a wait is watched, by the timer or by the connection."""
-        self._timeout_s = 0.0
-        self._since_ns = 0
+        """One for all waits of the exchange: to set one and take it back costs more than a piece of an answer."""
+        self._timer_ns = 0
+        """When the timer is due: not after the wait that is going on."""
+        self._until_ns: int | None = None
+        """When the wait that is going on times out."""
+        self._patience = patience
+        if patience is not None:
+            patience.attend(self)
 
     # What the protocol tells
 
@@ -91,7 +96,7 @@ class AsyncioExchange(PooledExchange):
         """Wake the task that waits."""
         if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
-        if self._is_timed and (self.answer_ended or self.error is not None):
+        if self.answer_ended or self.error is not None:
             self.done()  # nobody will wait any more, and a timer would keep what nobody reads
         if self._callback is not None and not self._is_woken:
             self._is_woken = True
@@ -117,13 +122,15 @@ class AsyncioExchange(PooledExchange):
             raise RuntimeError("This answer is being read by another task.")
         self._is_woken = self.timed_out = False
         self._asyncio_future_blocking = True
-        if timeout_s is not None:
-            # One timer for all waits of the exchange: to set one and take it back costs more than a piece of an answer.
-            self._since_ns = now_ns()
-            if timeout_s != self._timeout_s or not self._is_timed:
+        if self._patience is not None:
+            timeout_s = self._patience.within(timeout_s, now_ns())
+        if timeout_s is None:
+            self._until_ns = None
+        else:
+            self._until_ns = until_ns = now_ns() + int(timeout_s * 1e9)
+            if self._timer is None or until_ns < self._timer_ns:
+                self.done()
                 self._set_timer(timeout_s)
-        elif self._is_timed:
-            self.done()
         return self
 
     def __await__(self) -> Generator[Any, None, bool]:
@@ -165,71 +172,26 @@ class AsyncioExchange(PooledExchange):
 
     # Time
 
-    def _set_timer(self, timeout_s: float) -> None:
-        self.done()
-        self._timeout_s = timeout_s
-        connection = self.connection
-        # A timer of its own for every exchange would cost more than all else that a wait does.
-        if timeout_s > 3 * connection.tick_s:
-            self._is_timed = True
-            connection.waiting.add(self)
-        else:
-            self._set_timer_for(timeout_s)
-
-    def look_ahead(self, ahead_s: float) -> None:
-        """Set a timer if the wait may end within this time: the connection will not look again before."""
-        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
-        if left_s <= ahead_s:
-            self.connection.waiting.discard(self)
-            self._set_timer_for(max(0.0, left_s))
+    def _set_timer(self, left_s: float) -> None:
+        self._timer_ns = now_ns() + int(left_s * 1e9)
+        self._timer = self._loop.call_later(left_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        self._is_timed = False
-        if self._callback is None or self._is_woken:
+        if self._callback is None or self._is_woken or self._until_ns is None:
             return
-        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
+        left_s = (self._until_ns - now_ns()) / 1e9
         if left_s <= 0:
             self.timed_out = True
             self.resume()
         else:
-            self._set_timer_for(left_s)
-
-    def _set_timer_for(self, left_s: float) -> None:
-        self._is_timed = True
-        self._timer = self._loop.call_later(left_s, self._look)
+            self._set_timer(left_s)
 
     def done(self) -> None:
         """End the wait: no task waits any more."""
-        if not self._is_timed:
-            return
-        self._is_timed = False
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-        else:
-            self.connection.waiting.discard(self)
-
-
-class PatientAsyncioExchange(AsyncioExchange):
-    """An exchange that is waited for with patience, and that anybody may give up."""
-
-    __slots__ = ("__weakref__", "_patience")
-
-    def __init__(
-        self,
-        request_head: RequestHead,
-        phases: Phases,
-        connection: AsyncioConnection,
-        patience: Patience,
-    ) -> None:
-        super().__init__(request_head, phases, connection)
-        self._patience = patience
-        patience.attend(self)
-
-    def expect(self, timeout_s: float | None) -> AsyncioExchange:
-        """Return what to await until something happens; after `timeout_s` without anything, `timed_out` is set."""
-        return super().expect(self._patience.within(timeout_s, now_ns()))
 
     def give_up(self) -> None:
         """End a request that was given up, and wake its waiter. Takes no lock."""
@@ -245,12 +207,10 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
     """One connection on an event loop."""
 
     def __init__(self, owner: LoopPool, origin: ServerOrigin) -> None:
-        settings = owner.settings
-        super().__init__(origin, http2=settings.http2)
+        super().__init__(origin, owner.settings)
         self.loop = owner.loop
         # The loop's timers must not keep a pool alive that everybody else has dropped.
         self._owner = weakref.ref(owner)
-        self._settings = settings
         self.ready: asyncio.Future[None] = self.loop.create_future()
         """The peer has said what it allows, or the connection is gone."""
         self.gone: asyncio.Future[None] = self.loop.create_future()
@@ -266,7 +226,6 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         """Those that are resumed at the end of the read that is going on."""
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._timer: asyncio.TimerHandle | None = None
-        self.tick_s = tick_s(self._settings)
 
     # Opening
 
@@ -505,19 +464,13 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         owner = self._owner()
         if self._dead:
             return
-        if owner is None and not self.is_busy:  # answers that are still read keep their pool alive
-            self._end(None, by_peer=False)
-        for exchange in list(self.waiting):
-            exchange.look_ahead(2 * self.tick_s)
         if owner is None:
-            if self.waiting:
+            if self.is_busy:  # answers that are still read keep their pool alive
                 self._timer = self.loop.call_later(self.tick_s, self._look)
             else:
-                self.tick_s = math.inf  # this was the last look: who waits from now on has a timer of its own
+                self._end(None, by_peer=False)
             return
-        settings = self._settings
-        ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
-        if self.tick(now_ns(), idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is not None:
+        if self.tick(now_ns(), may_ping=owner.pool.allows_pings(self.origin)) is not None:
             self._end(None, by_peer=False)
             return
         self._timer = self.loop.call_later(self.tick_s, self._look)
@@ -718,13 +671,7 @@ class LoopPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._until_the_end: Any = None
         self._closed = False
-        self._pool = Pool(
-            max_connections=settings.max_connections,
-            http2=settings.http2 != "never",
-            plain_http2=settings.http2 == "require",
-            idle_ns=int(settings.idle_s * 1e9),
-            make=self._make,
-        )
+        self.pool = Pool(settings, self._make)
 
     def _make(self, origin: ServerOrigin) -> AsyncioConnection:
         return AsyncioConnection(self, origin)
@@ -751,12 +698,12 @@ class LoopPool:
     ) -> AsyncioConnection:
         """Return a connection with room for one exchange. Raises TransportError."""
         avoid = None if patience is None else patience.avoid
-        member = self._pool.claim(origin, now_ns(), avoid)
+        member = self.pool.claim(origin, now_ns(), avoid)
         if member is None:
             if phases is not None:
                 phases.connection_wait_started_ns = now_ns()
             waiter = _Waiter(self.loop, avoid)
-            self._pool.wait(origin, waiter, now_ns())
+            self.pool.wait(origin, waiter, now_ns())
             self._start()
             return await self._wait(origin, waiter, timeouts, patience)
         assert isinstance(member, AsyncioConnection)
@@ -773,7 +720,7 @@ class LoopPool:
     async def _wait(
         self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
     ) -> AsyncioConnection:
-        opening = self._pool.is_opening(origin)
+        opening = self.pool.is_opening(origin)
         granted = waiter.granted
         try:
             while not granted.done():
@@ -787,11 +734,11 @@ class LoopPool:
                     waiter.avoid = None  # no other is to be had soon
                     self._serve()
                     continue
-                if opening and not given_up and not self._pool.is_opening(origin):
+                if opening and not given_up and not self.pool.is_opening(origin):
                     opening = False  # the connection came, and has no place: from here on it is the pool's time
                     continue
-                self._pool.withdraw(origin, waiter)
-                for unwanted in self._pool.take_unwanted(origin):
+                self.pool.withdraw(origin, waiter)
+                for unwanted in self.pool.take_unwanted(origin):
                     assert isinstance(unwanted, AsyncioConnection)
                     unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
                     self._serve()  # its place is another's now
@@ -801,7 +748,7 @@ class LoopPool:
                     raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
                 raise TransportError("PoolTimeout", "No connection became free in time.")
         except BaseException:
-            self._pool.withdraw(origin, waiter)
+            self.pool.withdraw(origin, waiter)
             if granted.done():
                 connection = granted.result()
                 if isinstance(connection, AsyncioConnection):
@@ -819,7 +766,7 @@ class LoopPool:
         return result
 
     def _start(self) -> None:
-        new, surplus = self._pool.take_orders()
+        new, surplus = self.pool.take_orders()
         for member in new:
             assert isinstance(member, AsyncioConnection)
             # In a context of its own: a connection outlives the call that happened to need it first.
@@ -835,7 +782,7 @@ class LoopPool:
 
     def unclaim(self, connection: AsyncioConnection) -> None:
         """Release the place of a call that did not begin."""
-        self._pool.unclaim(connection, now_ns())
+        self.pool.unclaim(connection, now_ns())
         self._start()
 
     def opened(self, connection: AsyncioConnection) -> None:
@@ -843,46 +790,34 @@ class LoopPool:
         if self._closed:
             connection.hang_up(TransportError("ReadError", "The transport was closed."))
             return
-        self._pool.opened(connection, now_ns())
+        self.pool.opened(connection, now_ns())
         self._start()
 
     def failed(self, connection: AsyncioConnection, error: TransportError) -> None:
         """Tell the pool that a connection could not be opened."""
-        self._pool.failed(connection, error, now_ns())
+        self.pool.failed(connection, error, now_ns())
         self._start()
-        if self._pool.has_waiters and not self._closed:
+        if self.pool.has_waiters and not self._closed:
             # They go on waiting for a place on another connection: for them it is tried again.
             self.loop.call_later(GROW_AGAIN_NS / 1e9, self._serve)
 
     def _serve(self) -> None:
         if not self._closed:
-            self._pool.serve(now_ns())
+            self.pool.serve(now_ns())
             self._start()
 
     def changed(self, connection: AsyncioConnection) -> None:
         """Tell the pool that a connection's free places changed."""
-        self._pool.changed(connection, now_ns())
+        self.pool.changed(connection, now_ns())
         self._start()
 
     def closed(self, connection: AsyncioConnection, *, by_idle_peer: bool) -> None:
         """Tell the pool that a connection is closed."""
-        self._pool.closed(
+        self.pool.closed(
             connection, now_ns(), by_idle_peer=by_idle_peer, unwelcome_pings=connection.pings_are_unwelcome
         )
         if not self._closed:
             self._start()
-
-    def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
-        """Return the nanoseconds between pings; None if the server does not accept them."""
-        return self._pool.ping_interval_ns(origin, wanted_ns)
-
-    def members(self) -> Iterator[PooledConnection]:
-        """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
-        return self._pool.members()
-
-    def outlook(self, origin: ServerOrigin) -> ConnectionForecast:
-        """Return what a request to the origin would find if it came now."""
-        return self._pool.outlook(origin, now_ns())
 
     async def warm(self, origin: ServerOrigin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
@@ -894,13 +829,13 @@ class LoopPool:
             connection.check_ready()
         finally:
             self.unclaim(connection)
-        self._pool.keep_warm(origin)
+        self.pool.keep_warm(origin)
 
     async def aclose(self) -> None:
         """Close every connection; exchanges that are open fail."""
         self._closed = True
-        connections = [member for member in self._pool.members() if isinstance(member, AsyncioConnection)]
-        self._pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
+        connections = [member for member in self.pool.members() if isinstance(member, AsyncioConnection)]
+        self.pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -914,6 +849,6 @@ class LoopPool:
 
     def forget(self) -> None:
         """Release the sockets without closing the protocol: the loop has ended, or belongs to the parent process."""
-        for member in list(self._pool.members()):
+        for member in list(self.pool.members()):
             assert isinstance(member, AsyncioConnection)
             member.forget()

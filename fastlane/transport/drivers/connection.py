@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from fastlane._clock import now_ns
 
 from ..pool.pool import ConnectionForecast, PooledConnection, is_farther, opening_round_trip_ns
-from ..pool.settings import LONGEST_TICK_S, Http2, ServerOrigin
+from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import (
     GIVEN_UP,
     Exchange,
@@ -402,7 +402,7 @@ class PooledExchange(Exchange):
 class ClientConnection(PooledConnection):
     """One connection. Not thread-safe: a driver calls it where the connection's bytes are handled."""
 
-    def __init__(self, origin: ServerOrigin, *, http2: Http2) -> None:
+    def __init__(self, origin: ServerOrigin, settings: PoolSettings) -> None:
         super().__init__(origin)
         self.opening: Opening | None = None
         self.is_http1 = False
@@ -411,7 +411,9 @@ class ClientConnection(PooledConnection):
         """As the library's extensions have it."""
         self._opened_ns = 0
         self.tls: Tls | None = None
-        self._http2 = http2
+        self._http2 = settings.http2
+        self._idle_ns = int(settings.idle_s * 1e9)
+        self._ping_ns = None if settings.ping_s is None else int(settings.ping_s * 1e9)
         self._lingering: deque[tuple[int, Exchange]] = deque()
         self._early = b""
         self._heard_ns = 0
@@ -421,10 +423,8 @@ class ClientConnection(PooledConnection):
         """Whether bytes of the peer's are being taken in at this moment."""
         self.error: TransportError | None = None
         """Why it was closed; None while it is open."""
-        self.tick_s = LONGEST_TICK_S
+        self.tick_s = tick_s(settings)
         """Seconds between two looks at the time."""
-        self.waiting: set[Any] = set()
-        """Exchanges whose waits may end some looks from now."""
         self._gauge = ConnectionMeter()
         self._output_bytes = 0
         """What was given out to be sent, so far."""
@@ -628,7 +628,7 @@ class ClientConnection(PooledConnection):
 
     # Time
 
-    def tick(self, time_ns: int, *, idle_ns: int, ping_ns: int | None) -> str | None:
+    def tick(self, time_ns: int, *, may_ping: bool) -> str | None:
         """Check timeouts; return why the connection has to be closed now, or None."""
         http = self.http
         if http is None:
@@ -645,10 +645,10 @@ class ClientConnection(PooledConnection):
             return "a ping was not answered"
         if self.claimed:
             return None
-        if time_ns - self.idle_since_ns >= idle_ns:
+        if time_ns - self.idle_since_ns >= self._idle_ns:
             return "idle"
         silent_ns = time_ns - max(self._heard_ns, self.idle_since_ns)
-        if ping_ns is not None and ping_sent_ns is None and silent_ns >= ping_ns:
+        if may_ping and self._ping_ns is not None and ping_sent_ns is None and silent_ns >= self._ping_ns:
             self._gauge.note(time_ns, self._output_bytes)
             http.ping(time_ns)
         return None

@@ -24,10 +24,10 @@ from ..protocols.exchange import (
     as_library_error,
     ends_soon,
 )
-from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool, PatientAsyncioExchange
+from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool
 from .connect import ssl_context
 from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of, target_of
-from .thread_driver import PatientThreadExchange, ThreadConnection, ThreadExchange, ThreadPool
+from .thread_driver import ThreadConnection, ThreadExchange, ThreadPool
 
 # Bytes read by the application before the server is told that it may send as many more.
 _CREDIT_BYTES = 262_144
@@ -272,11 +272,7 @@ class SyncEngine(Engine):
                 connection = self._pool.acquire(route.origin, timeouts, phases, patience)
                 exchange: ThreadExchange | None = None
                 try:  # from here on, lest Ctrl-C leave a place taken
-                    exchange = (
-                        ThreadExchange(head, phases, connection)
-                        if patience is None
-                        else PatientThreadExchange(head, phases, connection, patience)
-                    )
+                    exchange = ThreadExchange(head, phases, connection, patience)
                     if patience is not None:
                         patience.check()
                     connection.send_request(exchange, chain([first], rest), timeouts.write)
@@ -300,7 +296,7 @@ class SyncEngine(Engine):
     def outlook(self, request: Any) -> ConnectionForecast:
         """Return what such a request would find if it were sent now. Opens, claims and raises nothing."""
         try:
-            return self._pool.outlook(target_of(request).origin)
+            return self._pool.pool.outlook(target_of(request).origin, now_ns())
         except Exception:  # noqa: BLE001 - no address of ours, or another thread has changed what was looked at
             return UNKNOWN
 
@@ -322,7 +318,7 @@ class SyncEngine(Engine):
 
     def members(self) -> Iterator[PooledConnection]:
         """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
-        return self._pool.members()
+        return self._pool.pool.members()
 
     def forget(self) -> None:
         """Release the parent's connections in a child process."""
@@ -370,11 +366,7 @@ class AsyncEngine(Engine):
                 if patience is not None:
                     patience.check()
                 connection = await pool.acquire(route.origin, timeouts, phases, patience)
-                exchange = (
-                    AsyncioExchange(head, phases, connection)
-                    if patience is None
-                    else PatientAsyncioExchange(head, phases, connection, patience)
-                )
+                exchange = AsyncioExchange(head, phases, connection, patience)
                 try:
                     if patience is not None:
                         patience.check()
@@ -397,7 +389,7 @@ class AsyncEngine(Engine):
         """Return what such a request would find if it were sent now on this loop. Opens, claims and raises nothing."""
         try:
             pool = self._pools.get(asyncio.get_running_loop())
-            return UNKNOWN if pool is None else pool.outlook(target_of(request).origin)
+            return UNKNOWN if pool is None else pool.pool.outlook(target_of(request).origin, now_ns())
         except Exception:  # noqa: BLE001 - no address of ours, or no loop
             return UNKNOWN
 
@@ -421,7 +413,7 @@ class AsyncEngine(Engine):
         """Return every connection on any loop that still runs, open or opening. Takes no lock."""
         for loop, pool in list(self._pools.items()):
             if not loop.is_closed():
-                yield from pool.members()
+                yield from pool.pool.members()
 
     def forget(self) -> None:
         """Release the parent's connections in a child process."""

@@ -10,14 +10,14 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from threading import TIMEOUT_MAX
 from typing import cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import GROW_AGAIN_NS, ConnectionForecast, Pool, PooledConnection
-from ..pool.settings import PoolSettings, ServerOrigin, tick_s
+from ..pool.pool import GROW_AGAIN_NS, Pool, PooledConnection
+from ..pool.settings import PoolSettings, ServerOrigin
 from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from .connect import connect_sync
 from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, Tls, is_ready
@@ -43,9 +43,15 @@ def start(thread: threading.Thread) -> None:
 class ThreadExchange(PooledExchange):
     """An exchange that a thread waits for."""
 
-    __slots__ = ("_signal", "is_awaited")
+    __slots__ = ("__weakref__", "_patience", "_signal", "is_awaited")
 
-    def __init__(self, request_head: RequestHead, phases: Phases, connection: ClientConnection) -> None:
+    def __init__(
+        self,
+        request_head: RequestHead,
+        phases: Phases,
+        connection: ClientConnection,
+        patience: Patience | None = None,
+    ) -> None:
         Exchange.__init__(self, request_head, phases)
         self.connection = connection
         self.has_left = False
@@ -53,6 +59,9 @@ class ThreadExchange(PooledExchange):
         self._signal.acquire()
         self.is_awaited = False
         """Whether a thread waits."""
+        self._patience = patience
+        if patience is not None:
+            patience.attend(self)
 
     def notify(self) -> None:
         """Wake the thread that waits."""
@@ -62,6 +71,7 @@ class ThreadExchange(PooledExchange):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something has happened; False where nothing did within the time."""
+        timeout_s = self.within(timeout_s)
         self.is_awaited = True
         try:
             return self._signal.acquire(True, -1 if timeout_s is None else max(0.0, min(timeout_s, TIMEOUT_MAX)))
@@ -69,29 +79,8 @@ class ThreadExchange(PooledExchange):
             self.is_awaited = False
 
     def within(self, timeout_s: float | None) -> float | None:
-        """Seconds for which a wait that begins now may last."""
-        return timeout_s
-
-
-class PatientThreadExchange(ThreadExchange):
-    """An exchange that is waited for with patience, and that another thread may give up."""
-
-    __slots__ = ("__weakref__", "_patience")
-
-    def __init__(
-        self, request_head: RequestHead, phases: Phases, connection: ClientConnection, patience: Patience
-    ) -> None:
-        super().__init__(request_head, phases, connection)
-        self._patience = patience
-        patience.attend(self)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until something has happened; False where nothing did within the time."""
-        return super().wait(self.within(timeout_s))
-
-    def within(self, timeout_s: float | None) -> float | None:
-        """Seconds for which a wait that begins now may last."""
-        return self._patience.within(timeout_s, now_ns())
+        """Return the seconds for which a wait that begins now may last."""
+        return timeout_s if self._patience is None else self._patience.within(timeout_s, now_ns())
 
     def give_up(self) -> None:
         """End a request that was given up, and wake its waiter. Takes no lock."""
@@ -110,11 +99,9 @@ class ThreadConnection(ClientConnection):
     """One connection, its lock, and the thread that opens it and reads from it."""
 
     def __init__(self, owner: ThreadPool, origin: ServerOrigin) -> None:
-        settings = owner.settings
-        super().__init__(origin, http2=settings.http2)
+        super().__init__(origin, owner.settings)
         # The thread must not keep a pool alive that everybody else has dropped.
         self._owner = weakref.ref(owner)
-        self._settings = settings
         self.lock = threading.Lock()
         self._writer: socket.socket | None = None
         self._unsent = b""
@@ -183,7 +170,7 @@ class ThreadConnection(ClientConnection):
         # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
         self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
         self._writer.settimeout(0)
-        sock.settimeout(tick_s(self._settings))
+        sock.settimeout(self.tick_s)
         with self.lock:
             self.establish(opening, now_ns())
             if self._dead:
@@ -272,7 +259,7 @@ class ThreadConnection(ClientConnection):
         """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
         sock = self._socket
         assert sock is not None
-        tick_ns = int(tick_s(self._settings) * 1e9)
+        tick_ns = int(self.tick_s * 1e9)
         ticked_ns = now_ns()
         if self.http is not None and self.http.is_ready:
             self.ready.set()  # over HTTP/1.1 a server says nothing before it is asked
@@ -330,9 +317,7 @@ class ThreadConnection(ClientConnection):
             # (Answers that are still read keep their pool alive.)
             self._by_us = not self.is_busy
             return self._by_us
-        settings = self._settings
-        ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
-        if self.tick(time_ns, idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is None:
+        if self.tick(time_ns, may_ping=owner.pool.allows_pings(self.origin)) is None:
             return False
         self._by_us = True
         return True
@@ -593,14 +578,7 @@ class ThreadPool:
         self._start_over()
 
     def _start_over(self) -> None:
-        settings = self.settings
-        self._pool = Pool(
-            max_connections=settings.max_connections,
-            http2=settings.http2 != "never",
-            plain_http2=settings.http2 == "require",
-            idle_ns=int(settings.idle_s * 1e9),
-            make=self._make,
-        )
+        self.pool = Pool(self.settings, self._make)
 
     def _make(self, origin: ServerOrigin) -> ThreadConnection:
         return ThreadConnection(self, origin)
@@ -614,13 +592,13 @@ class ThreadPool:
         avoid = None if patience is None else patience.avoid
         try:
             with self._lock:
-                member = self._pool.claim(origin, now_ns(), avoid)
+                member = self.pool.claim(origin, now_ns(), avoid)
                 if member is None:
                     waiter = _Waiter(avoid)
-                    self._pool.wait(origin, waiter, now_ns())
-                if self._pool.new or self._pool.surplus:
-                    new, surplus = self._pool.take_orders()
-            if self._changed or self._pool.new or self._pool.surplus:
+                    self.pool.wait(origin, waiter, now_ns())
+                if self.pool.new or self.pool.surplus:
+                    new, surplus = self.pool.take_orders()
+            if self._changed or self.pool.new or self.pool.surplus:
                 self._catch_up()
             if waiter is not None:
                 if phases is not None:
@@ -647,7 +625,7 @@ class ThreadPool:
     ) -> ThreadConnection:
         if patience is not None:
             patience.attend(waiter)
-        opening = self._pool.is_opening(origin)
+        opening = self.pool.is_opening(origin)
         while True:
             timeout_s = timeouts.connect if opening else timeouts.pool
             if patience is not None:
@@ -659,7 +637,7 @@ class ThreadPool:
                 waiter.avoid = None  # no other is to be had soon
                 self.serve()
                 continue
-            if opening and not given_up and not self._pool.is_opening(origin):
+            if opening and not given_up and not self.pool.is_opening(origin):
                 opening = False  # the connection came, and has no place: from here on it is the pool's time
                 continue
             unwanted = self._withdraw(origin, waiter)
@@ -688,10 +666,10 @@ class ThreadPool:
         """Wait no longer; the connections that were being opened and that nobody waits for any more."""
         try:
             with self._lock:
-                self._pool.withdraw(origin, waiter)
+                self.pool.withdraw(origin, waiter)
                 return [
                     connection
-                    for connection in self._pool.take_unwanted(origin)
+                    for connection in self.pool.take_unwanted(origin)
                     if isinstance(connection, ThreadConnection)
                 ]
         finally:
@@ -729,8 +707,8 @@ class ThreadPool:
         new, surplus = list[PooledConnection](), list[PooledConnection]()
         try:
             with self._lock:
-                act(self._pool, now_ns())
-                new, surplus = self._pool.take_orders()
+                act(self.pool, now_ns())
+                new, surplus = self.pool.take_orders()
             self._catch_up()
             if new or surplus:
                 self._start(new, surplus)
@@ -749,7 +727,7 @@ class ThreadPool:
             raise
 
     def _note_changes(self) -> None:
-        while self._changed or self._pool.new or self._pool.surplus:
+        while self._changed or self.pool.new or self.pool.surplus:
             new, surplus = list[PooledConnection](), list[PooledConnection]()
             taken: list[bool] = []
             try:
@@ -758,9 +736,9 @@ class ThreadPool:
                     if not taken[0]:
                         return
                     while self._changed:
-                        self._pool.changed(self._changed[0], now_ns())  # which may be done again
+                        self.pool.changed(self._changed[0], now_ns())  # which may be done again
                         self._changed.popleft()
-                    new, surplus = self._pool.take_orders()
+                    new, surplus = self.pool.take_orders()
                 finally:
                     if taken and taken[0]:
                         self._lock.release()
@@ -812,18 +790,6 @@ class ThreadPool:
             )
         )
 
-    def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
-        """Return the nanoseconds between pings; None if the server does not accept them."""
-        return self._pool.ping_interval_ns(origin, wanted_ns)
-
-    def members(self) -> Iterator[PooledConnection]:
-        """Return every connection, open or opening. Takes no lock: the list may change meanwhile."""
-        return self._pool.members()
-
-    def outlook(self, origin: ServerOrigin) -> ConnectionForecast:
-        """Return what a request to the origin would find if it came now. Waits for no lock."""
-        return self._pool.outlook(origin, now_ns())
-
     def warm(self, origin: ServerOrigin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
         connection = self.acquire(origin, timeouts)
@@ -838,8 +804,8 @@ class ThreadPool:
     def close(self) -> None:
         """Close every connection; exchanges that are open fail."""
         with self._lock:
-            connections = [member for member in self._pool.members() if isinstance(member, ThreadConnection)]
-            pool = self._pool
+            connections = [member for member in self.pool.members() if isinstance(member, ThreadConnection)]
+            pool = self.pool
             self._start_over()
             pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
         for connection in connections:
@@ -853,7 +819,7 @@ class ThreadPool:
     def forget(self) -> None:
         """Release the parent's connections in a child process."""
         self._lock = threading.Lock()
-        connections = [member for member in self._pool.members() if isinstance(member, ThreadConnection)]
+        connections = [member for member in self.pool.members() if isinstance(member, ThreadConnection)]
         self._start_over()
         for connection in connections:
             connection.forget()

@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..protocols.exchange import Exchange, Opening, TransportError
-from .settings import ServerOrigin
+from .settings import PoolSettings, ServerOrigin
 
 if TYPE_CHECKING:  # `import fastlane` loads no protocol
     from ..protocols.h1 import Http1Connection
@@ -82,15 +82,8 @@ GROW_AGAIN_NS = 1_000_000_000
 # accident.
 MOST_FRUITLESS = 5
 
-# How far around the time after which a server closes idle connections one of them is not trusted with a call: the
-# request and the server's goodbye would cross on the way, and nobody could say whether it was processed.
-_DOUBT_NS = 1_000_000_000
-
 # Servers that close a connection faster than this do not do so because it was idle.
 _SHORTEST_IDLE_NS = 1_000_000_000
-
-# Pings come no more often than this where we choose, lest a server counts them as a flood.
-_SHORTEST_PING_NS = 5_000_000_000
 
 
 class Waiter(Protocol):
@@ -162,7 +155,6 @@ class OriginState:
     __slots__ = (
         "fruitless",
         "grow_after_ns",
-        "idle_limit_ns",
         "keep_warm",
         "last_used_ns",
         "members",
@@ -191,7 +183,6 @@ class OriginState:
         self.speaks_http2: bool | None = None
         self.streams = BUSY_STREAMS
         """Calls at once that the server allows on a new connection, up to `BUSY_STREAMS`."""
-        self.idle_limit_ns: int | None = None
         self.pings_unwelcome = False
         self.keep_warm = False
         self.last_used_ns = 0
@@ -256,28 +247,25 @@ class OriginState:
             else:
                 passed_over += 1  # what it avoids may be a place for those behind it
 
-    def with_room(self, now_ns: int, avoid: str | None) -> PooledConnection | None:
+    def with_room(self, avoid: str | None) -> PooledConnection | None:
         """The connection with room that was used last, so that others can fall idle."""
         full = []
         found = None
         for member in reversed(self.spare):
             if member.room(BUSY_STREAMS) <= 0:
                 full.append(member)
-            elif (self.idle_limit_ns is None or not self.in_doubt(member, now_ns)) and (
-                avoid is None or member.local_address != avoid
-            ):
+            elif avoid is None or member.local_address != avoid:
                 found = member
                 break
         for member in full:
             del self.spare[member]
         return found
 
-    def with_any_room(self, now_ns: int, avoid: str | None) -> PooledConnection | None:
+    def with_any_room(self, avoid: str | None) -> PooledConnection | None:
         """The best connection of those that have any room: no further one can be opened."""
 
-        def merits(member: PooledConnection) -> tuple[bool, bool, int]:
-            avoided = avoid is not None and member.local_address == avoid
-            return avoided, self.in_doubt(member, now_ns), member.claimed
+        def merits(member: PooledConnection) -> tuple[bool, int]:
+            return avoid is not None and member.local_address == avoid, member.claimed
 
         return min((member for member in self.members if member.room(UNBOUNDED) > 0), key=merits, default=None)
 
@@ -293,7 +281,7 @@ class OriginState:
                     room = member.room(BUSY_STREAMS)
                     if with_ended and member.ended and member.is_open and not member.is_closed:
                         room += len(member.ended)
-                    if room > 0 and not self._is_in_doubt(member, now_ns):
+                    if room > 0:
                         return member.outlook(now_ns)
         known = [member.round_trip_ns for member in list(self.members)] + [self.round_trip_ns]
         return ConnectionForecast(round_trip_time_ns=next((each for each in known if each is not None), None))
@@ -312,60 +300,21 @@ class OriginState:
     def see_closed(self, member: PooledConnection, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> bool:
         """Learn from a connection's end; True where the server closed it because it was idle."""
         self.pings_unwelcome = self.pings_unwelcome or unwelcome_pings
-        unused_ns = now_ns - member.unused_since_ns
-        was_idle = by_idle_peer and unused_ns >= _SHORTEST_IDLE_NS
-        if was_idle:
-            self.idle_limit_ns = unused_ns
-        return was_idle
-
-    def in_doubt(self, member: PooledConnection, now_ns: int) -> bool:
-        """Whether the server is likely to be closing this idle connection right now."""
-        limit_ns = self.idle_limit_ns
-        if limit_ns is None or member.claimed:
-            return False
-        unused_ns = now_ns - member.unused_since_ns
-        if unused_ns > limit_ns + _DOUBT_NS:
-            self.idle_limit_ns = None  # it did not close this one: what was seen had another reason
-            return False
-        return self._is_in_doubt(member, now_ns)
-
-    def _is_in_doubt(self, member: PooledConnection, now_ns: int) -> bool:
-        limit_ns = self.idle_limit_ns
-        if limit_ns is None or member.claimed:
-            return False
-        # A server that closes after very little time is still worth a connection that is reused at once.
-        return max(limit_ns - _DOUBT_NS, limit_ns // 2) < now_ns - member.unused_since_ns <= limit_ns + _DOUBT_NS
-
-    def ping_interval_ns(self, wanted_ns: int) -> int | None:
-        """Nanoseconds between two pings on an idle connection; None where they are not welcome."""
-        if self.pings_unwelcome:
-            return None
-        limit_ns = self.idle_limit_ns
-        # Twice within the time that the server waits.
-        return wanted_ns if limit_ns is None else min(wanted_ns, max(_SHORTEST_PING_NS, limit_ns // 2))
+        return by_idle_peer and now_ns - member.unused_since_ns >= _SHORTEST_IDLE_NS
 
 
 class Pool:
     """The connections of one transport (in one event loop). Not thread-safe.
 
     `make` makes a member that is about to open; whoever calls a method that may have made some then starts those that
-    `take_orders()` gives. `idle_ns`: for how long after the last call a connection that the server closes is replaced,
-    where the origin is kept warm. `http2`: HTTP/2 is spoken where TLS agrees on it; `plain_http2`: also without TLS.
+    `take_orders()` gives.
     """
 
-    def __init__(
-        self,
-        *,
-        max_connections: int,
-        http2: bool,
-        idle_ns: int,
-        make: Callable[[ServerOrigin], PooledConnection],
-        plain_http2: bool = False,
-    ) -> None:
-        self._max_connections = max_connections
-        self._http2 = http2
-        self._plain_http2 = plain_http2
-        self._idle_ns = idle_ns
+    def __init__(self, settings: PoolSettings, make: Callable[[ServerOrigin], PooledConnection]) -> None:
+        self._max_connections = settings.max_connections
+        self._http2 = settings.http2
+        self._idle_ns = int(settings.idle_s * 1e9)
+        """For how long after the last call a connection that the server closes is replaced, where it is kept warm."""
         self._make = make
         self._origins: dict[ServerOrigin, OriginState] = {}
         self._most_origins = MOST_ORIGINS
@@ -529,13 +478,10 @@ class Pool:
         """From now on, replace an idle connection that the server closes."""
         self._state(origin).keep_warm = True
 
-    def ping_interval_ns(self, origin: ServerOrigin, wanted_ns: int) -> int | None:
-        """Nanoseconds between two pings on an idle connection; None where they are not welcome.
-
-        May be asked without the lock.
-        """
+    def allows_pings(self, origin: ServerOrigin) -> bool:
+        """Whether the server has not objected to pings on an idle connection. May be asked without the lock."""
         state = self._origins.get(origin)
-        return wanted_ns if state is None else state.ping_interval_ns(wanted_ns)
+        return state is None or not state.pings_unwelcome
 
     def _state(self, origin: ServerOrigin) -> OriginState:
         state = self._origins.get(origin)
@@ -556,11 +502,11 @@ class Pool:
         self, state: OriginState, now_ns: int, avoid: str | None, *, anywhere: bool = False
     ) -> PooledConnection | None:
         """Claim a place on a connection that is not too busy; wherever one is if no further one can be opened."""
-        member = state.with_room(now_ns, avoid)
+        member = state.with_room(avoid)
         if member is None:
             if not anywhere and (state.opening or (now_ns >= state.grow_after_ns and self._has_place())):
                 return None  # a further connection is the better place
-            member = state.with_any_room(now_ns, avoid)
+            member = state.with_any_room(avoid)
             if member is None:
                 return None
         member.was_used = True
@@ -660,6 +606,6 @@ class Pool:
         """Open as many connections as the calls that wait need, and no more."""
         if (now_ns < state.grow_after_ns and state.members) or state.allows_nothing:
             return
-        http2 = self._http2 and (self._plain_http2 or state.origin.scheme == "https")
+        http2 = self._http2 == "require" or (self._http2 == "prefer" and state.origin.scheme == "https")
         while state.expected_places(http2=http2) < len(state.waiters) and self._has_place():
             self._open(state)

@@ -37,7 +37,7 @@ _RATE_BITS_PER_S = 10e6
 _LANES = 4
 _TURNS = 6
 _MACHINES = 8
-_PLAYS = (RequestEncoding(probe=True), PromptCache())
+_PLAYS = (RequestEncoding(forms=("json+gzip",)), PromptCache())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ and loses no time: the largest share with a ratio of at most 1.3, or the smalles
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -37,7 +38,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import MESSAGES, percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
-from fastlane.plays.urgency.slots import states
+from fastlane.plays.urgency.slots import queues
 
 _SCALE = 5
 _PER_S = 40 / 60 * _SCALE
@@ -83,6 +84,12 @@ def _model(places: int, refuses: bool) -> ProviderModel:
     )
 
 
+def _limits(host: str) -> list[int | None]:
+    """The calls at once that a provider was found to serve, by model; None where no limit is known."""
+    limits = [queue.limit.value for (origin, _, _), queue in queues.items() if host in origin]
+    return [None if limit == math.inf else int(limit) for limit in limits]
+
+
 class _Calls:
     """Interactive calls at random moments, and a flood of background ones."""
 
@@ -110,7 +117,7 @@ class _Calls:
                 coming = asyncio.create_task(self._come(threads))
                 await asyncio.sleep(seconds.warm_up)
                 host = str(self.client.base_url.netloc, "ascii")
-                limits = [state.limit for state in states() if host in state.origin]
+                limits = _limits(host)
                 begun_ns = now_ns()
                 await asyncio.sleep(seconds.measured)
                 ended_ns = now_ns()
@@ -237,9 +244,7 @@ def _arm(
     if run.limit is not None:
         figures["limit_after_warm_up"] = run.limit
         host = emulator.base_url.split("/")[2]
-        figures["limit_at_end"] = max(
-            (state.limit for state in states() if host in state.origin and state.limit is not None), default=None
-        )
+        figures["limit_at_end"] = max((limit for limit in _limits(host) if limit is not None), default=None)
     return figures
 
 

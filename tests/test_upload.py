@@ -310,22 +310,22 @@ def test_the_kernels_own_tcp_needs_as_many_rounds() -> None:
 
 
 @law
-@given(SIZES, SIZES, CPU, PATHS, st.integers(0, 200_000))
-def test_what_is_encoded_is_large_enough_gets_smaller_and_saves_more_than_it_costs(
-    plain: int, encoded: int, cpu_s: float, path: Path, min_bytes: int
+@given(SIZES, SIZES, CPU, PATHS)
+def test_what_is_encoded_gets_smaller_and_saves_more_than_it_costs(
+    plain: int, encoded: int, cpu_s: float, path: Path
 ) -> None:
-    made = decide(plain_bytes=plain, encoded_bytes=encoded, cpu_s=cpu_s, path=path, min_bytes=min_bytes)
+    made = decide(plain_bytes=plain, encoded_bytes=encoded, cpu_s=cpu_s, path=path)
 
     gained_s = upload_s(plain, path) - upload_s(encoded, path)
     assert made.saving_s == pytest.approx(gained_s - cpu_s)
-    assert made.encode == (plain >= min_bytes and encoded < plain and gained_s > cpu_s)
+    assert made.encode == (encoded < plain and gained_s > cpu_s)
     assert (made.plain_rounds, made.encoded_rounds) == (rounds(plain, path), rounds(encoded, path))
 
 
 @law
-@given(SIZES, SIZES, CPU, PATHS, st.integers(0, 200_000))
-def test_the_reason_is_one_plain_sentence(plain: int, encoded: int, cpu_s: float, path: Path, least: int) -> None:
-    reason = decide(plain_bytes=plain, encoded_bytes=encoded, cpu_s=cpu_s, path=path, min_bytes=least).reason
+@given(SIZES, SIZES, CPU, PATHS)
+def test_the_reason_is_one_plain_sentence(plain: int, encoded: int, cpu_s: float, path: Path) -> None:
+    reason = decide(plain_bytes=plain, encoded_bytes=encoded, cpu_s=cpu_s, path=path).reason
 
     assert re.fullmatch(r"[A-Z0-9][^\n]*[^.\n]\.", reason)
     assert ". " not in reason
@@ -335,7 +335,7 @@ def test_the_reason_is_one_plain_sentence(plain: int, encoded: int, cpu_s: float
 @given(SIZES, SIZES, PATHS)
 def test_without_a_limit_of_the_link_the_saving_is_whole_round_trips(plain: int, encoded: int, path: Path) -> None:
     path = replace(path, uplink_bytes_per_s=None)
-    made = decide(plain_bytes=plain, encoded_bytes=encoded, cpu_s=0.002, path=path, min_bytes=0)
+    made = decide(plain_bytes=plain, encoded_bytes=encoded, cpu_s=0.002, path=path)
 
     saved = made.plain_rounds - made.encoded_rounds
     assert made.saving_s == pytest.approx(saved * path.round_trip_time_s - 0.002)
@@ -350,11 +350,14 @@ def test_without_a_limit_of_the_link_the_saving_is_whole_round_trips(plain: int,
             True,
             "2,000 bytes instead of 123,400 take 1 round trip of 40.0 ms instead of 4.",
         ),
-        ({"plain_bytes": 10_999, "encoded_bytes": 4_000}, False, "A body of 10,999 bytes is smaller than min_bytes"),
-        ({"encoded_bytes": 123_400}, False, "Encoded, the body would be no smaller (123,400 bytes, not 123,400)."),
+        ({"encoded_bytes": 123_400}, False, "The body takes 4 round trips either way."),
         ({"plain_bytes": 42_000, "encoded_bytes": 15_000}, False, "The body takes 2 round trips either way."),
         ({"plain_bytes": 13_000, "encoded_bytes": 4_000}, False, "The body takes 1 round trip either way."),
-        ({"cpu_s": 0.08}, False, "Encoding takes 80.0 ms of CPU time, and saves 80.0 ms on the way."),
+        (
+            {"cpu_s": 0.08},
+            False,
+            "32,000 bytes instead of 123,400 take 80.0 ms of CPU time, and save 80.0 ms on the way.",
+        ),
         (
             {
                 "plain_bytes": 13_000,
@@ -367,13 +370,13 @@ def test_without_a_limit_of_the_link_the_saving_is_whole_round_trips(plain: int,
         (
             {"path": Path(round_trip_time_s=0.0001)},
             False,
-            "Encoding takes 1.0 ms of CPU time, and saves 0.2 ms on the way.",
+            "32,000 bytes instead of 123,400 take 1.0 ms of CPU time, and save 0.2 ms on the way.",
         ),
     ],
 )
 def test_a_decision_says_why(changed: dict[str, Any], encode: bool, reason: str) -> None:
     path = changed.pop("path", Path(round_trip_time_s=0.04))
-    chosen = {"plain_bytes": 123_400, "encoded_bytes": 32_000, "cpu_s": 0.001, "min_bytes": 11_000} | changed
+    chosen = {"plain_bytes": 123_400, "encoded_bytes": 32_000, "cpu_s": 0.001} | changed
 
     made = decide(path=path, **chosen)
 

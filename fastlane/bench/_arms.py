@@ -158,7 +158,7 @@ def stock_aiohttp(base_url: str, api_key: str) -> openai.AsyncOpenAI:
 _STOCK: Final = (stock, stock_async, stock_aiohttp)
 
 # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
-_ENCODING: Final = RequestEncoding(probe=True)
+_ENCODING: Final = RequestEncoding(forms=("json+gzip",))
 _ALL: Final = (Connection(), _ENCODING, PromptCache())
 ATTRIBUTABLE: Final[Mapping[str, Play]] = {
     "connection": Connection(),

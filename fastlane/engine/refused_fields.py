@@ -73,7 +73,7 @@ def without_refused(
     A provider that does not know a field responds with an error that names it, and does no work. The fields are
     appended to `doubted`: they count as refused if the call succeeds without them.
     """
-    if not state.optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
+    if not state.optional or error.status_code not in (400, 402, 403, 422) or not isinstance(options.json_data, dict):
         return None
     fields = {name.partition("=")[0]: name for name in state.optional}
     named = _named(error, options.json_data, tuple(fields))

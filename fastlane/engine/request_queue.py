@@ -112,8 +112,6 @@ class RequestQueue:
         self._call_at = call_at
         self.lock = new_lock()
         self.queued = [0, 0, 0]
-        self.turned_away = 0
-        """The number of tickets that were refused or timed out."""
         self._alarm_ns: int | None = None
         self._gap_ns, self._gaps = 0.0, 0
         self._clear()
@@ -166,13 +164,11 @@ class RequestQueue:
                 self._grant(ticket, now)
                 return
             if ahead >= ticket.max_queued:
-                self.turned_away += 1
                 raise _full(ahead, ticket.max_queued, self._expected_s(ahead))
             certain_s = max(self._expected_s(ahead - _AHEAD) or 0.0, 0.0) / _FASTER if ahead > _AHEAD else 0.0
             if ready_ns is not None:
                 certain_s = max(certain_s, (ready_ns - now) / _S)
             if ticket.max_wait_s is not None and certain_s > ticket.max_wait_s:
-                self.turned_away += 1
                 raise _too_late("it would wait too long", max(certain_s, self._expected_s(ahead) or 0.0), ticket)
             timer.start()
             ticket.arrival = self._arrivals
@@ -192,7 +188,6 @@ class RequestQueue:
                 return
             expected_s = self._expected_s(sum(self.queued[: ticket.level + 1]))
             self._withdraw(ticket)
-            self.turned_away += 1
         raise _too_late("it waited too long", expected_s, ticket) from None
 
     def release(self, ticket: QueueTicket, *, failed: bool) -> None:
@@ -223,11 +218,6 @@ class RequestQueue:
         if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
             self._call_at(wake_ns, self._on_alarm)
             self._alarm_ns = wake_ns
-
-    @property
-    def oldest_ns(self) -> int | None:
-        """When the oldest waiting ticket arrived; None if none waits."""
-        return min((head.arrived_ns for head in self._heads()), default=None)
 
     def begin_in_child(self) -> None:
         """See `StartsOver`."""

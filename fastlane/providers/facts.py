@@ -135,8 +135,6 @@ class Tiers(Part):
     values: Fact[Texts] | None = None
     answers: Fact[Texts] | None = None
     answer_path: Fact[Text] | None = None
-    answer_header: Fact[Text] | None = None
-    """The response header that names the tier, where no field of the body does."""
     order: Fact[Annotated[tuple[Texts, ...], Field(strict=False)]] | None = None
     """The tiers from the slowest to the fastest. Names of one tier, and tiers of equal speed, are together."""
     standard: Fact[Text] | None = None

@@ -36,8 +36,6 @@ class RequestEncodingRecord(RecordSection):
     """The congestion window in the prediction, in segments."""
     predicted_saving_s: float = 0.0
     """Predicted seconds saved, CPU time deducted; 0 if the body was sent as JSON."""
-    probed: bool = False
-    """Whether this call probed whether the provider accepts such bodies."""
     refused: str | None = None
     """Why an encoded body failed: a status ("415") or an error's class name; None if none failed."""
 
@@ -419,7 +417,7 @@ class UrgencyRecord(RecordSection):
     """The service tier that the provider reports; None if it reports none."""
     downgraded: bool = False
     """Whether a slower tier than the requested one served it."""
-    full_tiers: tuple[str, ...] = ()
-    """Tiers without capacity for it, in the order of the requests."""
+    full_tier: str | None = None
+    """The tier that had no capacity for it, so that it asked for the usual one; None if none was full."""
     admission: AdmissionRecord | None = None
     """None if the call was not sent."""

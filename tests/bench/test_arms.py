@@ -14,7 +14,7 @@ from fastlane.bench import Arm, arms_named
 from fastlane.bench._arms import KNOWN_ARMS, attributing, copy_of, is_asynchronous
 from fastlane.bench._asked import _see_working_folder
 
-MY_PLAYS = [Connection(), RequestEncoding(probe=True)]
+MY_PLAYS = [Connection(), RequestEncoding(gzip_level=2)]
 MY_ARM = Arm(name="mine", plays=(Connection(),))
 MY_NUMBER = 3
 
@@ -57,7 +57,7 @@ def test_plays_travel_by_their_settings() -> None:
 
 def test_an_arm_says_what_it_is() -> None:
     assert Arm(name="mine", plays=tuple(MY_PLAYS)).description == (
-        "fastlane.OpenAI(only_plays=[Connection(), RequestEncoding(probe=True)])"
+        "fastlane.OpenAI(only_plays=[Connection(), RequestEncoding(gzip_level=2)])"
     )
     assert Arm(name="mine", asynchronous=True).description == "fastlane.AsyncOpenAI(): its default plays"
     assert Arm(name="mine", client=my_client).description == f"{__name__}:my_client"

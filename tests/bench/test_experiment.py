@@ -366,7 +366,7 @@ def test_emulated_tcp_handshake_is_counted_as_connect() -> None:
 
 
 def test_attribution_compares_with_no_play_at_all() -> None:
-    asked = experiment(attribute=(Connection(), RequestEncoding(probe=True)))
+    asked = experiment(attribute=(Connection(), RequestEncoding(gzip_level=2)))
 
     assert [(arm.name, asked.role_of(arm)) for arm in asked.resolved] == [
         ("none", "reference"),

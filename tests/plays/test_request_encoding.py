@@ -48,7 +48,6 @@ class Chosen(NamedTuple):
     """What a session has chosen for a call."""
 
     forms: tuple[Form, ...]
-    known: bool
     writing: Writing
 
 
@@ -56,7 +55,7 @@ def choose(play: RequestEncoding, asked: Call) -> Chosen:
     session = play.open(asked)
     assert isinstance(session, RequestEncodingSession)
     assert session.plan(asked) is asked
-    return Chosen(session._forms, session._is_known, session._writing)
+    return Chosen(session._forms, session._writing)
 
 
 # Settings
@@ -64,7 +63,7 @@ def choose(play: RequestEncoding, asked: Call) -> Chosen:
 
 def test_the_repr_is_the_fingerprint() -> None:
     assert repr(RequestEncoding()) == (
-        "RequestEncoding(forms=None, min_bytes=11000, gzip_level=1, probe=False, uplink_bits_per_s=None, facts=None)"
+        "RequestEncoding(forms=None, min_bytes=11000, gzip_level=1, uplink_bits_per_s=None, facts=None)"
     )
     changed = RequestEncoding(forms=("json+gzip",), gzip_level=6, uplink_bits_per_s=5e6)
     assert eval(repr(changed)) == changed
@@ -99,8 +98,6 @@ FORMS = "RequestEncoding(forms=...) takes a tuple of 'json', 'json+gzip', 'msgpa
         ({"gzip_level": 10}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got 10"),
         ({"gzip_level": True}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got True"),
         ({"gzip_level": "6"}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got '6'"),
-        ({"probe": 1}, "RequestEncoding(probe=...) takes True or False, got 1"),
-        ({"probe": None}, "RequestEncoding(probe=...) takes True or False, got None"),
         ({"uplink_bits_per_s": 20}, "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
         (
             {"uplink_bits_per_s": "20e6"},
@@ -139,7 +136,6 @@ def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: 
         {"uplink_bits_per_s": 1_000},
         {"uplink_bits_per_s": 1e12},
         {"forms": ALL},
-        {"probe": True},
     ],
 )
 def test_a_setting_at_its_bound_works(settings: dict[str, Any]) -> None:
@@ -228,7 +224,6 @@ def test_only_what_the_provider_takes_and_the_application_allows(
     found = choose(RequestEncoding(forms=allowed), call(facts=facts(*taken)))
 
     assert found.forms == expected
-    assert found.known
 
 
 NOT_FOUND: Fact[Any] = Fact(checked=date(2026, 11, 22), evidence="not found", note="no page speaks of it")
@@ -244,11 +239,9 @@ NOT_FOUND: Fact[Any] = Fact(checked=date(2026, 11, 22), evidence="not found", no
     ],
     ids=["no facts", "nothing about encodings", "another endpoint", "not found"],
 )
-def test_what_is_not_known_is_left_to_a_probe(known: ProviderFacts | None) -> None:
-    found = choose(RequestEncoding(), call(facts=known))
-
-    assert not found.known
-    assert found.forms == ("json+gzip", "msgpack+gzip", "msgpack")
+def test_forms_that_are_not_known_need_the_setting(known: ProviderFacts | None) -> None:
+    assert choose(RequestEncoding(), call(facts=known)).forms == ()
+    assert choose(RequestEncoding(forms=("json+gzip",)), call(facts=known)).forms == ("json+gzip",)
 
 
 def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> None:
@@ -282,14 +275,14 @@ def test_a_provider_says_what_it_calls_messagepack() -> None:
 
 @pytest.mark.parametrize("endpoint", [CHAT, "/completions", "/responses"])
 def test_prompts_are_planned_for(endpoint: str) -> None:
-    assert choose(RequestEncoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).known
+    assert choose(RequestEncoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).forms
 
 
 @pytest.mark.parametrize("endpoint", ["/embeddings", "/files", "/uploads", "/audio/transcriptions", "/responses/x"])
 def test_nothing_but_prompts_is_touched(endpoint: str) -> None:
     planned = call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))
 
-    assert RequestEncoding(probe=True).open(planned) is None
+    assert RequestEncoding().open(planned) is None
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])

@@ -14,7 +14,7 @@ import pytest
 
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import TaskPause, ThreadPause, waiting_on
-from fastlane.plays.urgency.slots import states
+from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import Upstream, refuse, say_nothing
 from tests.races.callers import (
     HANG_S,
@@ -42,7 +42,7 @@ def close(party: Party, client: Any) -> None:
 
 
 def queued() -> int:
-    return sum(sum(state.queued.values()) for state in states())
+    return sum(sum(queue.queued) for _, queue in queues.items())
 
 
 def is_told_that_the_client_is_closed(call: Future[Any]) -> bool:

@@ -20,7 +20,7 @@ import pytest
 import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
-from fastlane.plays.urgency.slots import states
+from fastlane.plays.urgency.slots import queues
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
@@ -94,7 +94,7 @@ def pauses(client: Any) -> int:
 def is_as_before(client: Any, upstream: Upstream, *outcomes: str) -> bool:
     """Whether everything was given back, and the next call works."""
     until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
-    until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
+    until(lambda: not any(sum(queue.in_flight) + sum(queue.queued) for _, queue in queues.items()))
     assert pauses(client) == 0
     upstream.usually = answer("The Rhine")
     assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content.strip() == "The Rhine"
@@ -175,7 +175,7 @@ def test_in_the_queue(upstream: Upstream) -> None:
         until(lambda: bool(upstream.asked))
         with ctrl_c_when(lambda: pauses(client) == 1):
             ask(client)
-        assert sum(states()[0].queued.values()) == 0
+        assert not any(sum(queue.queued) for _, queue in queues.items())
         gate.set()
         before.result()
         assert len(upstream.asked) == 1
@@ -249,7 +249,7 @@ def test_amid_the_early_close_of_a_stream(upstream: Upstream) -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, previous)
-        until(lambda: not any(sum(state.in_flight.values()) for state in states()))
+        until(lambda: not any(sum(queue.in_flight) for _, queue in queues.items()))
 
 
 @pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)])
@@ -273,7 +273,7 @@ def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...
 
     upstream.usually = answer("The Rhine")
     assert asyncio.run(call_again()).choices[0].message.content.strip() == "The Rhine"
-    assert not any(sum(state.in_flight.values()) for state in states())
+    assert not any(sum(queue.in_flight) for _, queue in queues.items())
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, previous)
         until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
-        until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
+        until(lambda: not any(sum(queue.in_flight) + sum(queue.queued) for _, queue in queues.items()))
         assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content
         until(lambda: not pauses(client))
 

@@ -21,7 +21,7 @@ import fastlane
 from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
 from fastlane.engine.client_state import ClientState
 from fastlane.engine.drivers import _waits
-from fastlane.plays.urgency.slots import states
+from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
 from tests.races.callers import HANG_S, until
 from tests.transport.peer import Stream
@@ -63,7 +63,7 @@ def echoing(upstream: Upstream) -> Upstream:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
+    until(lambda: not any(sum(queue.in_flight) + sum(queue.queued) for _, queue in queues.items()))
     assert not _waits
 
 

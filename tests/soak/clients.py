@@ -85,7 +85,7 @@ def plays_of(name: str, places: Places) -> list[Play] | None:
             return None
         case "everything":
             return [
-                Connection(), PromptCache(), ContextTrimming(), RequestEncoding(probe=True, uplink_bits_per_s=2e6),
+                Connection(), PromptCache(), ContextTrimming(), _encoding(),
                 BoundedOutput(), hedging, Urgency(), RateLimits(),
             ]  # fmt: skip
         case "urgency":

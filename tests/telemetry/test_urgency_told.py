@@ -12,7 +12,7 @@ import pytest
 import fastlane
 from fastlane import Connection, Urgency
 from fastlane.plays.rate_limits.section import RateLimitsSection
-from fastlane.plays.urgency.slots import states
+from fastlane.plays.urgency.slots import queues
 from fastlane.records import AdmissionRecord, UrgencyRecord
 from fastlane.telemetry.attributes import call_attributes
 from tests.telemetry.conftest import Told
@@ -60,7 +60,7 @@ def test_waits_for_rate_limits_are_measured_by_reason(meters: Meters) -> None:
 
 def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
     downgraded = urgency(asked_tier="priority", served_tier="default", downgraded=True)
-    fell = urgency(asked_tier="default", served_tier="default", full_tiers=("flex",))
+    fell = urgency(asked_tier="default", served_tier="default", full_tier="flex")
     meters.tell(*(ended(record(urgency=one)) for one in (downgraded, fell, urgency(served_tier="default"), urgency())))
 
     assert meters.values("fastlane.client.tiers") == {
@@ -68,18 +68,17 @@ def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
         ("default", False, "default", "background"): 1,
         ("none", False, "default", "background"): 1,
     }
-    assert meters.values("fastlane.client.full_tiers") == {("flex", "background"): 1}
 
 
 def test_a_span_says_what_the_record_says() -> None:
     told = call_attributes(
-        record(urgency=urgency(asked_tier="priority", served_tier="default", downgraded=True, full_tiers=("flex",)))
+        record(urgency=urgency(asked_tier="priority", served_tier="default", downgraded=True, full_tier="flex"))
     )
 
     assert told["fastlane.urgency"] == "background"
     assert (told["fastlane.tier.asked"], told["fastlane.tier.served"]) == ("priority", "default")
     assert told["fastlane.tier.downgraded"] is True
-    assert told["fastlane.tier.full"] == ("flex",)
+    assert told["fastlane.tier.full"] == "flex"
     assert told["fastlane.admission.wait.duration"] == 0.25
     assert (told["fastlane.admission.ahead"], told["fastlane.admission.concurrency"]) == (3, 16)
 
@@ -102,7 +101,7 @@ def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
         )
         thread.start()
         until = time.monotonic() + 30
-        while not any(sum(one.queued.values()) for one in states()):
+        while not any(sum(queue.queued) for _, queue in queues.items()):
             assert time.monotonic() < until
             time.sleep(0.002)
         time.sleep(0.05)

@@ -83,7 +83,7 @@ def clients_take_what_openai_takes() -> None:
     OpenAI(plays=())
     OpenAI(only_plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", only_plays=())
-    OpenAI(plays=[RequestEncoding(probe=True, forms=("json+gzip",), facts=Path("gateway.toml"))])
+    OpenAI(plays=[RequestEncoding(forms=("json+gzip",), facts=Path("gateway.toml"))])
     AsyncOpenAI(http_client=httpx2.AsyncClient(), plays=[Connection(http2="never")])
     AzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_deployment="d", plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_ad_token="t")

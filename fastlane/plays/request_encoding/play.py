@@ -33,10 +33,10 @@ _Forms = Annotated[
 
 @settings
 class RequestEncoding(Play):
-    """Send a prompt's body in fewer bytes where that saves round trips, and the provider is known to take it.
+    """Send a prompt's body in fewer bytes where that saves round trips, and the provider takes it.
 
     Whether it pays is decided for each call, when its connection is known. A body that is refused is sent again as JSON
-    at once, and the provider is not sent such bodies for a day. Raises ConfigurationError for facts that are not valid.
+    at once, and the provider is sent JSON for ten minutes. Raises ConfigurationError for facts that are not valid.
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE
@@ -45,7 +45,8 @@ class RequestEncoding(Play):
     keeps_bodies: ClassVar[bool] = True
 
     forms: _Forms | None = None
-    """Forms that may be used; None for all that the provider takes."""
+    """Forms that may be used, also where it is not known whether the provider takes them; None for all that it is known
+    to take."""
     # A new or an idle connection sends ten segments at once: 14 kB with the request's head, and 11.5 kB where segments
     # are as small as IPv6 and a tunnel make them (1,220 bytes). Fewer bytes than that save no round trip.
     min_bytes: Annotated[int, Field(ge=0)] = 11_000
@@ -53,9 +54,6 @@ class RequestEncoding(Play):
     # Level 9, Python's own default, takes fourteen times the CPU of level 1 for the same number of round trips.
     gzip_level: Annotated[int, Field(ge=1, le=9)] = 1
     """1 (fast) to 9 (small). More than 1 pays on slow uplinks only, below some 20 Mbit/s."""
-    probe: bool = False
-    """Whether to find out what a provider takes where that is not known: one call is sent encoded, and at once as JSON
-    where that is refused."""
     uplink_bits_per_s: Annotated[
         float | None,
         Field(
@@ -89,5 +87,4 @@ class RequestEncoding(Play):
         """Take part in calls that send a prompt."""
         if call.endpoint not in GENERATING:
             return None
-
         return RequestEncodingSession(self)

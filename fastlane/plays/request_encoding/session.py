@@ -9,25 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastlane._clock import now_ns
 from fastlane.compat.clients import transport_for
 from fastlane.engine.effects import Close, Compute, Flow
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
+from fastlane.knowledge.table import Table
 from fastlane.transport.protocols.upload import Path, rounds, upload_s
 
 from .bodies import Writing, expected_cpu_s, is_signed, json_of, with_body, write
-from .learned import (
-    FormKey,
-    FormVerdict,
-    begin_trial,
-    decide_on,
-    end_trial,
-    expected_share,
-    learn_share,
-    note_answer,
-    note_failure,
-    verdict_on,
-)
 from .section import RequestEncodingSection
 
 if TYPE_CHECKING:
@@ -41,17 +29,13 @@ if TYPE_CHECKING:
 # What a server answers that does not take a body in this form: it has read nothing of it, and billed nothing.
 _REFUSALS = frozenset({400, 413, 415, 422})
 # What a firewall answers to what it cannot look into. A provider answers so too, for other reasons and for a fee, so
-# that nothing is sent again: two in a row count like two errors.
+# that nothing is sent again.
 _MAY_BE_REFUSALS = frozenset({403, 405, 406, 411, 417})
-# These say something of the caller, and nothing of the body.
-_OF_THE_CALLER = frozenset({401, 402, 407, 408, 425, 429})
 # Errors before anything was sent: they say nothing of the body.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
-# A call that is given up sooner than this was not waiting for a server that hangs.
-_WAITED_NS = 10**9
-# A body that is worth encoding is a longer prompt than this. A server that reports fewer tokens has lost the prompt.
-_FEWEST_TOKENS = 50
-_LONG_BYTES = 10_000
+# The share of its bytes that gzip leaves of a JSON body of text: 3.2 to 4 times fewer for real source code
+# (docs/plays/request_encoding.md). It decides whether to compress, and the size that comes out whether to send.
+_SHARE = 0.27
 # Bodies from this size on are compressed in a thread: the event loop would be held up for more than a millisecond.
 _LARGE_BYTES = 262_144
 
@@ -62,6 +46,19 @@ _FOR_TEXT: tuple[Form, ...] = ("json+gzip", "msgpack+gzip", "msgpack")
 _FOR_NUMBERS: tuple[Form, ...] = ("msgpack+gzip", "json+gzip", "msgpack")
 
 log = logging.getLogger("fastlane")
+
+
+class FormKey(NamedTuple):
+    """What a failure is about."""
+
+    origin: str
+    path: str
+    """Of the request's address: one origin may lead to several servers."""
+    form: Form
+
+
+_failures: Table[FormKey, str] = Table("failures of encoded bodies", max_entries=2_000, expires_s=600)
+"""Why a server is sent JSON for ten minutes, for all clients."""
 
 
 class FormDecision(NamedTuple):
@@ -78,32 +75,28 @@ class FormDecision(NamedTuple):
     """Predicted: how much sooner the encoded body would arrive, less the CPU time of encoding."""
 
 
-def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path, min_bytes: int) -> FormDecision:
+def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path) -> FormDecision:
     """Decide between a body as it is and its encoded form.
 
     pays = (rounds(plain) - rounds(encoded)) x RTT + (plain - encoded) / uplink > CPU
 
     where both terms overlap, because a round waits while the link is busy: `upload_s()` takes the longer of both, and
-    is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
-    that does not get smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
+    is exactly the first term where the link does not limit. Never encoded: a body that does not get
+    smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
     """
     plain_rounds, encoded_rounds = rounds(plain_bytes, path), rounds(encoded_bytes, path)
     saving_s = upload_s(plain_bytes, path) - upload_s(encoded_bytes, path) - cpu_s
     sizes = f"{encoded_bytes:,} bytes instead of {plain_bytes:,}"
-    encode = plain_bytes >= min_bytes and encoded_bytes < plain_bytes and saving_s > 0
-    if plain_bytes < min_bytes:
-        reason = f"A body of {plain_bytes:,} bytes is smaller than min_bytes ({min_bytes:,})."
-    elif encoded_bytes >= plain_bytes:
-        reason = f"Encoded, the body would be no smaller ({encoded_bytes:,} bytes, not {plain_bytes:,})."
-    elif not encode and plain_rounds == encoded_rounds and path.uplink_bytes_per_s is None:
-        reason = f"The body takes {_round_trips(plain_rounds)} either way."
-    elif not encode:
-        reason = f"Encoding takes {_ms(cpu_s)} of CPU time, and saves {_ms(saving_s + cpu_s)} on the way."
-    elif encoded_rounds < plain_rounds:
+    encode = encoded_bytes < plain_bytes and saving_s > 0
+    if encode and encoded_rounds < plain_rounds:
         saved = f"{_round_trips(encoded_rounds)} of {_ms(path.round_trip_time_s)} instead of {plain_rounds}"
         reason = f"{sizes} take {saved}."
-    else:
+    elif encode:
         reason = f"{sizes} arrive {_ms(saving_s)} sooner on this uplink."
+    elif plain_rounds == encoded_rounds and path.uplink_bytes_per_s is None:
+        reason = f"The body takes {_round_trips(plain_rounds)} either way."
+    else:
+        reason = f"{sizes} take {_ms(cpu_s)} of CPU time, and save {_ms(saving_s + cpu_s)} on the way."
     return FormDecision(encode, reason, plain_rounds, encoded_rounds, saving_s)
 
 
@@ -124,7 +117,6 @@ class RequestEncodingSession(Session):
         """The call as it is sent; None where the caller has decided on the form of its body."""
         self._forms: tuple[Form, ...] = ()
         """Those that may be used, the best first; without "json", which is always allowed."""
-        self._is_known = False
         self._writing = Writing()
         self._key: FormKey | None = None
         self._form: Form = "json"
@@ -134,10 +126,7 @@ class RequestEncodingSession(Session):
         self._path: Path | None = None
         self._decision: FormDecision | None = None
         self._is_tried = False
-        self._is_trial = False
-        """Whether this call tries a form that the provider is not known to take."""
         self._refused: str | None = None
-        self._failed: str | None = None
 
     def plan(self, call: Call) -> Call:
         """Choose the forms in which the body may be sent; whether one of them pays is known when it is."""
@@ -150,9 +139,13 @@ class RequestEncodingSession(Session):
         types = [fact.value for each in known if (fact := each.media_types.get("msgpack")) is not None and fact.value]
         best = _FOR_NUMBERS if _holds_numbers(call.body) else _FOR_TEXT
         self._forms = tuple(
-            form for form in best if (taken is None or form in taken) and (play.forms is None or form in play.forms)
+            form for form in best if (taken is None or form in taken) and form in (play.forms or taken or ())
         )
-        self._is_known = taken is not None
+        self._reason = (
+            "The provider takes no form of body that may be used but JSON."
+            if taken is not None
+            else "It is not known whether the provider takes other bodies than JSON: forms=(...) says so."
+        )
         self._writing = Writing(play.gzip_level, types[0] if types else Writing().msgpack_type)
         self._call = call
         # A call that is planned anew, such as one that is asked again, is as good as the first where nothing failed.
@@ -181,21 +174,10 @@ class RequestEncodingSession(Session):
         return send_in_form
 
     def close(self, outcome: CallOutcome) -> RequestEncodingSection | None:
-        """Look whether the server has counted the tokens of the prompt."""
+        """Say in which form the body was sent."""
         if self._call is None:
             return None
-        usage, is_encoded = outcome.usage, self._form != "json"
-        tokens = None if usage.estimated else usage.input_tokens
-        is_long = is_encoded and self._plain_bytes >= _LONG_BYTES
-        if is_long and self._key is not None and tokens is not None and tokens < _FEWEST_TOKENS:
-            reason = f"The server reported {tokens} tokens for an encoded body of {self._plain_bytes:,} bytes as JSON."
-            for form in self._forms:  # a server that loses the one may lose the others
-                decide_on(self._key._replace(form=form), FormVerdict("refused", reason))
-            log.warning("%s It is sent JSON from now on: its answer may not be one to the call.", reason)
-        elif self._is_trial and self._key is not None and is_encoded and outcome.ending in ("completed", "stopped"):
-            decide_on(self._key, FormVerdict("accepted", "The server has answered an encoded body."))
-        if self._is_trial and self._key is not None:
-            end_trial(self._key)
+        is_encoded = self._form != "json"
         decision, path = self._decision, self._path
         rounds = None if decision is None else decision.encoded_rounds if is_encoded else decision.plain_rounds
         return RequestEncodingSection(
@@ -209,29 +191,22 @@ class RequestEncodingSession(Session):
             round_trip_time_s=None if path is None else path.round_trip_time_s,
             congestion_window=None if path is None else path.congestion_window,
             predicted_saving_s=decision.saving_s if decision is not None and is_encoded else 0.0,
-            probed=self._is_trial,
             refused=self._refused,
         )
 
     def _send_encoded(self, send: SendAttempt, attempt: RequestAttempt, encoded: Any) -> Flow:
         """Send the encoded request; if it is refused, the plain one at once."""
-        key, began_ns = self._key, now_ns()
+        key = self._key
         assert key is not None
         try:
             reply = yield from send(replace(attempt, request=encoded, form=self._form))
         except Exception as error:
             self._refused = type(error.__cause__ or error).__name__
             if self._refused not in _NOT_SENT:
-                self._failed = self._refused
-                note_failure(key, f"Encoded bodies met {self._failed}.")
-            raise
-        except BaseException:
-            # Most often the caller's own reasons. But where all of them end so, a time limit of the caller's ends them.
-            if now_ns() - began_ns >= _WAITED_NS:
-                note_failure(key, "Encoded bodies got no answer until they were given up.")
+                _failures.put(key, f"Encoded bodies met {self._refused}.")
             raise
         status = reply.response.status_code
-        if status in _REFUSALS or (self._is_trial and status >= 400 and status not in _OF_THE_CALLER):
+        if status in _REFUSALS:
             self._refused = str(status)
             self._go_plain(f"The encoded body met {status}: the attempts after it were JSON.")
             with suppress(Exception):  # the body is to be sent again in any case
@@ -239,24 +214,17 @@ class RequestEncodingSession(Session):
             reply.end("failed")
             reply = yield from send(replace(attempt, kind="plain"))
             if reply.response.status_code < 300:
-                reason = f"The server answered {status} to an encoded body, and took its JSON."
-                decide_on(key, FormVerdict("refused", reason))
+                _failures.put(key, f"The server answered {status} to an encoded body, and took its JSON.")
         elif status >= 500 or status in _MAY_BE_REFUSALS:
-            self._refused = self._failed = str(status)
-            note_failure(key, f"Encoded bodies met {status}.")
-        elif status < 300:
-            note_answer(key)
+            self._refused = str(status)
+            _failures.put(key, f"Encoded bodies met {status}.")
         return reply
 
     def _send_again(self, send: SendAttempt, attempt: RequestAttempt) -> Flow:
         """Send a further attempt as JSON, after an error that may have been the form's fault."""
         if self._form != "json":
             self._go_plain(f"The encoded body met {self._refused}: the attempts after it were JSON.")
-        reply = yield from send(attempt)
-        if self._failed is not None and self._key is not None and reply.response.status_code < 300:
-            note_failure(self._key, f"An encoded body met {self._failed}, and the same as JSON was answered.")
-            self._failed = None
-        return reply
+        return (yield from send(attempt))
 
     def _go_plain(self, reason: str) -> None:
         self._form, self._sent_bytes, self._reason = "json", self._plain_bytes, reason
@@ -282,19 +250,13 @@ class RequestEncodingSession(Session):
         self._path = path_of(attempt.http, request)
         if play.uplink_bits_per_s is not None:
             self._path = replace(self._path, uplink_bytes_per_s=play.uplink_bits_per_s / 8)
-        if not self._decide(int(size * expected_share(key)), expected_cpu_s(key.form, size, play.gzip_level)):
+        if not self._decide(int(size * _SHARE), expected_cpu_s(key.form, size, play.gzip_level)):
             return None
         writing = partial(write, plain, key.form, self._writing)
         body, cpu_s = (yield Compute(writing)) if size >= _LARGE_BYTES else writing()
         self._cpu_s += cpu_s
-        learn_share(key, len(body) / size)
         if not self._decide(len(body), cpu_s):
             return None
-        if not self._is_known and verdict_on(key) is None:
-            self._is_trial = begin_trial(key)
-            if not self._is_trial:
-                self._reason = "Another call is finding out whether the provider takes such bodies."
-                return None
         self._form, self._sent_bytes = key.form, len(body)
         return with_body(request, body, key.form, self._writing)
 
@@ -305,28 +267,18 @@ class RequestEncodingSession(Session):
             encoded_bytes=encoded_bytes,
             cpu_s=cpu_s,
             path=self._path,
-            min_bytes=self._play.min_bytes,
         )
         self._reason = self._decision.reason
         return self._decision.encode
 
     def _choose_form(self, origin: str, endpoint: str) -> FormKey | None:
-        """Return the best form that the provider takes, or may take."""
-        if self._is_known:
-            self._reason = "The provider takes no form of body that may be used but JSON."
-        else:
-            self._reason = "It is not known whether the provider takes other bodies than JSON: probe=True finds out."
-        for form in self._forms:
-            key = FormKey(origin, endpoint, form)
-            verdict = verdict_on(key)
-            if verdict is not None and verdict.outcome != "accepted":
-                self._reason = verdict.reason
-                if verdict.outcome == "broken":
-                    return None  # it may well break on the others too
-            # A server that does not take the best is not bothered with the others.
-            elif verdict is not None or self._is_known or (self._play.probe and form == self._forms[0]):
-                return key
-        return None
+        """Return the best form that the provider takes; None after a failure with one."""
+        keys = [FormKey(origin, endpoint, form) for form in self._forms]
+        failed = next(filter(None, map(_failures.get, keys)), None)
+        if failed is not None:
+            self._reason = failed
+            return None
+        return keys[0] if keys else None
 
 
 def path_of(http: Any, request: Any) -> Path:

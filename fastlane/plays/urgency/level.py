@@ -38,8 +38,8 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
 
     Levels: "interactive" (a user waits for the answer), "background" (it is wanted soon), "offline" (at some time).
     They count for clients that have the `Urgency` play. Blocks nest, and the innermost counts. asyncio's tasks
-    and `asyncio.to_thread` go on with the level. Threads do not: start them with `contextvars.copy_context().run`, or
-    with a function that `urgency.carried(...)` returns. One object may be entered any number of times, by several
+    and `asyncio.to_thread` go on with the level. Threads do not: start them with `contextvars.copy_context().run`. One
+    object may be entered any number of times, by several
     threads and tasks at once. Raises ConfigurationError for another level.
     """
 
@@ -91,15 +91,3 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
                     return inner(*args, **kwargs)
 
         return cast(_F, within)
-
-    @staticmethod
-    def carried(function: _F) -> _F:
-        """Return the function, to be run in another thread with the level of this point of the program."""
-        level = current_urgency()
-        return function if level is None else urgency(level)(function)
-
-
-def current_urgency() -> Level | None:
-    """Return the level of the innermost `urgency()` block around this point of the program; None outside of any."""
-    block: CallUrgency | None = attached.get().get(CallUrgency)
-    return None if block is None else block.level

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -10,15 +9,10 @@ from pydantic import Field
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import settings
-from fastlane.records.plays import LEVELS, CallUrgency, Level
+from fastlane.records.plays import CallUrgency, Level
 
 from .section import UrgencySection
 from .session import UrgencySession
-
-_TIERS = (
-    'True, False or tiers by level, {"interactive": "priority", "background": None}, with the levels "interactive", '
-    '"background" or "offline"'
-)
 
 
 @settings
@@ -40,10 +34,8 @@ class Urgency(Play):
 
     default: Level = "interactive"
     """The level of calls without another one."""
-    tiers: Annotated[bool | Mapping[str, str | None], Field(description=_TIERS)] = False
-    """Whether calls ask for service tiers. True: as the provider's facts say, the cheap one for background and offline
-    calls, none for interactive ones. A mapping says it by level, None for no tier; the facts say it for levels that are
-    not named."""
+    tiers: bool = False
+    """Whether background and offline calls ask for the cheap service tier that the provider's facts name."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """The most calls at once; None: no limit until the provider refuses calls."""
     reserved: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -55,23 +47,6 @@ class Urgency(Play):
     QueueFullError."""
     max_wait_s: Annotated[float, Field(ge=0)] | None = None
     """The most seconds that a call waits for its slot, then QueueTimeoutError; None: its own read timeout."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.tiers, Mapping):
-            if not all(level in LEVELS and tier != "" for level, tier in self.tiers.items()):
-                raise ValueError(f"tiers takes {_TIERS}, got {self.tiers!r:.120}")
-            object.__setattr__(self, "tiers", dict(self.tiers))
-        # With the client and not with `import fastlane`.
-        from . import session  # noqa: F401
-
-    def __repr__(self) -> str:
-        # The fingerprint: what differs from the defaults.
-        fields = Urgency.__dataclass_fields__
-        shown = [(name, getattr(self, name)) for name in fields]
-        return f"Urgency({', '.join(f'{name}={value!r}' for name, value in shown if value != fields[name].default)})"
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
     def open(self, call: Call) -> UrgencySession:
         """Begin the play's part in a call."""

@@ -14,7 +14,7 @@ URGENCY: Final = "fastlane.urgency"
 TIER_ASKED: Final = "fastlane.tier.asked"
 TIER_SERVED: Final = "fastlane.tier.served"
 TIER_DOWNGRADED: Final = "fastlane.tier.downgraded"
-TIERS_FULL: Final = "fastlane.tier.full"
+TIER_FULL: Final = "fastlane.tier.full"
 WAIT: Final = "fastlane.admission.wait.duration"
 AHEAD: Final = "fastlane.admission.ahead"
 CONCURRENCY: Final = "fastlane.admission.concurrency"
@@ -29,9 +29,6 @@ WAITS: Final = Metric(
 TIERS: Final = Metric(
     "fastlane.client.tiers", "counter", "{call}", "Calls by the service tier that they asked for and the one they got"
 )
-FULL_TIERS: Final = Metric(
-    "fastlane.client.full_tiers", "counter", "{attempt}", "Attempts whose service tier had no capacity"
-)
 
 
 class UrgencySection(UrgencyRecord):
@@ -39,7 +36,7 @@ class UrgencySection(UrgencyRecord):
 
     __slots__ = ()
 
-    metrics = (WAITS, TIERS, FULL_TIERS)
+    metrics = (WAITS, TIERS)
     figures = {  # noqa: RUF012 - never changed
         "tier_asked": Figure("", "measured"),
         "tier_downgraded": Figure("", "reported"),
@@ -55,8 +52,8 @@ class UrgencySection(UrgencyRecord):
                 found[TIER_DOWNGRADED] = self.downgraded
         if self.served_tier is not None:
             found[TIER_SERVED] = self.served_tier
-        if self.full_tiers:
-            found[TIERS_FULL] = self.full_tiers
+        if self.full_tier is not None:
+            found[TIER_FULL] = self.full_tier
         admission = self.admission
         if admission is not None:
             found[WAIT] = admission.waited_s
@@ -73,8 +70,6 @@ class UrgencySection(UrgencyRecord):
         """The wait and the tiers."""
         if self.admission is not None:
             yield Measure(WAITS, self.admission.waited_s, {})
-        for tier in self.full_tiers:
-            yield Measure(FULL_TIERS, 1, {TIER_ASKED: tier})
         if self.asked_tier is not None or self.served_tier is not None:
             labels: dict[str, Any] = {
                 TIER_ASKED: self.asked_tier or "none",

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fastlane.engine.effects import Flow, ReadBody
-from fastlane.engine.refused_fields import RefusingUpstream, refusals
 from fastlane.engine.request_queue import QueueSession
 from fastlane.engine.session import CallOutcome, SendAttempt, SendCall
 from fastlane.records.plays import LEVELS, AdmissionRecord, CallUrgency, Level
 
 from .section import UrgencySection
 from .slots import Slot, SlotQueue, queues
-from .tiers import RequestedTier, TierUnavailableError, requested_tier
+from .tiers import RequestedTier, TierFullError, requested_tier
 
 if TYPE_CHECKING:
     from fastlane.compat.responses import RequestAttempt
     from fastlane.engine.call import Call
 
     from .play import Urgency
-
-
-_NO_TIERS: Mapping[str, str | None] = dict.fromkeys(LEVELS)
 
 
 class UrgencySession(QueueSession):
@@ -38,34 +33,24 @@ class UrgencySession(QueueSession):
         self._level: Level = play.default if urgency is None else urgency.level
         self._tier: RequestedTier | None = None
         self._admission: AdmissionRecord | None = None
-        self._keeps_slot = False
-        """Whether the next attempt has the slot of the one before, whose tier was full."""
 
     # Its tier
 
     def plan(self, call: Call) -> Call:
-        """Ask for the tier that suits the call, or for the next one where that is full."""
-        tier = self._tier
-        if tier is not None and tier.is_left:
-            return tier.at_next(call)
-        tiers = self._play.tiers
-        # Without tiers, the caller's own is recorded all the same.
-        wanted = tiers if isinstance(tiers, Mapping) else None if tiers else _NO_TIERS
-        self._tier = tier = requested_tier(call, self._level, wanted)
-        return call if tier is None else tier.added_to(call)
+        """Ask for the tier that suits the call, or for the usual one where that is full."""
+        if self._tier is None or not self._tier.is_full:
+            self._tier = requested_tier(call, self._level, is_on=self._play.tiers)
+        return call if self._tier is None else self._tier.applied_to(call)
 
     def around_call(self, send: SendCall) -> SendCall:
-        """Ask for the next tier where the one that was asked for is full."""
+        """Ask for the usual tier where the one that was asked for is full."""
 
         def send_at_tiers(call: Call) -> Flow:
             try:
                 return (yield from send(call))
-            except TierUnavailableError as unavailable:
-                left = max(0, call.caller.max_retries - unavailable.retries_taken)
-            try:
-                return (yield from send(call.replaced(attempt_kind="plain", max_retries=left)))
-            finally:
-                self._keeps_slot = False
+            except TierFullError as full:
+                left = max(0, call.caller.max_retries - full.retries_taken)
+            return (yield from send(call.replaced(attempt_kind="plain", max_retries=left)))
 
         return send_at_tiers
 
@@ -80,20 +65,14 @@ class UrgencySession(QueueSession):
                 reply = yield from send(attempt)
                 response = reply.response
                 tier = self._tier
-                if tier is not None and tier.may_be_unavailable(response.status_code, attempt.options):
+                if tier is not None and tier.may_be_full(response.status_code, attempt.options):
                     yield ReadBody(response)
-                    # A full tier says nothing of the other tiers' slots: the call keeps its own for the next tier.
                     tier.check(response, attempt.retries_taken)
-            except TierUnavailableError:
-                self._keeps_slot = True
-                raise
             except BaseException as error:
                 self.note_error(attempt, error)
                 self.release(failed=True)
                 raise
             queue.answered(slot, response.status_code, response.headers)
-            if tier is not None:
-                tier.answered(response.status_code, response.headers)
             if response.is_success:
                 reply.on_end(lambda outcome: self.release(failed=outcome in ("failed", "cancelled")))
             else:
@@ -107,9 +86,6 @@ class UrgencySession(QueueSession):
         """Wait for a slot. Returns its queue and the slot. Raises QueueFullError and QueueTimeoutError."""
         call, play = self.call, self._play
         queue = queues.fetch((call.origin, call.caller.account.here, call.model), SlotQueue)
-        if self._keeps_slot and self.ticket is not None:
-            self._keeps_slot = False
-            return queue, self.ticket
         self.release(failed=False)  # of the answer before this one
         slot = Slot(
             queue,
@@ -131,14 +107,11 @@ class UrgencySession(QueueSession):
         tier = self._tier
         if tier is not None:
             tier.took_back(outcome.refused)
-            if tier.is_denied and outcome.ending == "completed":
-                call = self.call
-                refusals.add(RefusingUpstream(call.origin, call.model, call.caller.account.here), (tier.refusal,))
         return UrgencySection(
             urgency=self._level,
             asked_tier=None if tier is None else tier.asked,
-            served_tier=outcome.service_tier if tier is None else tier.served(outcome.service_tier),
+            served_tier=outcome.service_tier,
             downgraded=tier is not None and tier.is_downgraded(outcome.service_tier),
-            full_tiers=() if tier is None else tier.full,
+            full_tier=tier.added if tier is not None and tier.is_full else None,
             admission=self._admission,
         )

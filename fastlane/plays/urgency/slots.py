@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastlane.engine.request_queue import GRANTED, QueueTicket, RequestQueue
 from fastlane.knowledge.table import Table
-from fastlane.records.plays import LEVELS, Level
 
 _S = 1_000_000_000
 _TOO_MANY = 429
@@ -199,43 +197,8 @@ def _is_rate_limit(headers: Mapping[str, str]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotState:
-    """What is going on at the slots of one origin, account and model."""
-
-    origin: str
-    model: str | None
-    limit: int | None
-    """Calls at once that the provider was found to serve; None: no limit is known."""
-    in_flight: Mapping[Level, int]
-    queued: Mapping[Level, int]
-    oldest_wait_s: float | None
-    """Seconds for which the call that came first has waited; None where none waits."""
-    turned_away: int
-    """Calls that the queue has refused since the beginning."""
-
-
 # A queue with calls is kept, however many there are.
 queues: Table[tuple[str, bytes, str | None], SlotQueue] = Table(
     "slots", max_entries=1_024, expires_s=1_800, in_use=lambda queue: any(queue.in_flight) or any(queue.queued)
 )
-
-
-def states() -> tuple[SlotState, ...]:
-    """Return what is going on at every queue for slots of the process, the busiest first."""
-    found = []
-    for (origin, _, model), queue in queues.items():
-        with queue.lock:
-            oldest_ns, limit = queue.oldest_ns, queue.limit.value
-            found.append(
-                SlotState(
-                    origin=origin,
-                    model=model,
-                    limit=None if limit == math.inf else int(limit),
-                    in_flight=dict(zip(LEVELS, queue.in_flight, strict=True)),
-                    queued=dict(zip(LEVELS, queue.queued, strict=True)),
-                    oldest_wait_s=None if oldest_ns is None else (queue.clock() - oldest_ns) / 1e9,
-                    turned_away=queue.turned_away,
-                )
-            )
-    return tuple(sorted(found, key=lambda state: -sum(state.in_flight.values()) - sum(state.queued.values())))
+"""By origin, account and model."""

@@ -53,7 +53,7 @@ def test_connections_that_another_client_holds_otherwise_are_its_finding() -> No
 
 
 def test_connections_that_differ_without_a_reason_are_a_fault() -> None:
-    found = check(with_play("RequestEncoding(probe=True)", change=opening("baseline", "baseline-again")))
+    found = check(with_play("RequestEncoding(gzip_level=2)", change=opening("baseline", "baseline-again")))
 
     assert level(found, "new connections") == "refused"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 import fastlane
 from fastlane import CallRecord, RequestEncoding
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
-from fastlane.knowledge.table import Table
 from fastlane.providers import ProviderFacts, load
 from fastlane.records.attempts import Form
 
@@ -93,10 +91,6 @@ def billed(provider: Emulator) -> list[RequestLog]:
     return [entry for entry in provider.log() if entry.output_tokens]
 
 
-def probed(client: fastlane.OpenAI) -> list[Any]:
-    return [record.request_encoding and record.request_encoding.probed for record in client.calls]
-
-
 def forms(client: fastlane.OpenAI) -> list[Any]:
     return [record.request_encoding and record.request_encoding.form for record in client.calls]
 
@@ -119,7 +113,6 @@ ROWS = {
     "422": "status=422;only=encoded",
     "500": "status=500;only=encoded",
     "closes the connection": "disconnect;only=encoded",
-    "mis-parses": "misparse;only=encoded",
 }
 
 
@@ -140,7 +133,6 @@ def test_a_server_that_takes_encoded_bodies_gets_one(
     assert record.request_encoding.predicted_saving_s > 0
     assert record.request_encoding.cpu_s > 0
     assert record.request_encoding.refused is None
-    assert not record.request_encoding.probed
 
 
 @pytest.mark.parametrize("form", ["msgpack", "msgpack+gzip"])
@@ -157,53 +149,6 @@ def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, form: Any, ta
     assert second.prompt_tokens == first.prompt_tokens
     assert record.request_encoding.form == form
     assert plain.request_encoding.form == "json"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("row", ["400", "413", "415", "422", "500"])
-def test_probe_sends_json_at_once_where_a_form_is_refused(
-    negotiator: Emulator, ask: Any, row: str, stream: bool
-) -> None:
-    negotiator.set_faults(ROWS[row])
-
-    (first, first_record), (second, second_record) = ask(
-        negotiator, RequestEncoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
-    )
-
-    assert is_whole(first)
-    assert is_whole(second)
-    assert [is_encoded(entry) for entry in negotiator.log()] == [True, False, False]
-    assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]
-    assert [each.kind for each in first_record.attempts] == ["first", "plain"]
-    assert (first_record.request_encoding.probed, second_record.request_encoding.probed) == (True, False)
-    assert row in second_record.request_encoding.reason
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_probe_finds_a_server_that_takes_a_form(negotiator: Emulator, ask: Any, stream: bool) -> None:
-    (first, first_record), (second, second_record) = ask(
-        negotiator, RequestEncoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
-    )
-
-    assert is_whole(first)
-    assert is_whole(second)
-    assert [is_encoded(entry) for entry in negotiator.log()] == [True, True]
-    assert (first_record.request_encoding.probed, second_record.request_encoding.probed) == (True, False)
-    assert {record.request_encoding.form for record in (first_record, second_record)} == {"json+gzip"}
-
-
-@pytest.mark.parametrize("status", ["401", "429"])
-def test_probe_repeats_no_call_for_an_error_of_the_callers(negotiator: Emulator, ask: Any, status: str) -> None:
-    negotiator.set_faults(f"status={status};times=1")
-
-    (first, _), (second, record) = ask(
-        negotiator, RequestEncoding(probe=True, **UPLINK), stream=False, calls=2, max_retries=0
-    )
-
-    assert isinstance(first, openai.APIStatusError)
-    assert is_whole(second)
-    assert record.request_encoding.form == "json+gzip"
-    assert record.request_encoding.probed
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -253,7 +198,6 @@ def test_an_encoded_body_that_breaks_is_retried_as_json(
     assert is_whole(second)
     assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]
     assert [(each.kind, each.form) for each in first_record.attempts] == [("first", "json+gzip"), ("retry", "json")]
-    # The same request went through as JSON: that was no bad minute.
     assert [each.kind for each in second_record.attempts] == ["first"]
 
 
@@ -276,7 +220,7 @@ def test_an_encoded_body_that_hangs_is_retried_as_json(
     assert record.request_encoding.refused == "ReadTimeout"
 
 
-def test_an_encoded_body_that_breaks_without_retries_fails_twice(
+def test_an_encoded_body_that_breaks_without_retries_fails_once(
     negotiator: Emulator, ask: Any, takes_all: ProviderFacts
 ) -> None:
     negotiator.set_faults(ROWS["500"])
@@ -289,26 +233,7 @@ def test_an_encoded_body_that_breaks_without_retries_fails_twice(
         max_retries=0,
     )
 
-    assert [type(answer).__name__ for answer, _ in outcomes] == ["InternalServerError"] * 2 + ["ChatCompletion"] * 2
-
-
-def test_a_server_that_loses_the_prompt_gets_json_from_then_on(
-    negotiator: Emulator, ask: Any, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
-) -> None:
-    negotiator.set_faults(ROWS["mis-parses"])
-
-    _, (second, second_record) = ask(
-        negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
-        stream=False,
-        calls=2,
-        max_retries=0,
-    )
-
-    assert is_whole(second)
-    assert [is_encoded(entry) for entry in billed(negotiator)] == [True, False]  # nothing was billed twice
-    assert "tokens" in second_record.request_encoding.reason
-    assert "JSON from now on" in caplog.text
+    assert [type(answer).__name__ for answer, _ in outcomes] == ["InternalServerError"] + ["ChatCompletion"] * 3
 
 
 def test_a_call_that_is_wrong_in_itself_is_no_verdict(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
@@ -328,7 +253,7 @@ def test_an_unknown_provider_gets_json(negotiator: Emulator, ask: Any) -> None:
 
     assert is_whole(answer)
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
-    assert "probe=True" in record.request_encoding.reason
+    assert "forms=" in record.request_encoding.reason
 
 
 def test_a_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
@@ -337,18 +262,6 @@ def test_a_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all:
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
     assert "min_bytes" in record.request_encoding.reason
     assert record.request_encoding.predicted_saving_s == 0
-
-
-def test_each_endpoint_is_probed_by_itself(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    plays = [RequestEncoding(probe=True, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
-        client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
-        client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
-        client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
-
-        assert probed(client) == [True, True, False]
-        assert forms(client) == ["json+gzip"] * 3
-    assert len(billed(negotiator)) == 3
 
 
 def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
@@ -372,30 +285,6 @@ def test_a_body_that_the_caller_speaks_for_is_the_callers(
 
     (only,) = negotiator.log()
     assert only.bytes_in == only.bytes_in_decoded
-
-
-def test_the_verdict_is_shared_by_the_clients_of_a_process(negotiator: Emulator, ask: Any) -> None:
-    _, first = ask(negotiator, RequestEncoding(probe=True, **UPLINK), stream=False)
-    _, second = ask(negotiator, RequestEncoding(**UPLINK), stream=False)
-    Table.clear_all()
-    _, third = ask(negotiator, RequestEncoding(**UPLINK), stream=False)
-
-    assert [record.request_encoding.probed for record in (first, second, third)] == [True, False, False]
-    assert [record.request_encoding.form for record in (first, second, third)] == ["json+gzip", "json+gzip", "json"]
-
-
-def test_calls_at_once_probe_once(negotiator: Emulator) -> None:
-    plays = [RequestEncoding(probe=True, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
-        threads = [threading.Thread(target=lambda: client.chat.completions.create(**CALL)) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-        assert probed(client).count(True) == 1
-        assert {record.outcome for record in client.calls} == {"completed"}
-    assert len(billed(negotiator)) == 6
 
 
 def test_a_client_with_its_own_http_client_encodes(negotiator: Emulator, takes_all: ProviderFacts) -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,10 +17,16 @@ import pytest
 import fastlane
 from fastlane import Connection, Urgency, urgency
 from fastlane.emulator import Emulator
+from fastlane.engine.call import attached
 from fastlane.errors import ConfigurationError
-from fastlane.plays.urgency.level import current_urgency
+from fastlane.records.plays import CallUrgency
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
+
+
+def current_urgency() -> str | None:
+    block = attached.get().get(CallUrgency)
+    return None if block is None else block.level
 
 
 # The block
@@ -133,13 +138,10 @@ async def test_a_block_left_in_another_context_leaves_that_alone() -> None:
 # Threads
 
 
-@pytest.mark.parametrize("carried", [urgency.carried, lambda run: partial(contextvars.copy_context().run, run)])
-def test_threads_have_the_level_if_it_is_carried(carried: Any) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with urgency("background"):
-            assert pool.submit(carried(current_urgency)).result() == "background"
-            assert pool.submit(current_urgency).result() is None
-        assert pool.submit(carried(current_urgency)).result() is None
+def test_threads_have_the_level_if_the_context_is_copied() -> None:
+    with ThreadPoolExecutor(1) as pool, urgency("background"):
+        assert pool.submit(contextvars.copy_context().run, current_urgency).result() == "background"
+        assert pool.submit(current_urgency).result() is None
 
 
 def test_blocks_leave_threads_as_they_are() -> None:

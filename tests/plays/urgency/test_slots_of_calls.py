@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,7 +29,7 @@ from fastlane import (
 )
 from fastlane.catalog import Catalog  # fmt: skip
 from fastlane.emulator import Emulator
-from fastlane.plays.urgency.slots import SlotState, queues, states
+from fastlane.plays.urgency.slots import SlotQueue, queues
 from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
@@ -41,17 +42,17 @@ def create(client: Any, **more: Any) -> Any:
     return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **more})
 
 
-def state(model: str = "m") -> SlotState:
-    (found,) = (one for one in states() if one.model == model)
+def queue_of(model: str = "m") -> SlotQueue:
+    (found,) = (queue for (_, _, name), queue in queues.items() if name == model)
     return found
 
 
 def under_way(model: str = "m") -> int:
-    return sum(state(model).in_flight.values())
+    return sum(queue_of(model).in_flight)
 
 
 def waiting(model: str = "m") -> int:
-    return sum(state(model).queued.values())
+    return sum(queue_of(model).queued)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -167,7 +168,7 @@ async def test_a_call_that_is_cancelled_gives_it_back(arguments: dict[str, Any])
     async with async_client(arguments) as client:
         slow = {"x-emulator-prefill-ms": "60000"}
         task = asyncio.create_task(create(client, extra_headers=slow))
-        await async_eventually(lambda: bool(states()) and under_way() == 1)
+        await async_eventually(lambda: len(queues) > 0 and under_way() == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -253,8 +254,8 @@ def test_keys_have_places_of_their_own(client: OpenAI, arguments: dict[str, Any]
         create(other)
         create(client.with_options(api_key="sk-third"))
         create(client, extra_headers={"Authorization": "Bearer sk-fourth"})
-    assert len([one for one in states() if one.model == "m"]) == 4
-    assert "sk-" not in repr(states())
+    assert len([name for (_, _, name), _ in queues.items() if name == "m"]) == 4
+    assert "sk-" not in repr(queues.items())
 
 
 @pytest.mark.asyncio
@@ -366,7 +367,7 @@ def test_each_way_of_a_routed_call_has_the_place_of_its_upstream(stream: bool) -
             if stream:
                 assert under_way("far-1") == 1
                 list(result)
-        assert {one.model: sum(one.in_flight.values()) for one in states()} == {"near-1": 0, "far-1": 0}
+        assert {model: sum(queue.in_flight) for (_, _, model), queue in queues.items()} == {"near-1": 0, "far-1": 0}
 
 
 @pytest.mark.usefixtures("trusting_peers")
@@ -462,7 +463,7 @@ async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, A
     async with async_client(arguments) as client:
         slow = {"x-emulator-fault": f"hang={PATIENCE_S}"}
         task = asyncio.create_task(create(client, extra_headers=slow))
-        await async_eventually(lambda: bool(states()) and under_way() == 1)
+        await async_eventually(lambda: len(queues) > 0 and under_way() == 1)
         ((_, queue),) = queues.items()
         waited: list[bool] = []
 
@@ -533,4 +534,4 @@ async def test_calls_without_a_known_limit_all_run_at_once() -> None:
         finally:
             for call in calls:
                 call.cancel()
-    assert state().limit is None
+    assert queue_of().limit.value == math.inf

@@ -57,53 +57,33 @@ def test_what_suits_calls_that_can_wait_is_taken_and_no_faster_than_usual(slug: 
         assert ranked.index(fact.value) <= ranked.index(tiers.standard.value or "")
 
 
-@pytest.mark.parametrize("slug", ["openai", "groq"])
-def test_a_slower_tier_that_is_full_leads_to_the_usual_one(slug: str) -> None:
-    tiers = facts_named(slug).tiers
-    tier = requested_tier(call(slug, "gpt-5.4"), "background", None)
-
-    assert tier is not None
-    assert tier.added == "flex"
-    assert tier.falls
-    assert tiers.standard is not None
-    assert tier.following == tiers.standard.value
-
-
-def test_a_faster_tier_that_is_full_leads_nowhere() -> None:
-    tier = requested_tier(call("openai", "gpt-5.4"), "interactive", {"interactive": "priority"})
-
-    assert tier is not None
-    assert tier.added == "priority"
-    assert not tier.falls
-
-
 @given(
     slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS, given=st.sampled_from(["flex", "auto", 3])
 )
-def test_the_callers_own_tier_is_never_added_to_or_left(slug: str, level: Level, model: str, given: Any) -> None:
-    tier = requested_tier(call(slug, model, given), level, {"interactive": "priority"})
+def test_the_callers_own_tier_is_never_added_to(slug: str, level: Level, model: str, given: Any) -> None:
+    tier = requested_tier(call(slug, model, given), level, is_on=True)
 
-    assert tier is None or (tier.added is None and not tier.falls)
+    assert tier is None or tier.added is None
 
 
 @given(slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS)
 def test_a_caller_who_says_none_gets_none(slug: str, level: Level, model: str) -> None:
     asked = call(slug, model)
-    tier = requested_tier(asked.replaced(body={**asked.body, "service_tier": None}), level, {"offline": "flex"})
+    tier = requested_tier(asked.replaced(body={**asked.body, "service_tier": None}), level, is_on=True)
 
-    assert tier is None or (tier.asked is None and tier.added is None and not tier.falls)
+    assert tier is None or (tier.asked is None and tier.added is None)
 
 
 @given(slug=st.sampled_from(SLUGS), model=MODELS)
 def test_interactive_calls_ask_for_none_by_themselves(slug: str, model: str) -> None:
-    tier = requested_tier(call(slug, model), "interactive", None)
+    tier = requested_tier(call(slug, model), "interactive", is_on=True)
 
     assert tier is None or tier.asked is None
 
 
 @given(slug=st.sampled_from(SLUGS), model=MODELS, level=st.sampled_from(LEVELS))
 def test_what_was_refused_is_not_asked_for(slug: str, model: str, level: Level) -> None:
-    tier = requested_tier(call(slug, model).replaced(refused=frozenset({"service_tier=flex"})), level, None)
+    tier = requested_tier(call(slug, model).replaced(refused=frozenset({"service_tier=flex"})), level, is_on=True)
 
     assert tier is None or tier.asked is None
 

@@ -84,7 +84,7 @@ async def test_a_full_tier_leads_to_the_next_at_once(kind: str, stream: bool, ti
     assert statuses(record) == [("first", 429), ("plain", 200)]
     assert record.outcome == "completed"
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ("flex",)
+    assert record.urgency.full_tier == "flex"
     assert (record.urgency.asked_tier, record.urgency.served_tier) == ("default", "default")
     assert not record.urgency.downgraded
     assert record.changes[-1] == "asked for 'default', because the tier 'flex' has no capacity"
@@ -146,7 +146,7 @@ async def test_a_rate_limit_is_no_full_tier(kind: str, code: str | None, scripte
         record = caller.last
     assert statuses(record) == [("first", 429)]
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ()
+    assert record.urgency.full_tier is None
     assert record.urgency.asked_tier == "flex"
 
 
@@ -237,27 +237,11 @@ async def test_a_caller_who_says_none_is_asked_for_none(kind: str, scripted: Ups
 
 
 @both_kinds
-async def test_a_tier_that_is_refused_is_taken_back_and_not_asked_for_again(kind: str, tiered: Emulator) -> None:
-    tiered.change(refuse_unknown_tiers=True)
-    play = Urgency(tiers={"background": "scale"})  # which OpenAI knows, and the emulated provider has not got
-    async with calling(kind, tiered, play, max_retries=0) as caller:
-        await caller.call(level="background")
-        await caller.call(level="background")
-
-        first, second = caller.client.calls
-    assert statuses(first) == [("first", 400), ("plain", 200)]
-    assert first.urgency is not None
-    assert first.urgency.asked_tier is None
-    assert statuses(second) == [("first", 200)]
-    assert asked(tiered) == ["scale", None, None]
-
-
-@both_kinds
 @streamed
 async def test_a_downgrade_is_recorded(kind: str, stream: bool, tiered: Emulator) -> None:
     tiered.change_tier("priority", downgraded=1.0)
-    async with calling(kind, tiered, Urgency(tiers={"interactive": "fast"})) as caller:
-        await caller.call(stream=stream)
+    async with calling(kind, tiered, Urgency(tiers=True)) as caller:
+        await caller.call(stream=stream, service_tier="fast")
         await caller.call(level="background", stream=stream)
 
         downgraded, other = caller.client.calls
@@ -273,8 +257,8 @@ async def test_a_downgrade_is_recorded(kind: str, stream: bool, tiered: Emulator
 
 @both_kinds
 async def test_the_same_tier_by_its_other_name_is_no_downgrade(kind: str, tiered: Emulator) -> None:
-    async with calling(kind, tiered, Urgency(tiers={"interactive": "fast"})) as caller:
-        await caller.call()
+    async with calling(kind, tiered, Urgency(tiers=True)) as caller:
+        await caller.call(service_tier="fast")
 
         record = caller.last
     assert record.urgency is not None

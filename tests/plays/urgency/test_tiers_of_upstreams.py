@@ -10,14 +10,21 @@ import pytest
 
 from fastlane import Hedging, Urgency, urgency
 from fastlane.catalog import Route
-from fastlane.providers import facts_named, registered
+from fastlane.providers import Fact, ProviderFacts, facts_named, registered
 from tests.attempts.scripted import Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
 from tests.plays.urgency.tiered import KINDS, statuses
 from tests.races.callers import until
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 FULL = refuse(429, code="resource_unavailable")
-PATIENT = Urgency(default="background", tiers={"background": "flex"})
+PATIENT = Urgency(default="background", tiers=True)
+
+
+def facts_of_any_model() -> ProviderFacts:
+    """OpenAI's facts, with the cheap tier for every model."""
+    facts = facts_named("openai")
+    flex: Fact[Any] = next(iter(facts.tiers.patient.values()))
+    return facts.model_copy(update={"tiers": facts.tiers.model_copy(update={"patient": {"*": flex}})})
 
 
 @pytest.fixture
@@ -26,7 +33,7 @@ def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
     with ExitStack() as stack:
         near, far = (stack.enter_context(Upstream(name)) for name in ("near", "far"))
         origins = [upstream.url.removesuffix("/v1") for upstream in (near, far)]
-        stack.enter_context(registered(facts_named("openai"), origins=origins))
+        stack.enter_context(registered(facts_of_any_model(), origins=origins))
         yield near, far
 
 
@@ -51,7 +58,7 @@ def test_the_urgency_of_a_route_is_that_of_its_call(
     """On every upstream, as a text too, and before what the block and the client's default say."""
     near, far = upstreams
     near.scripts = [refuse(500)]
-    urgent = Urgency(default="offline", tiers={"background": "flex"})
+    urgent = Urgency(default="offline", tiers=True)
     background: tuple[str, ...] = (Route(urgency="background"), "fastlane/auto?urgency=background")
     with Asked(kind, near.url, routing(near, far), urgent) as asked, urgency("interactive"):
         levels = []
@@ -94,7 +101,7 @@ def test_a_routed_call_falls_to_the_next_tier_before_it_goes_elsewhere(
     assert record.routing is not None
     assert record.routing.fallbacks == ()
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ("flex",)
+    assert record.urgency.full_tier == "flex"
 
 
 @both_kinds
@@ -110,7 +117,7 @@ def test_a_routed_call_goes_elsewhere_when_every_tier_is_full(kind: str, upstrea
     assert record.routing is not None
     assert [fallback.why for fallback in record.routing.fallbacks] == ["rate_limit"]
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ()
+    assert record.urgency.full_tier is None
 
 
 @both_kinds
@@ -124,7 +131,7 @@ def test_a_hedged_call_falls_to_the_next_tier(kind: str, upstreams: tuple[Upstre
         record = asked.record
     assert tiers(near) == ["flex", "default"]
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ("flex",)
+    assert record.urgency.full_tier == "flex"
 
 
 @both_kinds
@@ -144,7 +151,7 @@ def test_a_second_attempt_falls_to_the_next_tier_by_itself(
         ("first", None, "lost"), ("hedge", 429, None), ("plain", 200, None),
     ]  # fmt: skip
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ("flex",)
+    assert record.urgency.full_tier == "flex"
     until(lambda: near.silent[0].reset is not None)
 
 
@@ -171,4 +178,4 @@ def test_a_second_attempt_that_finds_every_tier_full_leaves_the_call_to_the_firs
     assert record.outcome == "completed"
     assert tiers(near) == ["flex", "flex", "default"]
     assert record.urgency is not None
-    assert record.urgency.full_tiers == ()
+    assert record.urgency.full_tier is None

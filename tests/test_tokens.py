@@ -17,9 +17,7 @@ from hypothesis import given, strategies as st
 
 from fastlane.knowledge import token_ranks as _token_ranks, tokens as _tokens
 from fastlane.knowledge.token_estimate import estimate
-from fastlane.knowledge.tokens import Counter, counter, learn, ratio_of
-
-ORIGIN = "https://api.example.com"
+from fastlane.knowledge.tokens import Counter, counter
 
 ENGLISH = (
     "The airline agent can help users book, modify, or cancel flight reservations. Before taking any action "
@@ -224,59 +222,10 @@ def test_who_does_not_wait_and_has_no_ranks_starts_no_thread() -> None:
 
 
 def test_without_ranks_counts_are_estimates() -> None:
-    count = counter("gpt-4o", origin=ORIGIN)
+    count = counter("gpt-4o")
 
-    assert (count.exact, count.ratio) == (False, 1.0)
+    assert not count.exact
     assert 0 < count.text("hello") <= 3
-
-
-def test_what_the_provider_counted_corrects_later_estimates() -> None:
-    before = counter("llama", origin=ORIGIN)
-    for _ in range(3):
-        learn(ORIGIN, "llama", estimated=1000, input_tokens=1300)
-    after = counter("llama", origin=ORIGIN)
-
-    assert (before.ratio, after.ratio) == (1.0, 1.3)
-    text = "to be counted " * 100
-    assert after.text(text) == pytest.approx(before.text(text) * 1.3, abs=2)
-    assert ratio_of("https://other.example.com", "llama") == ratio_of(ORIGIN, "other") == 1.0
-
-
-def test_one_prompt_with_something_else_in_it_does_not_move_the_ratio() -> None:
-    for tokens in (1300, 1310, 9000, 1290, 1305):
-        learn(ORIGIN, "llama", estimated=1000, input_tokens=tokens)
-
-    assert ratio_of(ORIGIN, "llama") == 1.3
-
-
-def test_the_ratio_follows_a_provider_that_changes() -> None:
-    for tokens in [1000] * 40 + [1500] * 8:
-        learn(ORIGIN, "llama", estimated=1000, input_tokens=tokens)
-
-    assert ratio_of(ORIGIN, "llama") == 1.5
-
-
-@pytest.mark.parametrize(("estimated", "tokens"), [(20, 90), (0, 500), (500, 0), (500, 20)])
-def test_what_says_nothing_is_not_learnt_from(estimated: float, tokens: int) -> None:
-    learn(ORIGIN, "llama", estimated=estimated, input_tokens=tokens)
-
-    assert ratio_of(ORIGIN, "llama") == 1.0
-
-
-def test_no_ratio_is_beyond_reason() -> None:
-    learn(ORIGIN, "one", estimated=1000, input_tokens=1_000_000)
-    learn(ORIGIN, "two", estimated=1_000_000, input_tokens=1000)
-
-    assert (ratio_of(ORIGIN, "one"), ratio_of(ORIGIN, "two")) == (4.0, 0.25)
-
-
-def test_what_is_learnt_of_many_models_is_bounded() -> None:
-    for number in range(2_000):
-        learn(ORIGIN, f"model-{number}", estimated=1000, input_tokens=2000)
-
-    assert len(_tokens._ratios._known) <= 1_024
-    assert ratio_of(ORIGIN, "model-1999") == 2.0
-    assert ratio_of(ORIGIN, "model-0") == 1.0
 
 
 def test_a_long_text_is_remembered_by_its_hash_alone() -> None:

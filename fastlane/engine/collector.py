@@ -128,7 +128,7 @@ class Collector:
         """The answer as the API gives it without streaming; usage is estimated if the provider sent none."""
         call, body = self._call, self.assembly.body()
         if "choices" in body and body.get("usage") is None:
-            counting = counter(call.model, origin=call.origin, wait=False)
+            counting = counter(call.model, wait=False)
             body["usage"] = estimated_usage(
                 call.endpoint,
                 input_tokens=prompt_tokens(call.body, counting),

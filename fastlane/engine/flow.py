@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .upstream_attempt import UpstreamAttempt
 
 # Statuses by which a provider refuses a request for what it contains.
-_REFUSALS = frozenset({400, 413, 415, 422})
+_REFUSALS = frozenset({400, 402, 403, 413, 415, 422})
 _MOST_REFUSALS = 5
 
 # Rewriting a body of this size would hold an event loop up for more than a millisecond.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .token_ratios import TokenRatio
+from typing import NamedTuple
 
 # Defaults until the provider has counted: tokens per byte of English prose and JSON, of an answer, and of a prompt.
 _TOKENS_PER_BYTE = 0.25
@@ -14,6 +14,19 @@ _LEAST_BYTES = 400
 _REMEMBERED = 50.0
 # A value counts as at most this many times the mean, so that one endless answer has little effect.
 _OUTLIER = 8.0
+_SAMPLES = 15
+
+
+class TokenRatio(NamedTuple):
+    """The median of the latest 15 ratios, so that one prompt with an image has no effect."""
+
+    samples: tuple[float, ...] = ()
+    median: float | None = None
+
+    def learned(self, size: float, tokens: float, *, least: float, most: float) -> TokenRatio:
+        """Return the ratio with another prompt added. `size` and `tokens` must be above 0."""
+        samples = (*self.samples[1 - _SAMPLES :], min(max(tokens / size, least), most))
+        return TokenRatio(samples, sorted(samples)[len(samples) // 2])
 
 
 class RunningMean:

@@ -1,6 +1,6 @@
 """Count the tokens of texts and conversations: exactly if the model's tokenizer is on disk, else by estimate.
 
-Estimates are corrected by the provider's counts of earlier prompts (`learn`). Nothing is ever downloaded.
+Nothing is ever downloaded.
 """
 
 from __future__ import annotations
@@ -12,17 +12,10 @@ from typing import Any
 
 from .token_estimate import estimate
 from .token_ranks import Encode, encoder, encoding_of, tables
-from .token_ratios import TokenRatios
-
-# Shorter prompts are not learned from: the frames around messages, which differ by model, dominate them.
-_FEWEST_TOKENS = 100
-_LEAST_RATIO, _GREATEST_RATIO = 0.25, 4.0
-_RATIO_DIGITS = 1
 
 _MOST_REMEMBERED = 16_384
 _SHORT = 24
 
-_ratios = TokenRatios("tokens for each that is estimated", least=_LEAST_RATIO, most=_GREATEST_RATIO)
 # By encoding ("" for the estimate): tokens by the hash of a text, which does not reveal the text.
 _remembered: dict[str, dict[int, float]] = {}
 
@@ -38,18 +31,15 @@ _FRAMED = ("function_call_output", "custom_tool_call_output", "reasoning")
 
 
 class Counter:
-    """Counts tokens for one model at one provider. Its ratio is fixed; later counters use what was learned since."""
+    """Counts tokens for one model."""
 
-    __slots__ = ("_encode", "_known", "encoding", "ratio")
+    __slots__ = ("_encode", "_known", "encoding")
 
     encoding: str | None
     """The name of the model's encoding, such as "o200k_base"; None if unknown."""
-    ratio: float
-    """The correction factor of estimates: tokens that the provider counts per estimated token."""
 
-    def __init__(self, encoding: str | None, encode: Encode | None, ratio: float = 1.0) -> None:
+    def __init__(self, encoding: str | None, encode: Encode | None) -> None:
         self.encoding = encoding
-        self.ratio = 1.0 if encode is not None else ratio
         self._encode = encode
         self._known = _remembered.setdefault(encoding or "" if encode is not None else "", {})
 
@@ -59,18 +49,18 @@ class Counter:
         return self._encode is not None
 
     def __repr__(self) -> str:
-        return f"Counter(encoding={self.encoding!r}, exact={self.exact}, ratio={self.ratio:.3g})"
+        return f"Counter(encoding={self.encoding!r}, exact={self.exact})"
 
     def text(self, text: str) -> int:
         """Return the tokens of a text. Counts of long texts are cached by hash."""
-        return math.ceil(self._measured(text) * self.ratio)
+        return math.ceil(self._measured(text))
 
     def message(self, message: Any) -> int:
         """Return the tokens of one message, input item, or content part, the frame around it included.
 
         Files and encrypted reasoning count 0, because only the provider can count them. Never raises.
         """
-        return math.ceil(self._framed(message) * self.ratio)
+        return math.ceil(self._framed(message))
 
     def tools(self, tools: Iterable[Any] | None) -> int:
         """Return the tokens of the tools' definitions as the model sees them."""
@@ -79,14 +69,14 @@ class Counter:
             return 0
         if self.encoding is None:
             # Open models' templates write them as JSON.
-            return math.ceil(sum(self._measured(_json(tool)) for tool in listed) * self.ratio)
+            return math.ceil(sum(self._measured(_json(tool)) for tool in listed))
         end: int = tables()["tools"]["end"]
-        return math.ceil((sum(map(self._tool, listed)) + end) * self.ratio)
+        return math.ceil(sum(map(self._tool, listed)) + end)
 
     def messages(self, messages: Sequence[Any] | str, tools: Iterable[Any] | None = None) -> int:
         """Return the tokens of a prompt: messages or input items (or one text), and tools."""
         listed: Sequence[Any] = (messages,) if isinstance(messages, str) else messages
-        frames = math.ceil(tables()["frames"]["answer"] * self.ratio) if len(listed) else 0
+        frames = tables()["frames"]["answer"] if len(listed) else 0
         return sum(map(self.message, listed)) + self.tools(tools) + frames
 
     def _measured(self, text: str) -> float:
@@ -180,8 +170,8 @@ class Counter:
         return total
 
 
-def counter(model: str | None, *, origin: str = "", wait: bool = True) -> Counter:
-    """Return a token counter for a model at a provider (`origin`: "https://api.example.com:443", as in records).
+def counter(model: str | None, *, wait: bool = True) -> Counter:
+    """Return a token counter for a model.
 
     It is exact if tiktoken (the extra `tokens`) is installed, and the ranks of the model's encoding are in its cache
     (`TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, or `data-gym-cache` in the folder for temporary files) with the right
@@ -190,31 +180,11 @@ def counter(model: str | None, *, origin: str = "", wait: bool = True) -> Counte
     """
     encoding = encoding_of(model)
     encode = encoder(encoding, wait=wait) if encoding is not None else None
-    return Counter(encoding, encode, ratio_of(origin, model))
-
-
-def learn(origin: str, model: str | None, *, estimated: float, input_tokens: int) -> None:
-    """Learn the ratio of the provider's `input_tokens` to the estimate of a prompt (before any correction).
-
-    Prompts below 100 tokens are ignored. Later counters correct their estimates by the median of the latest 15 ratios.
-    """
-    if estimated < _FEWEST_TOKENS or input_tokens < _FEWEST_TOKENS:
-        return
-    _ratios.learn((origin, model), estimated, input_tokens)
-
-
-def ratio_of(origin: str, model: str | None) -> float:
-    """Return the correction factor of estimates for a model at a provider; 1.0 if nothing was learned.
-
-    It is rounded, so that processes that learned from different prompts mostly trim a conversation alike.
-    """
-    ratio = _ratios.of((origin, model))
-    return 1.0 if ratio is None else max(_LEAST_RATIO, round(ratio, _RATIO_DIGITS))
+    return Counter(encoding, encode)
 
 
 def forget() -> None:
-    """Forget all learned ratios and cached counts."""
-    _ratios.clear()
+    """Forget all cached counts."""
     for known in _remembered.values():
         known.clear()
 

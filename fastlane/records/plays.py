@@ -215,9 +215,8 @@ class PromptCacheRecord(RecordSection):
         return [self.drift if each.name == "explanation" else getattr(self, each.name) for each in fields(self)]
 
 
-CutKind = Literal["repeated", "stubbed", "turn"]
-"""Why a part of a conversation was cut: a tool result that a later call repeats; an old result, replaced by one line;
-an old turn."""
+CutKind = Literal["stubbed", "turn"]
+"""Why a part of a conversation was cut: an old result of a tool, replaced by one line; an old turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +246,6 @@ class ContextTrimmingRecord(RecordSection):
     """The number of cuts first made in this call, which changes the prefix once; 0: the prefix is unchanged."""
     batches: int = 0
     """How often this conversation has been cut from the high to the low water mark."""
-    ratio: float | None = None
-    """The correction factor of the estimates, from the provider's counts of earlier prompts; None if tokens are counted
-    exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

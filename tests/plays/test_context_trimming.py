@@ -13,7 +13,6 @@ import fastlane
 from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
-from fastlane.knowledge.tokens import ratio_of
 from fastlane.plays import Stage
 from fastlane.plays.context_trimming.play import ContextTrimming
 from fastlane.plays.context_trimming.section import ContextTrimmingSection
@@ -70,9 +69,7 @@ def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() ->
     play = small()
     plan(play, call(conversation(20)))
 
-    assert repr(ContextTrimming()) == (
-        "ContextTrimming(high_water_tokens=32000, low_water_tokens=None, keep_turns=2, drop_repeated=False)"
-    )
+    assert repr(ContextTrimming()) == ("ContextTrimming(high_water_tokens=32000, low_water_tokens=None, keep_turns=2)")
     assert eval(repr(play)) == play == small()
 
 
@@ -266,36 +263,3 @@ def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dic
     prompts = [request.prompt_tokens for request in provider.log()]
     assert max(prompts) < 4_400
     assert record.usage.input_tokens == prompts[-1]
-
-
-def test_what_the_provider_counts_corrects_the_next_conversation_and_not_the_one_that_has_begun(
-    provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    begun: Any = conversation(8)
-    another: Any = [SYSTEM, *conversation(8)]
-    play = small(high_water_tokens=20_000)
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], raise_play_errors=True) as client:
-        for messages in (begun, [*begun, *step(8)], another):
-            client.chat.completions.create(model="without a tokenizer", messages=messages)
-        looked_at = [record.context_trimming for record in client.calls if record.context_trimming is not None]
-        counted = [record.usage.input_tokens or 0 for record in client.calls]
-
-    off = counted[0] / looked_at[0].tokens_after
-    assert abs(off - 1) > 0.1
-    assert [each.ratio for each in looked_at] == [1.0, 1.0, pytest.approx(off, abs=0.06)]
-    assert looked_at[2].tokens_after == pytest.approx(counted[2], rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("steps", "usage", "corrected"),
-    [(8, Usage(input_tokens=20_000), True), (8, Usage(), False), (1, Usage(input_tokens=2_000), False)],
-    ids=["counted", "the provider does not say", "too short to say much"],
-)
-def test_an_estimate_is_corrected_by_long_prompts_alone(steps: int, usage: Usage, corrected: bool) -> None:
-    session = small(high_water_tokens=20_000).open(call(conversation(steps)))
-    assert session is not None
-    session.plan(call(conversation(steps)))
-
-    session.close(SimpleNamespace(usage=usage))  # type: ignore[arg-type]
-
-    assert (ratio_of("https://example.com:443", "m") != 1.0) is corrected

@@ -230,7 +230,7 @@ class WatchedAnswer:
 
     def _estimated_usage(self) -> Mapping[str, Any]:
         plan = self._plan
-        counting = counter(plan.model, origin=plan.origin, wait=False)
+        counting = counter(plan.model, wait=False)
         self._count(self._texts)
         self._reasoning_tokens = counting.text("".join(self._reasoning))
         input_tokens = prompt_tokens(plan.body, counting)
@@ -242,7 +242,7 @@ class WatchedAnswer:
 
     def _count(self, texts: list[str]) -> None:
         if self.visible_tokens is None:
-            counting = counter(self._plan.model, origin=self._plan.origin, wait=False)
+            counting = counter(self._plan.model, wait=False)
             self.visible_tokens = sum(map(counting.text, texts))
 
     @property

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastlane.records.plays import CutKind
 
-from .parts import MessageRole, Piece, ToolCall, pieces_of, text_of, turns_of
+from .parts import MessageRole, Piece, pieces_of, text_of, turns_of
 
 Count = Callable[[Mapping[str, Any]], int]
 """Tokens of one message or input item."""
 
 # A line in the place of a result has to save more than itself. So much that a line is never replaced by another.
 _LEAST_SAVED_TOKENS = 16
-# A later result that is much shorter may be an error, or a note that nothing has changed.
-_LEAST_LENGTH_OF_LATER = 0.5
-_REASONS: Mapping[CutKind, str] = {
-    "repeated": "left out because it was asked for again later", "stubbed": "left out to save space",
-}  # fmt: skip
 _MAX_NAME_CHARACTERS = 64
 
 
 class Counting(NamedTuple):
-    """How a conversation's tokens are counted, to its end: another ratio would move its cuts."""
+    """How a conversation's tokens are counted, to its end: another way would move its cuts."""
 
     count: Count
     overhead: int
     """Tokens of what is sent beside the messages: instructions, tools."""
-    ratio: float | None = None
-    """The factor of the estimates; None where tokens are counted exactly."""
 
 
 class Marks(NamedTuple):
@@ -41,8 +35,6 @@ class Marks(NamedTuple):
     """Tokens to which it is cut."""
     keep_turns: int
     """The last turns, which are not touched."""
-    drop_repeated: bool
-    """Whether results that a later call has got again go first."""
 
 
 class Change(NamedTuple):
@@ -57,39 +49,22 @@ class Change(NamedTuple):
     """How many messages there were when it was cut."""
 
 
+@dataclass(slots=True)
 class CutPlan:
     """One cut of the messages that there are; `changes` and `total` are the outcome."""
 
-    def __init__(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        parts: Sequence[MessageRole],
-        sizes: Sequence[int],
-        stable: frozenset[int],
-        changes: Mapping[int, Change],
-        total: int,
-        marks: Marks,
-        count: Count,
-    ) -> None:
-        self.changes = dict(changes)
-        self.total = total
-        self._messages = messages
-        self._parts = parts
-        self._sizes = sizes
-        self._stable = stable
-        self._marks = marks
-        self._count = count
-        self._results: dict[int, ToolCall | None] = {}
-        """The results of tools that are still as they came, with their calls."""
-        calls: dict[str, ToolCall] = {}
-        for index, part in enumerate(parts):
-            calls.update((call.call_id, call) for call in part.calls)
-            if part.text_field is not None and index not in changes and index not in stable:
-                self._results[index] = calls.get(part.result_of or "")
+    messages: Sequence[Mapping[str, Any]]
+    roles: Sequence[MessageRole]
+    sizes: Sequence[int]
+    stable: frozenset[int]
+    changes: dict[int, Change]
+    total: int
+    marks: Marks
+    count: Count
 
     def run(self) -> CutPlan:
         """Cut down to the low-water mark, or as far as that goes."""
-        marks, pieces = self._marks, pieces_of(self._parts)
+        marks, pieces = self.marks, pieces_of(self.roles)
         turns = turns_of(pieces)
         first_old = turns[-1] - marks.keep_turns + 1 if turns else 0
         old: dict[int, list[Piece]] = {}
@@ -116,49 +91,28 @@ class CutPlan:
         return self
 
     def _shorten_results(self, pieces: Iterable[Piece]) -> None:
-        """Put lines in the place of results: of all that are repeated, and of the oldest until it is enough."""
+        """Put lines in the place of results, of the oldest until it is enough."""
         within = {index for piece in pieces for index in range(piece.start, piece.end)}
-        results = [index for index in self._results if index in within]
-        if self._marks.drop_repeated:
-            repeated = self._repeated()
-            for index in results:
-                if index in repeated:
-                    self._shorten(index, "repeated")
-        for index in results:
-            if self.total > self._marks.low:
-                self._shorten(index, "stubbed")
+        tools = {call.call_id: call.name for role in self.roles for call in role.calls}
+        for index, role in enumerate(self.roles):
+            if self.total <= self.marks.low:
+                return
+            if index in within and index not in self.stable and index not in self.changes and role.text_field:
+                self._shorten(index, role.text_field, tools.get(role.result_of or "", "tool"))
 
-    def _repeated(self) -> set[int]:
-        """Return the results for which the same tool was called again later, with the same arguments."""
-        found: set[int] = set()
-        latest: dict[tuple[str, str], str] = {}
-        for index, call in reversed(self._results.items()):
-            text = self._messages[index].get(self._parts[index].text_field or "")
-            # Without arguments it depends on when it is asked, as "the next page" does.
-            if call is None or call.arguments in ("", "{}") or not isinstance(text, str):
-                continue
-            later = latest.setdefault((call.name, call.arguments), text)
-            if later is not text and len(later) >= _LEAST_LENGTH_OF_LATER * len(text):
-                found.add(index)
-        return found
-
-    def _shorten(self, index: int, kind: CutKind) -> None:
-        field, call = self._parts[index].text_field, self._results[index]
-        if index in self.changes or field is None:
-            return
-        message = self._messages[index]
+    def _shorten(self, index: int, field: str, tool: str) -> None:
+        message = self.messages[index]
         text = text_of(message.get(field))
-        name = (call.name if call is not None else "tool")[:_MAX_NAME_CHARACTERS]
         lines = text.count("\n") + 1 if text else 0
-        line = f"[{name}: {lines} lines, {len(text)} characters, {_REASONS[kind]}]"
-        saved = self._sizes[index] - self._count({**message, field: line})
+        line = f"[{tool[:_MAX_NAME_CHARACTERS]}: {lines} lines, {len(text)} characters, left out to save space]"
+        saved = self.sizes[index] - self.count({**message, field: line})
         if saved >= _LEAST_SAVED_TOKENS:
-            self.changes[index] = Change(kind, line, saved, len(self._messages))
+            self.changes[index] = Change("stubbed", line, saved, len(self.messages))
             self.total -= saved
 
     def _drop(self, groups: Iterable[list[Piece]]) -> None:
         for group in groups:
-            if self.total <= self._marks.low:
+            if self.total <= self.marks.low:
                 return
             for piece in group:
                 self._leave_out(piece)
@@ -166,15 +120,15 @@ class CutPlan:
     def _leave_out(self, piece: Piece) -> None:
         indexes = range(piece.start, piece.end)
         if piece.kind in ("other", "waiting") or any(
-            i in self._stable or self._parts[i].kind == "other" for i in indexes
+            i in self.stable or self.roles[i].kind == "other" for i in indexes
         ):
             return
         for index in indexes:
             before = self.changes.get(index)
-            if self._parts[index].kind == "system" or (before is not None and before.text is None):
+            if self.roles[index].kind == "system" or (before is not None and before.text is None):
                 continue
-            self.total -= self._sizes[index] - (before.tokens if before is not None else 0)
-            self.changes[index] = Change("turn", None, self._sizes[index], len(self._messages))
+            self.total -= self.sizes[index] - (before.tokens if before is not None else 0)
+            self.changes[index] = Change("turn", None, self.sizes[index], len(self.messages))
 
     def _has_question(self, piece: Piece) -> bool:
-        return any(self._parts[index].kind == "user" for index in range(piece.start, piece.end))
+        return any(self.roles[index].kind == "user" for index in range(piece.start, piece.end))

@@ -29,7 +29,6 @@ class ToolCall(NamedTuple):
 
     call_id: str
     name: str
-    arguments: str
 
 
 class MessageRole(NamedTuple):
@@ -60,8 +59,7 @@ def read_role(message: Mapping[str, Any]) -> MessageRole:
         return MessageRole("other")
     call_id = message.get("call_id")
     if isinstance(call_id, str) and kind.endswith("_call"):
-        arguments = message.get("arguments", message.get("input"))
-        return MessageRole("answer", (ToolCall(call_id, _string(message.get("name")) or kind, _string(arguments)),))
+        return MessageRole("answer", (ToolCall(call_id, _string(message.get("name")) or kind),))
     if isinstance(call_id, str) and kind.endswith("_output"):
         return MessageRole("result", (), call_id, "output" if kind in _TEXT_OUTPUTS else None)
     return MessageRole("answer" if kind in _ANSWERS else "other")
@@ -79,8 +77,7 @@ def _of_role(kind: PartKind, message: Mapping[str, Any]) -> MessageRole:
     for call in given if isinstance(given, list | tuple) else ():
         inner = call.get("function", call.get("custom")) if isinstance(call, Mapping) else None
         if isinstance(inner, Mapping) and isinstance(call.get("id"), str):
-            arguments = inner.get("arguments", inner.get("input"))
-            calls.append(ToolCall(call["id"], _string(inner.get("name")) or "tool", _string(arguments)))
+            calls.append(ToolCall(call["id"], _string(inner.get("name")) or "tool"))
     return MessageRole("answer", tuple(calls))
 
 

@@ -13,7 +13,7 @@ from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import CallOutcome, Session
 from fastlane.engine.settings import settings
 from fastlane.errors import ConfigurationError
-from fastlane.knowledge.tokens import counter, learn
+from fastlane.knowledge.tokens import counter
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 
 from .cut import Counting, Marks
@@ -27,8 +27,6 @@ _LISTS = {CHAT: "messages", RESPONSES: "input"}
 _BESIDE = ("instructions", "response_format", "text")
 # With these the provider holds a part of the conversation that is not in the body.
 _HELD_ELSEWHERE = ("previous_response_id", "conversation")
-# Of a shorter prompt the estimate says less, because what is sent beside the conversation is rounded to 64 tokens.
-_LEAST_TELLING = 1_280
 
 
 @settings
@@ -51,8 +49,6 @@ class ContextTrimming(Play):
     keep_turns: Annotated[int, Field(ge=1)] = 2
     """The last turns, which are not touched. Where they come to more than the middle between the marks, so many last
     steps and the questions."""
-    drop_repeated: bool = False
-    """Whether results go first for which the same tool was called again later, with the same arguments."""
     memory: Memory = field(init=False, repr=False, compare=False)
     """What conversations have come to: it is shared by all clients that this object is given to."""
 
@@ -84,8 +80,6 @@ class _Session(Session):
     def __init__(self, play: ContextTrimming) -> None:
         self._play = play
         self._section: ContextTrimmingSection | None = None
-        self._origin = ""
-        self._model: str | None = None
 
     def plan(self, call: Call) -> Call:
         """Send the conversation as it was cut."""
@@ -100,7 +94,6 @@ class _Session(Session):
         stable = [index for index, placement in enumerate(placements) if placement == "stable"]
         trimmed = trim(name, messages[:end], self._settings(call), stable=stable)
         record = self._section = trimmed.record
-        self._origin, self._model = call.origin, call.model
         if trimmed.messages is None:
             return call
         change = (
@@ -113,11 +106,8 @@ class _Session(Session):
         return changed.replaced(placements=(*(placements[index] for index in trimmed.indexes), *placements[end:]))
 
     def close(self, outcome: CallOutcome) -> ContextTrimmingSection | None:
-        """Correct the estimates of later conversations by what the provider counted of this one."""
-        section, counted = self._section, outcome.usage.input_tokens
-        if section is not None and section.ratio and counted is not None and section.tokens_after >= _LEAST_TELLING:
-            learn(self._origin, self._model, estimated=section.tokens_after / section.ratio, input_tokens=counted)
-        return section
+        """Say what was cut."""
+        return self._section
 
     def _settings(self, call: Call) -> ReplaySettings:
         play, body = self._play, call.body
@@ -125,7 +115,7 @@ class _Session(Session):
 
         def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
             beside = [*leading, *(body[name] for name in _BESIDE if isinstance(body.get(name), str | Mapping))]
-            return counted_with(counter(call.model, origin=call.origin, wait=False), beside, tools)
+            return counted_with(counter(call.model, wait=False), beside, tools)
 
-        marks = Marks(play.high_water_tokens, play.low_water, play.keep_turns, play.drop_repeated)
+        marks = Marks(play.high_water_tokens, play.low_water, play.keep_turns)
         return ReplaySettings(marks, play.memory, start, (call.endpoint, len(tools) if isinstance(tools, list) else 0))

@@ -92,17 +92,15 @@ def trim(
         kept = frozenset(index - lead for index in stable)
         state = _replayed(state, settings.marks, rest, kept, lambda index: f"{name}[{index + lead}]")
         settings.memory.put(chain[-1], state)
-    ratio = state.counting.ratio
     before = state.counting.overhead + sum(state.sizes)
     if not state.changes:
-        return Trimmed(None, (), ContextTrimmingSection(tokens_before=before, tokens_after=before, ratio=ratio))
+        return Trimmed(None, (), ContextTrimmingSection(tokens_before=before, tokens_after=before))
     record = ContextTrimmingSection(
         tokens_before=before,
         tokens_after=state.total,
         cuts=state.cuts,
         new_cuts=sum(change.point > known for change in state.changes.values()) if state.point > known else 0,
         batches=state.batches,
-        ratio=ratio,
     )
     changes = {index + lead: change for index, change in state.changes.items()}
     indexes = [index for index in range(len(messages)) if index not in changes or changes[index].text is not None]
@@ -133,7 +131,9 @@ def _replayed(
             continue
         there = len(sizes)
         roles = roles or [read_role(each) for each in messages]
-        cut = CutPlan(messages[:there], roles[:there], sizes, stable, changes, total, marks, state.counting.count).run()
+        cut = CutPlan(
+            messages[:there], roles[:there], sizes, stable, dict(changes), total, marks, state.counting.count
+        ).run()
         if cut.changes != changes:
             changes, total, point, batches = cut.changes, cut.total, there, batches + 1
     if changes is not state.changes:
@@ -150,25 +150,13 @@ def _chain(seed: Any, leading: Sequence[Mapping[str, Any]], rest: Sequence[Mappi
     key = hash((seed, len(leading), size // _CHARACTERS))
     chain = [key]
     for message in rest:
-        key = hash((key, _digest(message)))
+        key = hash((key, _frozen(message)))
         chain.append(key)
     return chain
 
 
-def _digest(message: Mapping[str, Any]) -> int:
-    # Python keeps a text's hash with the text: for a history that is sent again this reads no text.
-    try:
-        calls = message.get("tool_calls")
-        if not calls:
-            return hash((*message, *message.values()))
-        # What else there may be in a call moves no cut.
-        called = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
-        return hash((len(message), message["role"], message.get("content"), *called))
-    except (KeyError, TypeError):
-        return hash(_frozen(message))
-
-
 def _frozen(value: Any) -> Any:
+    # Python keeps a text's hash with the text: for a history that is sent again, hashing this reads no text.
     kind = type(value)
     if kind is str or value is None:
         return value

@@ -30,11 +30,6 @@ class TrimmedContext(list[Any]):
         super().__init__(messages)
         self.record = record
 
-    @property
-    def messages(self) -> list[Any]:
-        """The messages as a plain list."""
-        return list(self)
-
 
 def trim_context(
     messages: Sequence[Any],
@@ -42,9 +37,7 @@ def trim_context(
     *,
     low: int | None = None,
     keep_turns: int = 2,
-    drop_repeated: bool = False,
     model: str | None = None,
-    origin: str = "",
     tools: Sequence[Any] | None = None,
     count: Count | None = None,
 ) -> TrimmedContext:
@@ -53,14 +46,13 @@ def trim_context(
     Call it with the whole conversation each time. Once that is longer than `budget` it is cut down to `low` tokens
     (half of the budget unless given), and then only grows until it is longer than the budget again: in between, what
     it begins with stays as it is, and the provider can read it from its cache. First go the oldest results of tools,
-    then the oldest turns; with `drop_repeated` results that a later call has got again go before these. System and
-    developer messages and the last `keep_turns` turns are not touched. Where these turns come to more than the middle
-    between `low` and `budget`, their older steps go too, except for the last `keep_turns` steps. A call of a tool and
-    its result stay or go together. What has to stay may be more than the budget.
+    then the oldest turns. System and developer messages and the last `keep_turns` turns are not touched. Where these
+    turns come to more than the middle between `low` and `budget`, their older steps go too, except for the last
+    `keep_turns` steps. A call of a tool and its result stay or go together. What has to stay may be more than the
+    budget.
 
     Tokens are those of `model`, `tools` included, counted exactly where the tokenizer is on disk and else estimated;
-    or what `count` returns for one message. What the `ContextTrimming` play has learned at `origin` corrects the
-    estimate: as records have it, "https://api.example.com:443".
+    or what `count` returns for one message.
 
     The messages given are never changed; those that are not cut are returned as they are. Raises ConfigurationError for
     arguments that cannot work, and for messages that are none.
@@ -76,11 +68,11 @@ def trim_context(
     def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
         if count is not None:
             return Counting(count, sum(map(count, leading)))
-        return counted_with(counter(model, origin=origin), leading, tools)
+        return counted_with(counter(model), leading, tools)
 
-    marks = Marks(budget, max(1, budget // 2) if low is None else low, keep_turns, drop_repeated)
+    marks = Marks(budget, max(1, budget // 2) if low is None else low, keep_turns)
     given = [_plain(at, message) for at, message in enumerate(messages)]
-    seed = (marks, model, origin, count, len(tools) if tools is not None else 0)
+    seed = (marks, model, count, len(tools) if tools is not None else 0)
     trimmed = trim("messages", given, ReplaySettings(marks, _memory, start, seed))
     if trimmed.messages is None:
         return TrimmedContext(messages, trimmed.record)
@@ -93,7 +85,7 @@ def counted_with(counts: Counter, leading: Sequence[Any], tools: Any) -> Countin
     """Return what a conversation is counted with: what is sent beside it, and the frame of its answer, rounded up."""
     frame = counts.messages("") - counts.message("")
     exactly = frame + sum(map(counts.message, leading)) + counts.tools(tools if isinstance(tools, list | tuple) else ())
-    return Counting(counts.message, -(-exactly // _TOKENS) * _TOKENS, None if counts.exact else counts.ratio)
+    return Counting(counts.message, -(-exactly // _TOKENS) * _TOKENS)
 
 
 def _plain(at: int, message: Any) -> Mapping[str, Any]:

@@ -67,9 +67,7 @@ def fits(messages: list[dict[str, Any]], keep_turns: int, budget: int) -> bool:
 def test_no_pair_of_a_call_and_its_result_is_broken(
     messages: list[dict[str, Any]], budget: int, keep_turns: int
 ) -> None:
-    assert (
-        broken_pairs(trim_context(messages, budget, keep_turns=keep_turns, count=counting(), drop_repeated=True)) == []
-    )
+    assert broken_pairs(trim_context(messages, budget, keep_turns=keep_turns, count=counting())) == []
 
 
 @settings(max_examples=60)
@@ -249,7 +247,7 @@ def test_the_histories_are_worth_testing_with(endpoint: str) -> None:
     for seed in range(60):
         made = history(Random(seed), endpoint)
         for budget in (1_000, 2_000, 3_000):
-            trimmed = trim_context(made, budget, count=counting(), drop_repeated=True)
+            trimmed = trim_context(made, budget, count=counting())
             kinds |= {cut.kind for cut in trimmed.record.cuts}
 
-    assert kinds == {"repeated", "stubbed", "turn"}
+    assert kinds == {"stubbed", "turn"}

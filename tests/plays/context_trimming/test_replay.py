@@ -24,7 +24,7 @@ def talk(name: str, turns: int) -> list[dict[str, Any]]:
 
 
 def settings(memory: Memory) -> ReplaySettings:
-    return ReplaySettings(Marks(600, 300, 2, False), memory, lambda leading: Counting(count, 0), "test")
+    return ReplaySettings(Marks(600, 300, 2), memory, lambda leading: Counting(count, 0), "test")
 
 
 def grown(name: str, memory: Memory) -> list[Trimmed]:

@@ -65,37 +65,9 @@ def test_what_fits_is_returned_as_it_is() -> None:
     trimmed = trim_context(messages, 10_000)
 
     assert trimmed == messages
-    assert trimmed.messages[2] is messages[2]
+    assert trimmed[2] is messages[2]
     assert trimmed.record.cuts == ()
     assert trimmed.record.tokens_before == trimmed.record.tokens_after > 0
-
-
-def test_repeated_results_go_first_where_that_is_asked_for() -> None:
-    messages = [SYSTEM, user("Fix it"), *step("1", path="b.py", output=text(90, "b")), *step("2", path="a.py")]
-    messages += [*step("3", path="a.py", output=LONG.replace("long", "new")), *END]
-    marks: Any = {"low": size(messages) - 100, "count": tokens}
-
-    trimmed = trim_context(messages, size(messages) - 1, drop_repeated=True, **marks)
-
-    assert [(cut.kind, cut.path) for cut in trimmed.record.cuts] == [("repeated", "messages[5]")]
-    assert trimmed[5]["content"] == (
-        f"[read_file: 40 lines, {len(LONG)} characters, left out because it was asked for again later]"
-    )
-    assert [*trimmed[:5], *trimmed[6:]] == [*messages[:5], *messages[6:]]
-    assert kinds(messages, size(messages) - 1, low=size(messages) - 100) == {"messages[3]": "stubbed"}
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later", "output"),
-    [({"path": "a"}, {"path": "b"}, LONG), ({"path": "a"}, {"path": "a"}, "No such file."), ({}, {}, LONG)],
-    ids=["other arguments", "a much shorter result", "no arguments"],
-)
-def test_only_results_of_equal_calls_are_repeated(earlier: Any, later: Any, output: str) -> None:
-    messages = [user("?"), *step("1", **earlier), *step("2", output=output, **later), *END]
-
-    found = kinds(messages, size(messages) - 1, low=size(messages) - 2, drop_repeated=True)
-
-    assert found["messages[2]"] == "stubbed"
 
 
 def test_the_oldest_results_go_until_it_is_enough() -> None:
@@ -252,33 +224,13 @@ def test_a_cut_stays_as_it_is_until_the_next_one() -> None:
     assert 4 <= batches[-1] <= 8
 
 
-def test_what_is_learnt_of_a_model_moves_no_cut_of_a_conversation_that_has_begun() -> None:
-    try:
-        messages = [SYSTEM, user("Solve this.")]
-        for number in range(8):
-            messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
-        before = trim_context(messages, 1_000, model="a model of its own")
-        _tokens.learn("", "a model of its own", estimated=1_000, input_tokens=2_000)
-        again = trim_context(messages, 1_000, model="a model of its own")
-        other = trim_context([SYSTEM, user("Another"), *messages[2:]], 1_000, model="a model of its own")
-    finally:
-        _tokens.forget()
-
-    assert again == before
-    assert other.record.tokens_before > 1.9 * before.record.tokens_before
-
-
 def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:
     messages = [user("Solve this.")]
     for number in range(8):
         messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
 
-    try:
-        first = trim_context([{"role": "system", "content": "It is 9:59."}, *messages], 800, model="clock")
-        _tokens.learn("", "clock", estimated=1_000, input_tokens=2_000)
-        second = trim_context([{"role": "system", "content": "It is 10:00."}, *messages], 800, model="clock")
-    finally:
-        _tokens.forget()
+    first = trim_context([{"role": "system", "content": "It is 9:59."}, *messages], 800, model="clock")
+    second = trim_context([{"role": "system", "content": "It is 10:00."}, *messages], 800, model="clock")
 
     assert first.record.cuts
     assert first[1:] == second[1:]

@@ -61,12 +61,10 @@ class RedisServer:
         password: str | None = None,
         tls: Certificates | None = None,
         settings: Mapping[str, str] | None = None,
-        is_sentinel: bool = False,
     ) -> None:
-        """`settings` are further lines of its configuration. A sentinel watches servers, and keeps no keys."""
+        """`settings` are further lines of its configuration."""
         self.port = 0
         self._given = dict(settings or {})
-        self._is_sentinel = is_sentinel
         self._password = password
         self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,7 +112,8 @@ class RedisServer:
             "logfile": "log",
             "daemonize": "no",
             "port": str(port),
-            **({} if self._is_sentinel else {"save": "", "appendonly": "no"}),
+            "save": "",
+            "appendonly": "no",
             **self._given,
         }
         if self._password is not None:
@@ -125,12 +124,10 @@ class RedisServer:
             settings |= {"tls-key-file": str(self._tls.key)}
         # By a file, because what is on a command line is seen by everybody.
         file = self._socket.with_name("redis.conf")
-        # A sentinel's setting is several words.
-        lines = [f"{key} {value}\n" if " " in key else f'{key} "{value}"\n' for key, value in settings.items()]
+        lines = [f'{key} "{value}"\n' for key, value in settings.items()]
         file.write_text("".join(lines), encoding="utf-8")
-        mode = ["--sentinel"] if self._is_sentinel else []
         self._process = subprocess.Popen(
-            [name, str(file), *mode], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [name, str(file)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         until = time.monotonic() + _START_S
         while self._process.poll() is None and time.monotonic() < until:
@@ -203,11 +200,6 @@ class RedisServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def sentinel_of(server: RedisServer, service: str) -> RedisServer:
-    """Return a sentinel that names a running server as the one of a service; it is not started yet."""
-    return RedisServer(settings={f"sentinel monitor {service}": f"127.0.0.1 {server.port} 1"}, is_sentinel=True)
 
 
 class RedisCluster:

@@ -1,4 +1,4 @@
-"""Share counters and values between processes through Redis: a single server, Sentinel, or a cluster.
+"""Share counters and values between processes through Redis: a single server, or a cluster.
 
 Calls never wait for Redis. A short-lived thread sends and reads changes, a few times a second. While the server is
 unreachable, each process uses its local state.
@@ -17,7 +17,7 @@ from inspect import ismethod
 from math import isfinite
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from .._clock import now_ns, wall_ns
 from .._fork import new_lock, starts_over
@@ -33,15 +33,13 @@ ReceiveCounts: TypeAlias = Callable[[Mapping[str, float]], None]
 ReceiveValue: TypeAlias = Callable[[bytes, float], None]
 """Called with a value and the seconds until it expires."""
 
-SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 _EXPECTED = "store expects an address such as redis://user:password@host:6379/0, and in the one that came "
 # The timeout of connecting and of each reply. Only threads of this module wait.
 _TIMEOUT_S = 2.0
 # In RESP2 all versions of the library return the same replies.
 _PROTOCOL = 2
 _EVERY_S = 0.2
-# After a minute without use, a process exchanges less often.
-_IDLE_AFTER_NS, _IDLE_EVERY_S = 60_000_000_000, 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _AT_EXIT_S = 1.0
 # The most pending fields of one hash while the server is unreachable.
@@ -82,7 +80,6 @@ class Redis:
         self._lock = new_lock()
         self._exchanging = new_lock()
         self._is_planned = False
-        self._used_ns = now_ns()
         self._failures = 0
         self._random = Random()
         self.exchanges = 0
@@ -125,7 +122,6 @@ class Redis:
 
     def start(self) -> None:
         """Schedule an exchange, unless one is scheduled, as after a fork. Never blocks or raises."""
-        self._used_ns = now_ns()
         if not self._is_planned:
             self._plan(0.0)
 
@@ -173,8 +169,6 @@ class Redis:
                 if self._failures:
                     log.info("%s is reachable again.", self._name)
                 self._failures = 0
-                if now_ns() - self._used_ns > _IDLE_AFTER_NS:
-                    delay_s = _IDLE_EVERY_S
             except Exception as error:  # noqa: BLE001 - retried after any error
                 self._closing()
                 self._client, self.exchanges = None, 0
@@ -289,8 +283,6 @@ def client_of(url: str) -> tuple[Callable[[], Any], str]:
             problem = "a user name or password has / ? # or @ in it, which is to be written as %2F %3F %23 %40"
         elif scheme == "unix" and not parts.path:
             problem = "no path of a socket follows unix://"
-        elif scheme.endswith("+sentinel"):
-            return _sentinel_client(parts)
         else:
             return _client(url)
     except Exception:  # noqa: BLE001 - the message of the error may quote the password
@@ -313,35 +305,6 @@ def _client(address: str) -> tuple[Callable[[], Any], str]:
     if kind == "cluster":
         return partial(RedisCluster.from_url, url, **given), f"Redis at {whole}://{place}"
     return lambda: client, f"Redis at {whole}://{place}"
-
-
-def _sentinel_client(parts: SplitResult) -> tuple[Callable[[], Any], str]:
-    """Return a function that makes the client of a service behind Sentinel. Raises ValueError and the library's errors.
-
-    User, password and database are for the server; the sentinels get none.
-    """
-    from redis import sentinel
-
-    user, _, places = parts.netloc.rpartition("@")
-    nodes = [urlsplit(f"//{place}") for place in places.split(",")]
-    service, _, database = parts.path.strip("/").partition("/")
-    if not service:
-        raise ValueError("no service")
-    scheme = parts.scheme.partition("+")[0]
-    first = parts._replace(scheme=scheme, netloc=f"{user}@{nodes[0].netloc}", path=f"/{database}").geturl()
-    options, _ = _options(first)
-    for name in ("host", "port", "connection_class"):
-        options.pop(name, None)
-    is_tls = {"ssl": True} if scheme == "rediss" else {}
-    asking = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_"))}
-    library: Any = sentinel
-    sentinels = library.Sentinel(
-        [(node.hostname or "localhost", node.port or 26_379) for node in nodes],
-        sentinel_kwargs={**asking, **is_tls, "retry": _no_retry()},
-    )
-    client = sentinels.master_for(service, **options, **is_tls, retry=_no_retry())
-    client.connection_pool.make_connection()
-    return lambda: client, f"Redis at {parts.scheme}://{places}/{service}"
 
 
 def _options(url: str) -> tuple[dict[str, Any], dict[str, Any]]:

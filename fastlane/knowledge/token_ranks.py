@@ -18,8 +18,7 @@ from typing import Any
 
 Encode = Callable[[str], list[int]]
 
-# Longer texts are split before a word: for a text without blanks, a backtracking pattern can take very long or overflow
-# the stack.
+# Longer texts are split: for a text without blanks, a backtracking pattern can take very long or overflow the stack.
 _MOST_CHARACTERS = 50_000
 
 _loaded: dict[str, Encode | None] = {}
@@ -80,12 +79,6 @@ def encoder(encoding: str, *, wait: bool) -> Encode | None:
     return None
 
 
-def forget() -> None:
-    """Forget the loaded and missing encodings, so that they are looked up again."""
-    _loaded.clear()
-    _loading.clear()
-
-
 def _load(encoding: str) -> Encode | None:
     table = tables()["encodings"][encoding]
     file = ranks_file(encoding)
@@ -103,21 +96,7 @@ def _load(encoding: str) -> Encode | None:
     plain = made.encode_ordinary
 
     def encode(text: str) -> list[int]:
-        if len(text) <= _MOST_CHARACTERS:
-            return plain(text)
-        return [token for piece in _pieces(text) for token in plain(piece)]
+        starts = range(0, len(text), _MOST_CHARACTERS)
+        return [token for start in starts for token in plain(text[start : start + _MOST_CHARACTERS])]
 
     return encode
-
-
-def _pieces(text: str) -> list[str]:
-    """Split a text into pieces with the same tokens: each begins with the blank before a word, if there is one."""
-    pieces, start = [], 0
-    while len(text) - start > _MOST_CHARACTERS:
-        end = text.rfind(" ", start + 1, start + _MOST_CHARACTERS)
-        while end > start and not (text[end - 1].isalpha() and text[end + 1].isalpha()):
-            end = text.rfind(" ", start + 1, end)
-        end = end if end > start else start + _MOST_CHARACTERS
-        pieces.append(text[start:end])
-        start = end
-    return [*pieces, text[start:]]

@@ -183,12 +183,6 @@ def counter(model: str | None, *, wait: bool = True) -> Counter:
     return Counter(encoding, encode)
 
 
-def forget() -> None:
-    """Forget all cached counts."""
-    for known in _remembered.values():
-        known.clear()
-
-
 def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))

@@ -21,7 +21,7 @@ import pytest
 from fastlane.errors import ConfigurationError, MissingExtraError
 from fastlane.knowledge import redis as module
 from fastlane.knowledge.redis import Counters, Redis, client_of, shared
-from scripts.redis_server import RedisCluster, RedisServer, RedisUnavailableError, sentinel_of
+from scripts.redis_server import RedisCluster, RedisServer, RedisUnavailableError
 from tests.knowledge.forks import in_child
 from tests.knowledge.redis_servers import PASSWORD, eventually
 
@@ -81,19 +81,9 @@ def cluster() -> Iterator[RedisCluster]:
         servers.stop()
 
 
-@pytest.fixture(scope="module")
-def sentinel(redis_server: RedisServer) -> Iterator[RedisServer]:
-    with sentinel_of(redis_server, "main") as started:
-        yield started
-
-
-@pytest.fixture(params=["plain", "unix", "tls", "sentinel", "cluster"])
+@pytest.fixture(params=["plain", "unix", "tls", "cluster"])
 def url(request: pytest.FixtureRequest) -> str:
-    server = request.getfixturevalue(
-        {"tls": "guarded_redis", "sentinel": "sentinel", "cluster": "cluster"}.get(request.param, "redis_server")
-    )
-    if request.param == "sentinel":
-        return f"redis+sentinel://127.0.0.1:1,127.0.0.1:{server.port}/main/0"
+    server = request.getfixturevalue({"tls": "guarded_redis", "cluster": "cluster"}.get(request.param, "redis_server"))
     found: str = server.unix_url if request.param == "unix" else server.url
     return found
 
@@ -302,7 +292,6 @@ def test_redis_address_of_another_type_is_refused(store: Any) -> None:
         ("rediss://cache.internal?ssl_ca_certs=/etc/ca.pem", "rediss://cache.internal:6379"),
         (f"unix://:{SECRET}@/run/redis.sock?db=2", "unix:///run/redis.sock"),
         (f"redis+cluster://u:{SECRET}@cache.internal:7000", "redis+cluster://cache.internal:7000"),
-        (f"redis+sentinel://u:{SECRET}@one,two:26380/main/2", "redis+sentinel://one,two:26380/main"),
     ],
 )
 def test_redis_address_is_shown_without_its_password(url: str, shown: str) -> None:
@@ -324,8 +313,6 @@ def test_redis_address_is_shown_without_its_password(url: str, shown: str) -> No
         f"redis://cache.internal?protocol={SECRET}&nonsense=1",
         f"redis://[{SECRET}",
         f"http://:{SECRET}@cache.internal",
-        f"redis+sentinel://:{SECRET}@cache.internal",
-        f"redis+sentinel://cache.internal:{SECRET}/main",
         f"REDIS //{SECRET}",
         SECRET,
         "",

@@ -11,8 +11,8 @@ from .fields import listed, string
 
 TextKind = Literal["content", "tool_call", "refusal"]
 
-CallForm = Literal["function", "custom", "older"]
-"""How a tool was called: with JSON; with free text; or with JSON in chat's older `function_call`."""
+CallForm = Literal["function", "custom"]
+"""How a tool was called: with JSON, or with free text."""
 
 
 class AnswerText(NamedTuple):
@@ -88,7 +88,7 @@ def _chat(choice: Mapping[str, Any], index: int) -> Iterator[AnswerText]:
         message = {}
     content, refusal = _text(message.get("content")), _text(message.get("refusal"))
     calls = list(_calls(message, index, finish))
-    if content or not (refusal or calls):
+    if content or not (refusal or calls or message.get("function_call")):
         yield AnswerText("content", content, (index,), finish)
     if refusal:
         yield AnswerText("refusal", refusal, (index,), finish)
@@ -105,11 +105,6 @@ def _calls(message: Mapping[str, Any], index: int, finish: str | None) -> Iterat
             text = _text(inner.get("input" if form == "custom" else "arguments"))
             where = (index, position)
             yield AnswerText("tool_call", text, where, finish, string(inner.get("name")), string(call.get("id")), form)
-    older = message.get("function_call")
-    if isinstance(older, Mapping) and string(older.get("name")):
-        yield AnswerText(
-            "tool_call", _text(older.get("arguments")), (index, 0), finish, string(older.get("name")), None, "older"
-        )
 
 
 def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:

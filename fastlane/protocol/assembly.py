@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
 from .content import (
-    FUNCTION_CALL,
     ITEM_TEXTS,
     PART_TEXTS,
     REASONING_FIELDS,
@@ -49,33 +48,6 @@ class AnswerCut:
         return text[self.span(channel, len(text))]
 
 
-class Assembly(Protocol):
-    """One answer, assembled event by event. Never raises: invalid events are skipped."""
-
-    error: Mapping[str, Any] | None
-    """The provider's error in the stream: the object that openai's own error has as its body."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether every choice has a finish reason and nothing failed, or a response's last event has come."""
-
-    def take(self, event: Any) -> Sequence[Delta]:
-        """Add an event, as parsed JSON or as one of openai's objects, and return the pieces of text that it adds."""
-
-    def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
-        """Return a new copy of the answer as the API gives it without streaming.
-
-        With `cut`, the answer gets a normal finish reason: "stop", "tool_calls" or "completed".
-        """
-
-    def closing_events(self, cut: AnswerCut, *, include_usage: bool = False) -> list[dict[str, Any]]:
-        """Return the events, as JSON, that end a stopped stream as its provider would have ended it.
-
-        Empty for a stream that has not begun or has ended by itself. `include_usage`: whether the request asks for
-        usage at the end of a stream of chat or completions.
-        """
-
-
 def assembly_of(endpoint: str, *, choices: int = 1) -> Assembly | None:
     """Return an empty answer of this endpoint; None for an endpoint whose streams are unknown.
 
@@ -84,6 +56,10 @@ def assembly_of(endpoint: str, *, choices: int = 1) -> Assembly | None:
     if endpoint == RESPONSES:
         return ResponseAssembly()
     return ChoicesAssembly(endpoint, choices) if endpoint in (CHAT, COMPLETIONS) else None
+
+
+Assembly: TypeAlias = "ChoicesAssembly | ResponseAssembly"
+"""One answer, assembled event by event. Never raises: invalid events are skipped."""
 
 
 # Growing JSON values
@@ -183,24 +159,6 @@ def _index_of(entry: Any) -> Any:
     return entry.get("index") if isinstance(entry, dict) else None
 
 
-def replace(into: dict[str, Any], name: str, value: Any, *, extend_lists: bool) -> None:
-    """Keep the last value of a field that is sent whole with every event, or once.
-
-    Lists either grow (the ids of a choice's tokens) or come whole each time (the sources of a search).
-    """
-    held = into.get(name)
-    if held is None:
-        into[name] = plain(value)
-    elif value is None or (held == value and not extend_lists):
-        return
-    elif isinstance(held, dict) and (inner := fields_of(value)) is not None:
-        held.update(plain(inner))
-    elif extend_lists and isinstance(held, list) and isinstance(value, list | tuple):
-        held.extend(plain(value))
-    else:
-        into[name] = plain(value)
-
-
 # Chat and legacy completions
 
 _CLOSING_HEAD = ("id", "object", "created", "model", "service_tier", "system_fingerprint")
@@ -210,7 +168,7 @@ _HEAD_FIELDS = ("id", "created", "model", "object")
 
 
 class ChoicesAssembly:
-    """A chat completion or a legacy completion; an `Assembly`."""
+    """A chat completion or a legacy completion."""
 
     __slots__ = ("_expected", "_unfinished", "choices", "error", "head", "is_chat")
 
@@ -222,6 +180,7 @@ class ChoicesAssembly:
         """The fields beside `choices`."""
         self.choices: dict[int, Choice] = {}
         self.error: Mapping[str, Any] | None = None
+        """The provider's error in the stream: the object that openai's own error has as its body."""
 
     @property
     def finished(self) -> bool:
@@ -229,7 +188,7 @@ class ChoicesAssembly:
         return len(self.choices) >= self._expected and not self._unfinished and self.error is None
 
     def take(self, event: Any) -> Sequence[Delta]:
-        """Add one chunk."""
+        """Add one chunk, as parsed JSON or as openai's object, and return the pieces of text that it adds."""
         event = fields_of(event)
         if event is None:
             return ()
@@ -255,14 +214,15 @@ class ChoicesAssembly:
             if name in _STREAM_FIELDS or (name in head and head[name] == value):
                 continue
             if name not in _HEAD_FIELDS:
-                replace(head, name, value, extend_lists=False)
+                if value is not None or name not in head:
+                    head[name] = plain(value)
             elif not head.get(name):  # a first event about the prompt has an empty id and model
                 head[name] = head.get(name) if value is None else plain(value)
         if event.get("error"):
             self.error = plain(error_of(event["error"]))
 
     def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
-        """Return the completion."""
+        """Return a new copy of the completion. With `cut`, it gets a normal finish reason: "stop" or "tool_calls"."""
         found: dict[str, Any] = plain(self.head)
         usage = found.pop("usage", None)
         for value in found.values():
@@ -277,7 +237,10 @@ class ChoicesAssembly:
         return {**found, "object": "chat.completion" if self.is_chat else "text_completion", "choices": choices}
 
     def closing_events(self, cut: AnswerCut, *, include_usage: bool = False) -> list[dict[str, Any]]:
-        """Return the chunks that are missing."""
+        """Return the chunks, as JSON, that end a stopped stream as its provider would have ended it.
+
+        Empty for a stream that has not begun. `include_usage`: whether the request asks for usage at the end.
+        """
         if not self.head:
             return []
         head = {name: value for name in _CLOSING_HEAD if (value := plain(self.head.get(name))) is not None}
@@ -326,7 +289,11 @@ class Choice:
                 if fields_of(value) is not None:
                     merge_field(self._fields, "logprobs", value)
             elif name not in ("index", "message"):
-                replace(self._fields, name, value, extend_lists=True)
+                held = self._fields.get(name)
+                if isinstance(held, list) and isinstance(value, list | tuple):
+                    held.extend(plain(value))  # such as the ids of a choice's tokens
+                elif value is not None or name not in self._fields:
+                    self._fields[name] = plain(value)
         if delta is None and not self._begun:
             delta = fields_of(piece.get("message"))  # an answer in one piece; after deltas it repeats them
         if delta is not None:
@@ -353,9 +320,7 @@ class Choice:
             if name == "role":
                 message[name] = value or message.get(name)
                 continue
-            if name == "function_call":
-                self._take_function_call(fields_of(value) or {}, deltas)
-            elif name == "refusal":
+            if name == "refusal":
                 # A provider that streams refusals leaves an empty list of annotations out of the stream.
                 message.setdefault("annotations", [])
                 if value and isinstance(value, str):
@@ -382,10 +347,6 @@ class Choice:
             elif thought := _thinking_of(part):
                 deltas.append(Delta(self._channel, "reasoning", thought))
             _append_part(held, part)
-
-    def _take_function_call(self, call: Mapping[str, Any], deltas: list[Delta]) -> None:
-        name = None if self._message.get("function_call") else call.get("name")
-        _append_call(deltas, (self._index, FUNCTION_CALL), name, call.get("arguments"))
 
     def _content_text(self) -> str:
         content = self._message["content"]
@@ -415,9 +376,6 @@ class Choice:
             if size:
                 part["text"] = part["text"][max(0, span.start - at) : max(0, span.stop - at)]
                 at += size
-        call = message.get("function_call")
-        if isinstance(call, dict) and isinstance(call.get("arguments"), str):
-            call["arguments"] = cut.text((self._index, FUNCTION_CALL), call["arguments"])
 
     def reason_after(self, cut: AnswerCut | None) -> Any:
         """Return the finish reason; a normal one if the cut ended the stream, or ends the text before its limit."""
@@ -425,9 +383,7 @@ class Choice:
         ran_on = reason == "length" and cut is not None and any(end[:1] == self._channel for end in cut.ends)
         if cut is None or not (reason is None or ran_on):
             return reason
-        if self._calls is not None:
-            return "tool_calls"
-        return "function_call" if isinstance(self._message.get("function_call"), dict) else "stop"
+        return "stop" if self._calls is None else "tool_calls"
 
 
 def _append_part(parts: list[Any], part: Mapping[str, Any]) -> None:
@@ -466,7 +422,7 @@ def _append_call(deltas: list[Delta], channel: Channel, name: Any, text: Any) ->
 class ToolCalls:
     """The tool calls of one choice, in the order in which they began."""
 
-    __slots__ = ("_by_id", "_by_index", "_calls", "_choice", "_last", "_next", "_sent_as")
+    __slots__ = ("_by_index", "_calls", "_choice", "_last")
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
@@ -474,12 +430,7 @@ class ToolCalls:
         """By position."""
         self._by_index: dict[int, int] = {}
         """The position of the last call that began with an index."""
-        self._by_id: dict[str, int] = {}
-        self._sent_as: dict[int, int | None] = {}
-        """The index that each call began with, by position."""
         self._last: int | None = None
-        self._next = 0
-        """The position after all others."""
 
     def take(self, pieces: Sequence[Any], deltas: list[Delta]) -> None:
         """Add the tool calls of one chunk."""
@@ -497,29 +448,16 @@ class ToolCalls:
         """
         index, id_ = piece.get("index"), piece.get("id")
         if not isinstance(index, int) or isinstance(index, bool):
-            same = self._known_by(id_)
-            if same is None and not _has_name(piece):
-                same = self._last
-            return self._begin(None) if same is None else same
-        position = self._by_index.get(index)
-        if position is None:
-            return self._begin(index)
-        call = self._calls[position]
-        if id_ and id_ != (call.get("id") or id_) and _has_name(piece) and _has_name(call):
-            same = self._known_by(id_)
-            return same if same is not None and self._sent_as[same] == index else self._begin(index)
-        return position
-
-    def _known_by(self, id_: Any) -> int | None:
-        position = self._by_id.get(id_) if isinstance(id_, str) and id_ else None
-        # A provider can send an id in pieces, or replace it.
-        return position if position is not None and self._calls[position].get("id") == id_ else None
-
-    def _begin(self, index: int | None) -> int:
-        position = self._next if index is None or index in self._calls or index < 0 else index
-        self._next = max(self._next, position + 1)
+            index = None
+        position = self._last if index is None else self._by_index.get(index)
+        if position is not None:
+            call = self._calls[position]
+            known = call.get("id")
+            is_same = (id_ and id_ == known) or (index is not None and not (id_ and known))
+            if is_same or not (_has_name(piece) and _has_name(call)):
+                return position
+        position = max(self._calls, default=-1) + 1 if index is None or index in self._calls or index < 0 else index
         self._calls[position] = {}
-        self._sent_as[position] = index
         if index is not None:
             self._by_index[index] = position
         return position
@@ -542,8 +480,6 @@ class ToolCalls:
                 inner = {**inner, "name": known if name in ("", known) else known + name}
             merge(held, inner)
             _append_call(deltas, (self._choice, position), None if known else name, inner.get(arguments))
-        if isinstance(call.get("id"), str) and self._known_by(call["id"]) is None:
-            self._by_id[call["id"]] = position
 
     def body(self, cut: AnswerCut | None) -> list[dict[str, Any]]:
         """Return the calls as they are in a message."""
@@ -568,7 +504,7 @@ _PART_LISTS = ("content", "summary")
 
 
 class ResponseAssembly:
-    """A response; an `Assembly`. Its last event carries all of it; the events before serve an answer that is cut."""
+    """A response. Its last event carries all of it; the events before serve an answer that is cut."""
 
     __slots__ = ("_final", "base", "done", "error", "items", "open_parts", "sequence")
 
@@ -592,7 +528,7 @@ class ResponseAssembly:
         return self._final is not None
 
     def take(self, event: Any) -> Sequence[Delta]:
-        """Add one event."""
+        """Add one event, as parsed JSON or as openai's object, and return the pieces of text that it adds."""
         event = fields_of(event) or {}
         kind, number = event.get("type"), event.get("sequence_number")
         if number.__class__ is int and number > self.sequence:
@@ -703,7 +639,7 @@ class ResponseAssembly:
             part["annotations"] = [*listed(part.get("annotations")), plain(event["annotation"])]
 
     def body(self, cut: AnswerCut | None = None) -> dict[str, Any]:
-        """Return the response."""
+        """Return a new copy of the response. With `cut`, its status is "completed"."""
         found: dict[str, Any] = plain(self.base if self._final is None else self._final)
         found.setdefault("object", "response")
         indexes = sorted(self.items)
@@ -733,7 +669,7 @@ class ResponseAssembly:
             response["usage"] = plain(cut.usage)
 
     def closing_events(self, cut: AnswerCut, *, include_usage: bool = False) -> list[dict[str, Any]]:
-        """Return the events that are missing; the response has its usage in any case."""
+        """Return the events, as JSON, that end a stopped stream; empty if it has not begun, or has ended by itself."""
         if self.finished or not self.base:
             return []
         response = self.body(cut)

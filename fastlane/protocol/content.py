@@ -11,10 +11,8 @@ Kind = Literal["content", "reasoning", "tool_call", "refusal", "audio"]
 
 Channel = tuple[int, ...]
 """Which text of the answer. Chat and completions: (choice,) for content, (choice, position) for a tool call's
-arguments, (choice, -1) for those of the older function call. Responses: (output_index, content_index) for content,
+arguments. Responses: (output_index, content_index) for content,
 (output_index, -1 - summary_index) for a summary of reasoning, (output_index,) for arguments."""
-
-FUNCTION_CALL = -1
 
 
 class Delta(NamedTuple):

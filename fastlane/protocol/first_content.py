@@ -14,11 +14,11 @@ from .fields import listed
 Verdict = Literal["content", "empty", "error", "unknown"]
 """How an answer begins.
 
-- content: it has output that a user can show or use: text, reasoning, a tool call, a refusal
+- content: it has output that a user can show or use: text, reasoning, a tool call, a refusal, or output of another kind
 - empty: it ended normally without any output
 - error: the provider reported an error, or sent something that is not JSON, before any output
 - unknown: pass the answer on. It is not an event stream, or compressed, or it ended at its limit or in a filter
-  without output, or its output is of an unknown kind
+  without output
 """
 
 # Fields of a message or an item that are not output.
@@ -32,14 +32,14 @@ _MAX_HELD_BYTES = 16 * 1024 * 1024
 class FirstContent:
     """Sans-IO: parses the event stream of an answer until its first output."""
 
-    __slots__ = ("_bytes", "_has_unknown_end", "_is_response", "_reader", "_verdict", "status_of_error")
+    __slots__ = ("_bytes", "_is_cut_off", "_is_response", "_reader", "_verdict", "status_of_error")
 
     def __init__(self, endpoint: str) -> None:
         self._is_response = is_response(endpoint)
         self._reader = EventReader()
         self._bytes = 0
-        self._has_unknown_end = False
-        """Whether an answer without content may be correct."""
+        self._is_cut_off = False
+        """Whether the answer met its limit or a filter."""
         self._verdict: Verdict | None = None
         self.status_of_error: int | None = None
         """The status of the error without streaming; None if there is no error, or it is not JSON."""
@@ -57,7 +57,7 @@ class FirstContent:
     def ended(self) -> Verdict:
         """Return the verdict at the end of the body."""
         if self._verdict is None:
-            self._verdict = "unknown" if self._has_unknown_end else "empty"
+            self._verdict = "unknown" if self._is_cut_off else "empty"
         return self._verdict
 
     def _read(self, data: bytes) -> Verdict | None:
@@ -87,8 +87,8 @@ class FirstContent:
             if choice.get("text") or _has_output(delta):
                 return "content"
             reason = choice.get("finish_reason")
-            if (isinstance(reason, str) and (is_cut_off(reason) or is_refused(reason))) or _has_unknown_output(delta):
-                self._has_unknown_end = True
+            if isinstance(reason, str) and (is_cut_off(reason) or is_refused(reason)):
+                self._is_cut_off = True
         return None
 
     def _read_response(self, event: Mapping[str, Any]) -> Verdict | None:
@@ -127,25 +127,17 @@ def is_empty_answer(body: Mapping[str, Any], endpoint: str) -> bool:
         if body.get("status") in ("queued", "in_progress", "cancelled", "incomplete"):
             return False
         return not any(_item_has_output(item, reasoning=False) for item in listed(body.get("output")))
-    for choice in listed(body.get("choices")):
-        if isinstance(choice, Mapping):
-            message = choice.get("message")
-            if choice.get("text") or _has_output(message, reasoning=False) or _has_unknown_output(message):
-                return False
-    return True
+    return not any(
+        isinstance(choice, Mapping) and (choice.get("text") or _has_output(choice.get("message"), reasoning=False))
+        for choice in listed(body.get("choices"))
+    )
 
 
 def _has_output(message: Any, *, reasoning: bool = True) -> bool:
     return isinstance(message, Mapping) and any(
-        _has_value(message.get(name)) if name == "content" else message.get(name)
-        for name, kind in MESSAGE_KINDS.items()
-        if reasoning or kind != "reasoning"
-    )
-
-
-def _has_unknown_output(message: Any) -> bool:
-    return isinstance(message, Mapping) and any(
-        _has_value(value) for name, value in message.items() if name not in MESSAGE_KINDS and name not in _FRAME_FIELDS
+        _has_value(value)
+        for name, value in message.items()
+        if name not in _FRAME_FIELDS and (reasoning or MESSAGE_KINDS.get(name) != "reasoning")
     )
 
 

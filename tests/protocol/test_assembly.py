@@ -236,13 +236,6 @@ def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
         chunk(piece(function_call={"arguments": "}"})),
     ]
     assert message(*older)["function_call"] == {"name": "f", "arguments": "{}"}
-    assert message(*older, cut=AnswerCut(ends={(0, -1): 1}))["function_call"]["arguments"] == "{"
-    assert body(CHAT, older, cut=AnswerCut(ends={(0, -1): 1}))["choices"][0]["finish_reason"] == "function_call"
-    assembly = assembled(CHAT, ())
-    assert [delta for event in older for delta in assembly.take(event)] == [
-        Delta((0, -1), "tool_call", "{", "f"),
-        Delta((0, -1), "tool_call", "}"),
-    ]
 
 
 def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:

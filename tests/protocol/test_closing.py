@@ -324,14 +324,6 @@ def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObj
     assert found == ([choice["finish_reason"] for choice in before["choices"]] or ["stop"])
 
 
-def test_a_call_in_the_older_form_ends_with_the_older_reason() -> None:
-    call = {"index": 0, "delta": {"function_call": {"name": "f", "arguments": "{}"}}}
-
-    *_, last = closed(CHAT, [{"id": "a", "choices": [call]}], AnswerCut(ends={(0, -1): 2}))
-
-    assert last["choices"][0]["finish_reason"] == "function_call"
-
-
 def test_a_choice_without_a_delta_keeps_no_other_from_being_seen() -> None:
     event = {"id": "a", "choices": [{"index": 0, "finish_reason": "stop"}, {"index": 1, "delta": {"content": "x"}}]}
 

@@ -176,9 +176,9 @@ def test_a_response_that_met_its_limit_is_not_called_empty() -> None:
     assert verdict(CREATED, response("incomplete", response=cut_off), endpoint=RESPONSES) == ("unknown", None)
 
 
-def test_an_answer_with_something_unknown_in_it_is_not_called_empty() -> None:
+def test_an_answer_with_something_unknown_in_it_has_content() -> None:
     picture = said(content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])
-    assert verdict(ROLE, picture, STOP, DONE) == ("unknown", None)
+    assert verdict(ROLE, picture, STOP, DONE) == ("content", None)
 
 
 def test_what_never_begins_is_not_held_back_for_ever() -> None:

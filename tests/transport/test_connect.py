@@ -390,4 +390,4 @@ def test_families_alternate(given_addresses: list[Address]) -> None:
 
 def test_text_of_addresses() -> None:
     assert address_text(("1.2.3.4", 443)) == "1.2.3.4:443"
-    assert str(Address(socket.AF_INET6, ("::1", 443, 0, 0))) == "[::1]:443"
+    assert address_text(("::1", 443, 0, 0)) == "[::1]:443"

@@ -1055,26 +1055,6 @@ def test_what_is_against_the_protocol_ends_the_connection(data: bytes, code: Err
         pair.receive(raw_frame(6, 0, 0, bytes(8)))
 
 
-def test_a_servers_settings_take_no_memory_of_ours() -> None:
-    pair = Pair()
-    unknown = b"".join(number.to_bytes(2) + bytes(4) for number in range(100, 2_700))
-    huge_table = b"\x00\x01" + b"\xff" * 4
-    pair.receive(raw_frame(4, 0, 0, unknown + huge_table))
-    assert pair.client._h2.encoder.header_table_size == 4_096
-    for size in (0, 4_096) * 200:
-        pair.receive(raw_frame(4, 0, 0, b"\x00\x01" + size.to_bytes(4)))
-
-    assert len(list(pair.client._h2.remote_settings)) < 10
-    assert pair.client._h2.encoder.header_table_size == 4_096
-    assert len(pair.client._h2.encoder.table_size_changes) <= 2
-    pair.client.data_to_send()
-    pair.client.begin(pair.exchange(), end=True)
-    (head,) = frames_of(pair.client.data_to_send())
-    assert isinstance(head, HeadersFrame)
-    # The lowest size and the last one (RFC 7541, 4.2).
-    assert head.data.startswith(b"\x20\x3f\xe1\x1f")
-
-
 @pytest.mark.parametrize("ends", ["answered", "cancelled", "reset"])
 def test_memory_stays_the_same_over_many_exchanges(ends: str) -> None:
     pair = Pair()

@@ -68,9 +68,6 @@ class Address(NamedTuple):
     socket_address: tuple[Any, ...]
     """As the socket module has it for the family."""
 
-    def __str__(self) -> str:
-        return address_text(self.socket_address)
-
 
 def address_text(socket_address: tuple[Any, ...]) -> str:
     """Return host and port, such as "1.2.3.4:443" or "[::1]:443"."""

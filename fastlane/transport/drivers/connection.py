@@ -124,7 +124,6 @@ class Tls:
         except ValueError as error:  # no name that TLS can ask for
             raise TransportError("ConnectError", str(error)) from error
         self._is_open = False
-        self._unwritten = bytearray()
         self._error: TransportError | None = None
         self.ended = False
         """The peer has said, under the protection of TLS, that it sends nothing more (close_notify)."""
@@ -143,8 +142,6 @@ class Tls:
         except ssl.SSLError as error:
             raise TransportError("ConnectError", str(error)) from error
         self._is_open = True
-        if self._unwritten:
-            self._write_rest()
         return True
 
     def feed(self, data: bytes | memoryview) -> bytes:
@@ -170,8 +167,6 @@ class Tls:
             if self._error is not None:
                 raise self._error from error
             return b""
-        if self._unwritten:
-            self._write_rest()
         if first is None:
             return b""
         if not first:
@@ -207,30 +202,9 @@ class Tls:
             self._error = TransportError("ReadError", str(error))
 
     def wrap(self, plaintext: bytes) -> None:
-        """Encrypt bytes for the peer."""
-        if not plaintext:
-            return
-        if self._unwritten or not self._is_open:
-            self._unwritten += plaintext
-            return
+        """Encrypt bytes for the peer, once the handshake is done."""
         try:
-            written = self._tls.write(plaintext)
-        except ssl.SSLWantReadError:
-            written = 0
-        except ssl.SSLError as error:
-            raise TransportError("WriteError", str(error)) from error
-        if written < len(plaintext):
-            self._unwritten += memoryview(plaintext)[written:]
-            if written:
-                self._write_rest()
-
-    def _write_rest(self) -> None:
-        """Write what had to wait for the handshake or for a renegotiation (TLS 1.2)."""
-        try:
-            while self._unwritten:
-                del self._unwritten[: self._tls.write(self._unwritten)]
-        except ssl.SSLWantReadError:
-            pass
+            self._tls.write(plaintext)
         except ssl.SSLError as error:
             raise TransportError("WriteError", str(error)) from error
 
@@ -383,20 +357,11 @@ class PooledExchange(Exchange):
     has_left: bool
     """Whether its place was given back: it is over by both sides, or nobody wants it any more."""
 
-    def wake(self) -> None:
-        """Wake the waiter; if the exchange is over, release its place first."""
-        if (self.answer_ended and self.request_ended) or self.error is not None:
-            self.leave()
-        self.notify()
-
     def leave(self) -> None:
         """Release the place, once."""
         if not self.has_left:
             self.has_left = True
             self.connection.ended.append(self)
-
-    def notify(self) -> None:
-        """Wake the waiter. Drivers override it."""
 
 
 class ClientConnection(PooledConnection):

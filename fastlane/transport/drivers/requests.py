@@ -130,37 +130,18 @@ def response_of(library: ModuleType, status: int, headers: Headers, stream: Any,
     return response
 
 
-def _content_length(request: Any) -> int | None:
-    given = request.headers.get("content-length", "")
-    return int(given) if given.isdecimal() else None
-
-
-def _too_long() -> TransportError:
-    return TransportError("LocalProtocolError", "The request's body is longer than its Content-Length.")
-
-
 def body_pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
     """Yield a streamed request body, each piece with whether it is the last."""
-    left = _content_length(request)
     for piece in request.stream:
         if piece:
-            if left is not None:
-                left -= len(piece)
-                if left < 0:
-                    raise _too_long()
             yield piece, False
     yield b"", True
 
 
 async def async_body_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
     """Yield an asynchronous streamed request body, each piece with whether it is the last."""
-    left = _content_length(request)
     async for piece in request.stream:
         if piece:
-            if left is not None:
-                left -= len(piece)
-                if left < 0:
-                    raise _too_long()
             yield piece, False
     yield b"", True
 

@@ -63,6 +63,12 @@ class ThreadExchange(PooledExchange):
         if patience is not None:
             patience.attend(self)
 
+    def wake(self) -> None:
+        """Wake the thread that waits; if the exchange is over, release its place first."""
+        if (self.answer_ended and self.request_ended) or self.error is not None:
+            self.leave()
+        self.notify()
+
     def notify(self) -> None:
         """Wake the thread that waits."""
         # Only whoever holds the connection's lock gets here, so that no two release it at once.

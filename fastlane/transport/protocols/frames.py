@@ -10,7 +10,6 @@ from functools import lru_cache
 from h2.errors import ErrorCodes
 
 from .exchange import AnswerHead, RequestHead, TransportError
-from .limits import HEADER_TABLE_BYTES
 
 # Types and flags of RFC 9113, 6. Plain numbers: they are compared once per frame.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -25,13 +24,7 @@ HAS_PRIORITY = 0x20
 FRAME_HEAD = struct.Struct("!IBI")
 """Length (24 bits) and type (8), flags, stream."""
 _TWO_NUMBERS = struct.Struct("!II")
-_SETTING = struct.Struct("!HI")
 _FRAME_OF_ONE_NUMBER = struct.Struct("!IBII")
-
-_HEADER_TABLE_SIZE = 1
-# Up to MAX_HEADER_LIST_SIZE: those that h2 acts on. It would remember any other of 65,536 for good.
-_SETTINGS_OF_RFC_9113 = range(1, 7)
-
 
 Fields = Sequence[tuple[bytes, bytes]]
 
@@ -102,16 +95,6 @@ def header_block(flags: int, payload: bytes) -> bytes:
             raise MalformedError("a HEADERS frame too short for its priority")
         block = block[5:]
     return block
-
-
-def harmless_settings(payload: bytes) -> bytes:
-    """Return a SETTINGS payload without unknown settings and a larger header table, which would only take memory."""
-    if len(payload) % _SETTING.size:
-        return payload  # h2 refuses it
-    settings = dict(_SETTING.iter_unpack(payload))
-    if _HEADER_TABLE_SIZE in settings:
-        settings[_HEADER_TABLE_SIZE] = min(settings[_HEADER_TABLE_SIZE], HEADER_TABLE_BYTES)
-    return b"".join(_SETTING.pack(*item) for item in settings.items() if item[0] in _SETTINGS_OF_RFC_9113)
 
 
 # Fields that speak of an HTTP/1.1 connection (RFC 9113, 8.2.2), and Host, which is :authority.

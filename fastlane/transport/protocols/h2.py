@@ -482,7 +482,7 @@ class Http2Connection:
 
     def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         acknowledged = flags & wire.ACK
-        self._to_h2(wire.SETTINGS, flags, stream_id, payload if acknowledged else wire.harmless_settings(payload))
+        self._to_h2(wire.SETTINGS, flags, stream_id, payload)
         if acknowledged and self._settings_sent_ns is not None:
             self.round_trips_ns.append(self._now_ns - self._settings_sent_ns)
             self._settings_sent_ns = None
@@ -491,9 +491,6 @@ class Http2Connection:
             self._resize(settings.initial_window_size - self._first_room)
             self._first_room = settings.initial_window_size
             self._streams_allowed = settings.max_concurrent_streams
-            changes = self._h2.encoder.table_size_changes
-            if len(changes) > 2:  # the lowest and the last are all that the next head must say (RFC 7541, 4.2)
-                changes[:] = [min(changes), changes[-1]]
             if not self.is_ready:
                 self.is_ready = True
                 self._only = None

@@ -17,9 +17,6 @@ HEADER_LIST_BYTES = 64 * 1024
 HEADER_BLOCK_BYTES = 64 * 1024
 """The largest head as it is packed: no encoder makes it larger than it was."""
 
-HEADER_TABLE_BYTES = 4_096
-"""What our encoder remembers at most, whatever the peer offers: HPACK's default (RFC 7541, and RFC 9113, 6.5.2)."""
-
 ASSUMED_STREAMS = 100
 """Exchanges at once before the peer has said what it allows: the least that it should allow (RFC 9113, 6.5.2)."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..records.section import section_classes
 from .phases import PHASES, Phase, phases_of
@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 
-METRICS: Final = (
-    "time_to_first_token_s",
-    "time_to_first_content_token_s",
-    "time_per_output_token_s",
-    "decode_rate",
-    "api_end_to_end_s",
-    "duration_s",
-)
-"""The metrics of a call, as docs/measuring.md defines them."""
+METRICS: Final = {
+    "time_to_first_token_s": "time to first token",
+    "time_to_first_content_token_s": "time to first content token",
+    "time_per_output_token_s": "time per output token",
+    "decode_rate": "decode rate, tokens/s",
+    "api_end_to_end_s": "API end-to-end",
+    "duration_s": "duration",
+}
+"""The metrics of a call, as docs/measuring.md defines them, with their labels in tables."""
 
 # With fewer values, all of them may lie on one side of the percentile: it is not shown.
 LEAST_FOR_P95, LEAST_FOR_P99 = 20, 100
-# With fewer values, no 95 % confidence interval of the percentile exists, whatever its method: it is marked.
-ENOUGH_FOR_P95, ENOUGH_FOR_P99 = 72, 368
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +37,10 @@ class Percentiles:
     """How many numbers these are; at least 1."""
     p50: float
     p95: float | None
-    """None below 20 numbers; with fewer than 72 nothing bounds it."""
+    """None below 20 numbers."""
     p99: float | None
-    """None below 100 numbers; with fewer than 368 nothing bounds it."""
+    """None below 100 numbers."""
     highest: float
-
-    p95_is_bounded: bool
-    """Whether there are enough numbers to say how far off the p95 may be."""
-    p99_is_bounded: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """The percentiles as plain JSON data."""
-        return asdict(self)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -73,8 +63,6 @@ def percentiles(values: Iterable[float | None]) -> Percentiles | None:
         p95=quantile(ordered, 0.95) if count >= LEAST_FOR_P95 else None,
         p99=quantile(ordered, 0.99) if count >= LEAST_FOR_P99 else None,
         highest=ordered[-1],
-        p95_is_bounded=count >= ENOUGH_FOR_P95,
-        p99_is_bounded=count >= ENOUGH_FOR_P99,
     )
 
 
@@ -114,21 +102,6 @@ class Group:
         """The phase that took most of the time; None without an answered call."""
         return max(self.phases.items(), key=lambda item: item[1].total_s)[0] if self.phases else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The group as plain JSON data; what it is not grouped by is not in it."""
-        names = {"model": self.model, "origin": self.origin, "user_action": self.user_action}
-        return {
-            **{name: value for name, value in names.items() if value is not None},
-            "calls": self.calls,
-            "answered": self.answered,
-            "total_s": self.total_s,
-            "metrics": {name: found.to_dict() for name, found in self.metrics.items()},
-            "phases": {
-                phase: {**found.seconds.to_dict(), "total_s": found.total_s, "share": found.share}
-                for phase, found in self.phases.items()
-            },
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionGroup:
@@ -142,10 +115,6 @@ class SectionGroup:
     """From issue to the first token, the wait for a slot included; of an answer without one, until it was over."""
     waited_s: Percentiles | None
     """In fastlane's own queue, all attempts together; None where no limit was kept to."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The group as plain JSON data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +132,6 @@ class Played:
     group: Group
     """Where the time of the calls went on which it did something. That they differ from others says nothing of the play
     alone: what it is worth is for an A/B comparison to say."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The play as plain JSON data."""
-        data = {"play": self.play, "on": self.on, "acted": self.acted, "effect": self.effect}
-        return {**data, "calls": self.group.to_dict()}
 
 
 def answered(record: CallRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from collections import Counter
@@ -68,19 +69,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON data."""
-        return {
-            "filters": dict(self.filters),
-            "percentile_method": "linear",
-            "everything": self.everything.to_dict(),
-            "models": [group.to_dict() for group in self.models],
-            "user_actions": [group.to_dict() for group in self.user_actions],
-            **{name: [level.to_dict() for level in levels] for name, levels in self.levels.items()},
-            "plays": [played.to_dict() for played in self.plays],
-            "outcomes": dict(self.outcomes),
-            "unanswered": [asdict(ended) for ended in self.unanswered],
-            "attempts": dict(self.attempts),
-            "ledger": self.ledger.to_dict(),
-        }
+        return {"percentile_method": "linear", **asdict(self), "ledger": self.ledger.to_dict()}
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The report as JSON."""
@@ -93,9 +82,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from .tables import html_of, tables_of
-
-        return html_of(tables_of(self))
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def report_of(

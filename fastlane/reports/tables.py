@@ -1,8 +1,7 @@
-"""The tables of a report, as plain text and as HTML for notebooks."""
+"""The tables of a report, as plain text."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..records.ledger import seconds_shown
 from ..records.savings import figures
 from ..records.section import section_classes
-from .groups import ENOUGH_FOR_P95, ENOUGH_FOR_P99, LEAST_FOR_P95, LEAST_FOR_P99, Group, Percentiles, SectionGroup
+from .groups import LEAST_FOR_P95, LEAST_FOR_P99, METRICS, Group, Percentiles, SectionGroup
 
 if TYPE_CHECKING:
     from ..records.ledger import Ledger, Total
@@ -19,15 +18,6 @@ if TYPE_CHECKING:
 _ROWS = 20
 _WIDTH = 40
 _EFFECT_WIDTH = 90
-
-_METRICS = {
-    "time_to_first_token_s": "time to first token",
-    "time_to_first_content_token_s": "time to first content token",
-    "time_per_output_token_s": "time per output token",
-    "decode_rate": "decode rate, tokens/s",
-    "api_end_to_end_s": "API end-to-end",
-    "duration_s": "duration",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +81,7 @@ def _phases(group: Group) -> ReportTable | None:
         )
         for phase, found in group.phases.items()
     ]
-    header = ("phase", "calls", "p50", "p95 ", "p99 ", "highest", "of the time")
+    header = ("phase", "calls", "p50", "p95", "p99", "highest", "of the time")
     return ReportTable(title="Where the time went", header=header, rows=tuple(rows))
 
 
@@ -101,8 +91,8 @@ def _metrics(group: Group) -> ReportTable | None:
     rows = []
     for name, found in group.metrics.items():
         shown = _rate if name == "decode_rate" else seconds_shown
-        rows.append((_METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
-    return ReportTable(title="Metrics", header=("metric", "calls", "p50", "p95 ", "p99 ", "highest"), rows=tuple(rows))
+        rows.append((METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
+    return ReportTable(title="Metrics", header=("metric", "calls", "p50", "p95", "p99", "highest"), rows=tuple(rows))
 
 
 def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> ReportTable | None:
@@ -119,7 +109,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Repo
         )
         for group in groups[:_ROWS]
     ]
-    times = ("first token p50", "p95 ", "p99 ", "duration p50", "p95 ", "p99 ")
+    times = ("first token p50", "p95", "p99", "duration p50", "p95", "p99")
     header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
     words = frozenset({*range(len(names)), len(header) - 1})
     more = len(groups) - _ROWS
@@ -139,7 +129,7 @@ def _levels(name: str, levels: Sequence[SectionGroup]) -> ReportTable | None:
         (level.level, f"{level.calls:,}", f"{level.answered:,}", *_times(level.came_s), *_times(level.waited_s)[:2])
         for level in levels
     ]
-    header = ("level", "calls", "answered", "answer p50", "p95 ", "p99 ", "wait p50", "p95 ")
+    header = ("level", "calls", "answered", "answer p50", "p95", "p99", "wait p50", "p95")
     return ReportTable(
         title=f"By {name} (answer: its first token, or all of it; wait: for a slot, in fastlane's own queue)",
         header=header,
@@ -160,7 +150,7 @@ def _plays(report: Report) -> ReportTable | None:
         )
         for played in report.plays[:_ROWS]
     ]
-    header = ("play", "on", "acted", "duration p50", "p95 ", "p99 ", "by the records")
+    header = ("play", "on", "acted", "duration p50", "p95", "p99", "by the records")
     return ReportTable(
         title="By play (duration: of the calls on which it acted)",
         header=header,
@@ -252,36 +242,18 @@ def _legend(group: Group) -> ReportTable | None:
     if not group.answered:
         return None
     few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
-    notes: tuple[str, ...] = ()
-    if group.answered >= LEAST_FOR_P95 and group.answered < ENOUGH_FOR_P99:
-        notes = (
-            f"*: too few calls to say how far off it may be (p95 takes {ENOUGH_FOR_P95}, p99 takes {ENOUGH_FOR_P99}).",
-        )
-    return ReportTable(
-        title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).", notes=notes
-    )
+    return ReportTable(title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).")
 
 
 # Cells
 
 
-def _times(found: Percentiles | None, shown: Callable[[float], str] | None = None) -> tuple[str, str, str]:
+def _times(found: Percentiles | None, shown: Callable[[float], str] = seconds_shown) -> tuple[str, str, str]:
     """The three percentiles."""
     if found is None:
-        return ("-", "- ", "- ")
-    shown = shown or seconds_shown
-    return (
-        shown(found.p50),
-        _marked(found.p95, found.p95_is_bounded, shown),
-        _marked(found.p99, found.p99_is_bounded, shown),
-    )
-
-
-def _marked(value: float | None, bounded: bool, shown: Callable[[float], str]) -> str:
-    """A percentile with its mark, or with a space where the mark of others stands."""
-    if value is None:
-        return "- "
-    return shown(value) + (" " if bounded else "*")
+        return ("-", "-", "-")
+    p50, p95, p99 = ("-" if value is None else shown(value) for value in (found.p50, found.p95, found.p99))
+    return p50, p95, p99
 
 
 def _rate(value: float) -> str:
@@ -309,7 +281,7 @@ def _clipped(text: str, width: int = _WIDTH) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-# Text and HTML
+# Text
 
 
 def text_of(tables: Iterable[ReportTable]) -> str:
@@ -331,28 +303,3 @@ def _cells(row: Sequence[str], widths: Sequence[int], words: frozenset[int]) -> 
         cell.ljust(width) if index in words else cell.rjust(width)
         for index, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
-
-
-def html_of(tables: Iterable[ReportTable]) -> str:
-    """Return tables as HTML, without a style of their own."""
-    return "\n".join(_html(table) for table in tables)
-
-
-def _html(table: ReportTable) -> str:
-    parts = [f"<p><strong>{html.escape(table.title)}</strong></p>"]
-    if table.rows:
-        parts.append("<table><thead>")
-        parts.append(_html_row(table.header, table.words, "th"))
-        parts.append("</thead><tbody>")
-        parts += [_html_row(row, table.words, "td") for row in table.rows]
-        parts.append("</tbody></table>")
-    parts += [f"<p><small>{html.escape(note)}</small></p>" for note in table.notes]
-    return "".join(parts)
-
-
-def _html_row(row: Sequence[str], words: frozenset[int], tag: str) -> str:
-    cells = [
-        f'<{tag} style="text-align:{"left" if index in words else "right"}">{html.escape(cell)}</{tag}>'
-        for index, cell in enumerate(row)
-    ]
-    return f"<tr>{''.join(cells)}</tr>"

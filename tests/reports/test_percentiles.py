@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.statistics import wanted
-from fastlane.reports import groups
 from fastlane.reports.groups import percentiles, quantile
 
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
@@ -48,23 +46,5 @@ def test_a_percentile_of_too_few_values_is_left_out(values: list[float]) -> None
     assert (found.p99 is None) == (len(values) < 100)
 
 
-@pytest.mark.parametrize(
-    ("count", "p95", "p99"), [(71, False, False), (72, True, False), (367, True, False), (368, True, True)]
-)
-def test_a_percentile_that_nothing_bounds_says_so(count: int, p95: bool, p99: bool) -> None:
-    found = percentiles([float(number) for number in range(count)])
-
-    assert found is not None
-    assert (found.p95_is_bounded, found.p99_is_bounded) == (p95, p99)
-
-
 def test_nothing_has_no_percentiles() -> None:
     assert percentiles([]) is None
-
-
-def test_they_are_bounded_from_where_the_benchs_are() -> None:
-    """Two reports of one project do not judge the same numbers in two ways."""
-    assert (
-        wanted(0.95),
-        wanted(0.99),
-    ) == (groups.ENOUGH_FOR_P95, groups.ENOUGH_FOR_P99)

@@ -168,8 +168,7 @@ def _figures(name: str, run: _Run) -> dict[str, Figure]:
         "second_attempts": sum(hedged),
         "second_attempts_won": sum(bool(one.won) for one in told),
         "extra_tokens_share": extra / tokens,
-        "told_extra_tokens_share": sum((one.extra_input_tokens or 0) + (one.extra_output_tokens or 0) for one in told)
-        / tokens,
+        "told_extra_tokens_share": sum(one.extra_input_tokens or 0 for one in told) / tokens,
         "losers_still_generating": generating,
         "losers_not_reset": not_reset,
         "second_half_hedged_share": sum(second_half) / len(second_half),

@@ -2,11 +2,11 @@
 
 A catalog of 20 models at origins of their own, of each of which answers have been noted; then questions of changing
 sizes and tasks, one a second of simulated time, so that nothing that decays with silence is known already. Medians of
-batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a path and a cache
-for each candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
+batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a cache for each
+candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
 hold for the worst (`decide_worst_cpu_us`); of noting one attempt (`note_cpu_us`); and of the whole plan of the play,
 `Routing(...).plan(call)`, for a prepared call of some 4,000 bytes, the question put together and decided
-(`plan_cpu_us`), a new call each time and the connections of all origins open. Its share of a call
+(`plan_cpu_us`), a new call each time. Its share of a call
 (`plan_share_of_call_ratio`) is that of the CPU time which this process takes for a small call of the synchronous client
 by the emulator without routing (`call_cpu_us`). Inside: all CPU of the thread between the question (or the call) and
 the decision (or the plan). Outside: what the ways of a routed call cost after the decision.
@@ -29,17 +29,12 @@ from fastlane.engine.call import Call
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
 from fastlane.plays.routing.catalog.scores import Scoreboard
-from fastlane.plays.routing.router import NetworkPath, RouteQuery, Router
+from fastlane.plays.routing.router import RouteQuery, Router
 from fastlane.providers import facts_named
-from fastlane.transport.pool.pool import ConnectionForecast
 
 _MODELS = 20
 _BATCH = 100
 _S = 1_000_000_000
-_OUTLOOK = ConnectionForecast(
-    is_open=True, http_version="HTTP/2", round_trip_time_ns=30_123_456, congestion_window=10, in_flight_segments=0,
-    segment_bytes=1_448, receive_window_bytes=65_536, peer_stream_window=1 << 20, peer_connection_window=1 << 20,
-)  # fmt: skip
 
 
 def _catalog() -> Catalog:
@@ -82,14 +77,12 @@ def _sighting(number: int, random: Random) -> Sighting:
 def _questions(*, full: bool) -> list[RouteQuery]:
     random = Random(1)
     origins = [f"https://host-{index}.example.com:443" for index in range(_MODELS)]
-    paths = {origin: NetworkPath(connect_s=0.05, upload_s=0.01) for origin in origins}
     cached = {Upstream(f"model-{index}", origin): 500.0 for index, origin in enumerate(origins)}
     return [
         RouteQuery(
             task=f"task-{number % 3}",
             min_quality=10.0,
             input_tokens=random.uniform(600, 50_000),
-            paths=paths if full else {},
             cached_tokens=cached if full else {},
         )
         for number in range(_BATCH)
@@ -134,7 +127,7 @@ def _plan_us(batches: int) -> float:
         ]
         started = thread_cpu_ns()
         for call in calls:
-            _, decision = play.decide(call, play.route_of(call), facts=facts, forecast=lambda _: _OUTLOOK)
+            _, decision = play.decide(call, play.route_of(call), facts=facts)
         taken.append((thread_cpu_ns() - started) / _BATCH / 1e3)
         if len(decision.ranked) != _MODELS:
             raise RuntimeError("the plan does not rank all models")

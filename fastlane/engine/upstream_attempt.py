@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
@@ -58,9 +56,9 @@ class UpstreamAttempt:
     """A call at one upstream. Does no I/O. The flow of the attempt uses it; `Racer.cancel` may run in any thread."""
 
     __slots__ = (
-        "alternative", "attempts", "body", "changes", "client", "deadline_ns", "facts", "is_late", "is_lost",
+        "attempts", "body", "changes", "client", "deadline_ns", "facts", "is_late", "is_lost",
         "is_unread", "kind", "may_leave", "must_not_wait", "on_begin", "on_failed",
-        "on_first_token", "optional", "options", "patience", "price", "racer", "request", "started_ns", "state",
+        "optional", "options", "patience", "price", "racer", "request", "started_ns", "state",
         "was_claimed", "why",
     )  # fmt: skip
 
@@ -103,12 +101,8 @@ class UpstreamAttempt:
         """Whether another upstream is left to try, for example after a response without content."""
         self.must_not_wait = False
         """Whether to send it only if a slot is free."""
-        self.alternative: Callable[[], UpstreamAttempt | None] | None = None
-        """Makes the attempt to hedge this one with; None: use the same upstream again."""
         self.on_begin: list[Callable[[], None]] = []
         """Called before its first request is sent, once it has its slot."""
-        self.on_first_token: Callable[..., None] | None = None
-        """Called with `answered=True` at its first token, or `answered=False` without one. May be called again."""
         self.on_failed: Callable[[Exception], object] | None = None
         """Called with its error, if another attempt goes on."""
         self.racer: Racer | None = None
@@ -270,8 +264,6 @@ class UpstreamAttempt:
         if self.racer is not None:
             self.racer.win()
         self.was_claimed = True
-        if self.on_first_token is not None:
-            self.on_first_token(answered=True)
         # From here on the call's own timeouts apply, and the deadline to an answer that is assembled here.
         self.patience.until_ns = None if self.state.stream or self.is_unread else self.deadline_ns
 
@@ -287,7 +279,6 @@ class UpstreamAttempt:
     def _lose(self) -> None:
         """Record that another attempt was faster."""
         self.is_lost = True
-        self.ended()
         attempts = self.state.attempts
         if attempts:
             attempts[-1].given_up = "lost"
@@ -296,23 +287,11 @@ class UpstreamAttempt:
 
     def failed(self, error: Exception) -> None:
         """Record that the attempt has failed and another one goes on."""
-        self.ended()
         if self.on_failed is not None:
             self.on_failed(error)
 
-    def ended(self) -> None:
-        """Record that its first token is not awaited any more."""
-        act = self.on_first_token
-        if act is None:
-            return
-        if isinstance(sys.exception(), GeneratorExit):  # a task that is garbage-collected
-            self.state.pipeline.report_later(partial(act, answered=False))
-        else:
-            act(answered=False)
-
     def forget(self) -> None:
         """Drop all references to the call, which has ended."""
-        self.ended()
         self.options = self.body = self.request = self.racer = None
-        self.on_first_token = self.on_failed = self.alternative = None
+        self.on_failed = None
         self.on_begin = []

@@ -278,8 +278,6 @@ class RoutingCandidate:
     """In the units of the catalog's index."""
     predicted_s: float | None = None
     """The predicted time at the requested quantile; None if it was not eligible."""
-    connect_s: float | None = None
-    upload_s: float | None = None
     first_token_s: float | None = None
     decode_s: float | None = None
     cached_tokens: int | None = None
@@ -353,13 +351,8 @@ class HedgingRecord(RecordSection):
     """Whether the second attempt brought the first content; None without one."""
     why_not: str | None
     """Why no second attempt was planned, or made although the first was late."""
-    origin: str | None = None
-    """The origin of the second attempt."""
-    model: str | None = None
     extra_input_tokens: int | None = None
     """Estimated input tokens of the losing attempt."""
-    extra_output_tokens: int | None = None
-    """Estimated output tokens of the losing attempt until it was cancelled."""
     extra_price: float | None = None
     """The price of these tokens; None if the catalog has no prices."""
 

@@ -14,7 +14,6 @@ import pytest
 
 import fastlane
 from fastlane import AsyncOpenAI, Connection, Hedging
-from fastlane.catalog import Catalog
 from tests.attempts.scripted import (
     KINDS,
     MESSAGES,
@@ -23,7 +22,6 @@ from tests.attempts.scripted import (
     answer,
     answer_after,
     break_off_before,
-    model_at,
     once,
     refuse,
     routing,
@@ -182,30 +180,6 @@ def test_a_failure_before_the_delay_is_retried_as_ever(kind: str, upstreams: tup
     assert [one.kind for one in record.attempts] == ["first", "retry"]
     assert record.hedging is not None
     assert not record.hedging.hedged
-
-
-@both_kinds
-def test_a_routed_calls_second_attempt_goes_to_another_upstream_that_is_as_fast(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
-    near, far = upstreams
-    catalog = Catalog(models=(model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011)))
-    play = fastlane.Routing(catalog, exploration=0.0, first_token_timeout_s=5.0)
-    with Asked(kind, near.url, play, hedging()) as asked:
-        used_to(asked, near, far)
-        near.usually = far.usually = say_nothing
-        near.scripts, far.scripts = [say_nothing], [say_nothing]
-        chosen = asked.record.routing
-        assert chosen is not None
-        first, other = (near, far) if chosen.chosen == "near" else (far, near)
-        other.scripts = [answer("from the other")]
-        assert asked.text().strip() == "from the other"
-        record = asked.record
-    assert record.hedging is not None
-    assert record.hedging.won
-    assert record.routing is not None
-    assert record.routing.model == other.name
-    assert first.silent
 
 
 def test_a_cancelled_call_resets_both_attempts(upstreams: tuple[Upstream, Upstream]) -> None:

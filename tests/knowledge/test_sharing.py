@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import gc
-import pickle
 import time
 import weakref
 from collections import Counter
@@ -14,15 +12,12 @@ from typing import Any
 
 import pytest
 
-import fastlane
-from fastlane import ConfigurationError, Hedging, RateLimits, Routing
+from fastlane import ConfigurationError, RateLimits, Routing
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, score
-from fastlane.emulator import Emulator
 from fastlane.knowledge import redis as redis_module
 from fastlane.knowledge.redis import Redis
 from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
-from fastlane.plays.hedging.memory import TOO_FEW
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
@@ -31,7 +26,7 @@ from fastlane.plays.routing.knowledge import digest_of
 from fastlane.plays.routing.router import RouteQuery
 from scripts.redis_server import RedisServer
 from tests.knowledge.redis_servers import eventually
-from tests.plays.hedging.simulated import ORIGIN, run, usual
+from tests.plays.hedging.simulated import ORIGIN
 
 AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"
 HERE = Upstream("m", ORIGIN)
@@ -137,6 +132,10 @@ def chosen(play: Routing) -> str:
     return play.knowledge.router.decide(RouteQuery(input_tokens=1_000), now_ns()).ranked[0].name
 
 
+def is_resting(play: Routing, name: str) -> bool:
+    return play.knowledge.router.states[name].breaker.rest_s(now_ns()) > 0
+
+
 def test_routing_shares_speeds_and_rests(redis_server: RedisServer, two: Any) -> None:
     first, second = two(lambda: routing(redis_server))
     for _ in range(6):
@@ -154,10 +153,9 @@ def test_routing_few_failures_among_many_answers_open_no_breaker(redis_server: R
         failed = {"failure": "server"} if number % 20 == 0 else {"first_token_s": 0.1}
         first.knowledge.note(seen("near", uncached_tokens=1_000, **failed), now_ns())
     first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
-    far = CATALOG.named("far")
 
-    assert eventually(lambda: not second.knowledge.router.is_well(far))
-    assert second.knowledge.router.is_well(CATALOG.named("near"))
+    assert eventually(lambda: is_resting(second, "far"))
+    assert not is_resting(second, "near")
 
 
 def test_routing_connection_failures_are_not_shared(redis_server: RedisServer, two: Any) -> None:
@@ -167,8 +165,8 @@ def test_routing_connection_failures_are_not_shared(redis_server: RedisServer, t
     sick.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
     assert chosen(sick) == "near"
 
-    assert eventually(lambda: not well.knowledge.router.is_well(CATALOG.named("far")))
-    assert well.knowledge.router.is_well(CATALOG.named("near"))
+    assert eventually(lambda: is_resting(well, "far"))
+    assert not is_resting(well, "near")
 
 
 def test_routing_shares_scores_once_however_many_plays_there_are(redis_server: RedisServer) -> None:
@@ -194,85 +192,15 @@ def test_routing_with_other_prices_keeps_what_was_learned() -> None:
 def test_routing_does_not_share_what_a_cache_holds(redis_server: RedisServer, two: Any) -> None:
     first, second = two(lambda: routing(redis_server))
     upstream = Upstream("near", "https://near.example:443")
-    before = second.knowledge.queries._cached_share(upstream, None)
+    before = second.knowledge._cached_share(upstream, None)
     for _ in range(30):
-        expected = 1_000 * first.knowledge.queries._cached_share(upstream, None)
+        expected = 1_000 * first.knowledge._cached_share(upstream, None)
         first.knowledge.note(seen("near", expected_cached_tokens=expected, cached_tokens=100), now_ns())
     first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
 
-    assert eventually(lambda: not second.knowledge.router.is_well(CATALOG.named("far")))
-    assert first.knowledge.queries._cached_share(upstream, None) == pytest.approx(0.1, abs=0.05)
-    assert second.knowledge.queries._cached_share(upstream, None) == before
-
-
-# Hedging
-
-
-def why_not(play: Hedging) -> str | None:
-    return None if play.memory.lateness(HERE).delay_s(1_000) is not None else TOO_FEW
-
-
-def test_hedging_knows_from_others_when_a_call_is_late(redis_server: RedisServer, two: Any) -> None:
-    old, new = two(lambda: Hedging(store=redis_server.url))
-    run(old, usual(), calls=60)
-
-    assert why_not(Hedging()) == TOO_FEW
-    assert eventually(lambda: why_not(new) is None)
-    ours, theirs = (play.memory.lateness(HERE).delay_s(1_000) for play in (new, old))
-    assert ours == pytest.approx(theirs, rel=0.2)
-
-
-def test_hedging_without_a_server_is_as_without_a_store() -> None:
-    pytest.importorskip("redis")
-    with_store = run(Hedging(store=AWAY), usual(0.08), calls=300)
-    alone = run(Hedging(), usual(0.08), calls=300)
-
-    assert sum(alone.hedged) > 0
-    assert with_store.hedged == alone.hedged
-    assert with_store.first_tokens_s == alone.first_tokens_s
-
-
-def test_hedging_new_replica_hedges_a_late_call(
-    redis_server: RedisServer, provider: Emulator, arguments: dict[str, Any], two: Any
-) -> None:
-    asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet? " * 60}]}
-    plays = two(lambda: Hedging(store=redis_server.url, budget=1.0))
-    old, new = ([fastlane.Connection(), play] for play in plays)
-    with fastlane.OpenAI(**arguments, only_plays=old, raise_play_errors=True) as client:
-        for _ in range(25):
-            client.chat.completions.create(**asked)
-        upstream = Upstream("m", client.calls[-1].origin)
-    with fastlane.OpenAI(**arguments, only_plays=new, raise_play_errors=True) as client:
-        for _ in range(2):  # which it pays the second attempt with
-            client.chat.completions.create(**asked)
-        assert eventually(lambda: plays[1].memory.lateness(upstream).delay_s(100) is not None)
-        late = {"x-emulator-fault": "hang=30;times=1", "x-emulator-tag": "late"}
-        client.chat.completions.create(**asked, extra_headers=late)
-        record = client.last_call
-
-    assert record is not None
-    assert record.hedging is not None
-    assert (record.hedging.hedged, record.hedging.won) == (True, True)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda play: pickle.loads(pickle.dumps(play))])
-def test_hedging_copy_learns_by_itself(copied: Any) -> None:
-    pytest.importorskip("redis")
-    play = Hedging(store=AWAY, quantile=0.9)
-    other = copied(play)
-
-    assert play == other
-    assert other.memory is not play.memory
-
-
-def test_hedging_play_that_is_gone_is_let_go() -> None:
-    pytest.importorskip("redis")
-    play = Hedging(store=AWAY)
-    play.memory.lateness(HERE)
-    memory = weakref.ref(play.memory)
-    del play
-
-    assert eventually(lambda: gc.collect() >= 0 and memory() is None)
+    assert eventually(lambda: is_resting(second, "far"))
+    assert first.knowledge._cached_share(upstream, None) == pytest.approx(0.1, abs=0.05)
+    assert second.knowledge._cached_share(upstream, None) == before
 
 
 # Pacing
@@ -341,11 +269,10 @@ def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: Re
 @pytest.mark.parametrize(
     "make",
     [
-        lambda store: Hedging(store=store),
         lambda store: Routing(CATALOG, store=store),
         lambda store: RateLimits(store=store),
     ],
-    ids=["hedging", "routing", "rate_limits"],
+    ids=["routing", "rate_limits"],
 )
 def test_store_of_a_play_is_checked_and_never_quoted(make: Callable[[Any], Any]) -> None:
     pytest.importorskip("redis")

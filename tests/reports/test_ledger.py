@@ -77,7 +77,6 @@ records = st.builds(
         won=st.none() | st.booleans(),
         why_not=st.none(),
         extra_input_tokens=counts,
-        extra_output_tokens=counts,
         extra_price=prices,
     ),
     service_tier=st.none() | st.sampled_from(["default", "flex"]),

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import fastlane
-from fastlane import Connection, Hedging, RateLimits, Routing
+from fastlane import Connection, RateLimits, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
 from scripts.redis_server import RedisServer
@@ -38,7 +38,6 @@ def test_a_shared_store_holds_figures_and_no_words(
     told = ("x-emulator-output-text", "x-emulator-fault")
     plays = [
         Routing(Catalog(models=models), store=redis_server.url, forward_headers=told),
-        Hedging(budget=1.0, store=redis_server.url),
         Connection(),
         RateLimits(store=redis_server.url),
     ]

@@ -169,7 +169,7 @@ def everything() -> list[EndedCall | EndedAction]:
             predicted_first_token_s=0.1, actual_s=0.5,
         ),
         hedging=HedgingRecord(
-            delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=700, extra_output_tokens=9
+            delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=700
         ),
     )  # fmt: skip
     broken = record(outcome="failed", error="APITimeoutError")

@@ -206,15 +206,13 @@ def test_each_attempt_counts_with_why_it_was_made_and_what_became_of_it(meters: 
 
 
 def test_hedges_count_as_won_or_lost_with_what_they_cost_in_tokens(meters: Meters) -> None:
-    hedge = HedgingRecord(
-        delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=70, extra_output_tokens=9
-    )
-    lost = replace(hedge, won=False, extra_output_tokens=None)
+    hedge = HedgingRecord(delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=70)
+    lost = replace(hedge, won=False)
     none = HedgingRecord(delay_s=None, hedged=False, won=None, why_not="off")
     meters.tell(*(ended(record(hedging=hedging)) for hedging in (hedge, hedge, lost, none)))
 
     assert meters.values("fastlane.client.hedges") == {("won",): 2, ("lost",): 1}
-    assert meters.values("fastlane.client.hedge.extra_tokens") == {("input",): 210, ("output",): 18}
+    assert meters.values("fastlane.client.hedge.extra_tokens") == {("input",): 210}
 
 
 def test_a_routers_decision_counts_with_its_reason_and_its_model(meters: Meters) -> None:

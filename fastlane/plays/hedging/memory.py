@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import inf, log
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from fastlane._fork import new_lock, starts_over
-from fastlane.knowledge.call_sizes import CallSizes
-from fastlane.knowledge.redis import shared
-from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
+from fastlane._fork import new_lock
+from fastlane.knowledge.call_sizes import CallSizes, RunningMean
+from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.speed import Speed
 from fastlane.knowledge.table import Table
 from fastlane.providers.output_facts import limit_in
@@ -22,7 +21,6 @@ from .side_effects import why_only_once
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.records.attempts import Attempt
-    from fastlane.records.plays import HedgingRecord
     from fastlane.records.record import CallRecord
 
 LEAST_SIGHTINGS = 20
@@ -31,51 +29,32 @@ TOO_FEW = f"fewer than {LEAST_SIGHTINGS} first tokens of this model have been se
 MOST_LATE = "most calls are late"
 OVER_BUDGET = "budget"
 
-# The share of late calls beyond that of the quantile, in a calm and where most are late.
-_FEW, _MANY = 0.07, 0.23
+# The breaker opens where the share of late calls exceeds that of the quantile by so much. Weight of one call in it.
+_MORE_LATE, _WEIGHT = 0.15, 1 / 48
 _MOST_SHARE = 0.95
-# Six late calls in a row are enough to open the breaker, and some forty on time to close it.
-_OPEN, _MOST = 5.0, 8.0
 _UNREAD = "the application reads the bytes of the answer itself"
 # So many calls' share may be saved up: after a long calm, a bad minute must not cost more than that at once.
 _SAVED_CALLS = 400
-# Weight of one call in the mean of their tokens, once there have been as many.
-_WEIGHT = 1 / 64
 
 
 class Lateness:
-    """Knows when a first token of one upstream is late. Its breaker is open while most are. Thread-safe.
+    """Knows when a first token of one upstream is late. Its breaker is open while many are. Thread-safe."""
 
-    Each call adds to a sum the logarithm of how much likelier its outcome is where many are late than where few are: a
-    cumulative sum, held between two bounds (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954).
-    """
-
-    __slots__ = (
-        "_is_late",
-        "_lock",
-        "_minimum_delay_s",
-        "_on_time",
-        "_own",
-        "_quantile",
-        "_speed",
-        "_sum",
-        "is_open",
-        "sizes",
-    )
+    __slots__ = ("_late_share", "_lock", "_minimum_delay_s", "_most", "_quantile", "_speed", "sizes")
 
     def __init__(self, *, quantile: float, minimum_delay_s: float) -> None:
         self._quantile = quantile
         self._minimum_delay_s = minimum_delay_s
         self._lock = new_lock()
         self._speed = Speed()
-        self._own = 0
-        few, many = (min(_MOST_SHARE, 1 - quantile + more) for more in (_FEW, _MANY))
-        few = min(few, many - 0.05)
-        self._is_late, self._on_time = log(many / few), log((1 - many) / (1 - few))
-        self._sum = 0.0
-        self.is_open = False
-        """Whether most calls are late, so that a second attempt would be late as well."""
+        self._late_share = 0.0
+        self._most = min(_MOST_SHARE, 1 - quantile + _MORE_LATE)
         self.sizes = CallSizes()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether so many of the latest calls were late that a second attempt would be late as well."""
+        return self._late_share > self._most
 
     def delay_s(self, uncached_tokens: float) -> float | None:
         """Return the seconds after which a call is late; None where too few first tokens have been seen."""
@@ -86,38 +65,32 @@ class Lateness:
     def count(self, *, is_late: bool) -> None:
         """Count a call whose first token is late, or has come in time."""
         with self._lock:
-            self._sum = min(_MOST, max(0.0, self._sum + (self._is_late if is_late else self._on_time)))
-            if self._sum >= _OPEN or self._sum <= 0:
-                self.is_open = self._sum >= _OPEN
+            # Bounded, so that it closes soon after a time in which all were late.
+            share = self._late_share + _WEIGHT * (is_late - self._late_share)
+            self._late_share = min(2.0 * self._most, share)
 
-    def note(self, sighting: Sighting, now_ns: int, *, is_shared: bool = False) -> None:
-        """Learn from one attempt; from another process's only until enough have been seen here."""
+    def note(self, sighting: Sighting, now_ns: int) -> None:
+        """Learn from one attempt."""
         seconds = sighting.first_token_s or sighting.late_s
-        if seconds is None or not 0 < seconds < inf or (is_shared and self._own >= LEAST_SIGHTINGS):
-            return
-        with self._lock:
-            self._own += not is_shared
-            self._speed.note(sighting, now_ns)
+        if seconds is not None and 0 < seconds < inf:
+            with self._lock:
+                self._speed.note(sighting, now_ns)
 
 
 class Budget:
     """A bucket into which every call puts `share` of its tokens, and out of which second attempts are paid.
 
-    There is no credit to start with. So what second attempts have cost and what is reserved for those under way never
-    exceeds the share of what all calls have taken until then, as long as none costs more than was reserved for it; what
-    one costs beyond that is taken from those after it. The same holds for all processes together, as each spends its
-    own. Thread-safe.
+    It is empty at first. What a second attempt costs beyond what was reserved for it is taken from those after it.
+    Thread-safe.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_left", "_lock", "_mean", "_share")
+    __slots__ = ("_left", "_lock", "_mean", "_share")
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._left = 0.0
-        self._mean = 0.0
-        self._calls = 0
+        self._mean = RunningMean(0.0)
         self._lock = new_lock()
-        starts_over(self)
 
     @property
     def left(self) -> float:
@@ -129,9 +102,9 @@ class Budget:
         if not tokens > 0:
             return
         with self._lock:
-            self._calls += 1
-            self._mean += (tokens - self._mean) * max(_WEIGHT, 1 / self._calls)
-            self._left = max(self._left, min(self._most(), self._left + self._share * tokens))
+            self._mean.note(tokens)
+            most = self._share * _SAVED_CALLS * self._mean.value
+            self._left = max(self._left, min(most, self._left + self._share * tokens))
 
     def reserve(self, tokens: float) -> bool:
         """Reserve so many tokens for a second attempt; False where they are not there."""
@@ -144,14 +117,7 @@ class Budget:
     def settle(self, reserved: float, used: float) -> None:
         """Give back what a second attempt did not use of what was reserved for it."""
         with self._lock:
-            self._left += reserved - max(0.0, used)
-
-    def _most(self) -> float:
-        return self._share * _SAVED_CALLS * self._mean
-
-    def begin_in_child(self) -> None:
-        """See `StartsOver`: what is left is the parent's, and a copy of it would be a second time as much."""
-        self._left = 0.0
+            self._left += reserved - used
 
 
 @dataclass(slots=True, kw_only=True)
@@ -180,29 +146,16 @@ class HedgingMemory:
     """Shared by all clients that a play is given to. Thread-safe."""
 
     def __init__(
-        self,
-        *,
-        budget: float,
-        quantile: float,
-        minimum_delay_s: float,
-        not_with_tools: Collection[str],
-        store: str | None,
+        self, *, budget: float, quantile: float, minimum_delay_s: float, not_with_tools: Collection[str]
     ) -> None:
-        """Raises ConfigurationError and MissingExtraError for a store that cannot work."""
         self._quantile = quantile
         self._minimum_delay_s = minimum_delay_s
         self._not_with_tools = frozenset(not_with_tools)
         self.budget = Budget(budget)
         self._lateness: Table[Upstream, Lateness] = Table("hedging", max_entries=256)
-        self._shared: SharedSightings | None = None
-        if store is not None:
-            redis = shared(store, setting="Hedging(store=...)")
-            self._shared = SharedSightings(redis, "fastlane:hedging", self._learn_shared)
 
     def plan(self, call: Call) -> HedgePlan:
         """Plan the second attempt of a call."""
-        if self._shared is not None:
-            self._shared.start()
         upstream = Upstream(call.model or "", call.origin)
         lateness = self.lateness(upstream)
         body_bytes, sizes = _size_of(call), lateness.sizes
@@ -235,8 +188,8 @@ class HedgingMemory:
         plan.reserved += tokens
         return None
 
-    def note(self, record: CallRecord, plans: Collection[HedgePlan], hedging: HedgingRecord | None) -> None:
-        """A call is over: learn from its attempts, and settle what its second one cost."""
+    def note(self, record: CallRecord, plans: Collection[HedgePlan], extra_tokens: float) -> None:
+        """A call is over: learn from its attempts, and settle what its second one cost: `extra_tokens`."""
         usage = record.usage
         # What the provider has not counted: each event with output carries a token or more.
         output_tokens = len(record.timeline.token_ns) if usage.output_tokens is None else usage.output_tokens
@@ -247,12 +200,10 @@ class HedgingMemory:
         self.budget.earn(input_tokens + output_tokens)
         for plan in plans:
             if plan.reserved:
-                self.budget.settle(plan.reserved, _used(record, plan, hedging))
+                self.budget.settle(plan.reserved, extra_tokens)
                 plan.reserved = 0.0
         for sighting in sightings_of(record, plans):
             self.lateness(Upstream(sighting.model, sighting.origin)).note(sighting, record.timeline.ended_ns)
-            if self._shared is not None:
-                self._shared.add(sighting)
         answer = _answering(record)
         if answer is not None and plans and not usage.estimated:
             self.lateness(_upstream_of(answer, record)).sizes.learn(
@@ -264,16 +215,9 @@ class HedgingMemory:
 
     def lateness(self, upstream: Upstream) -> Lateness:
         """Return what is known of an upstream."""
-        if self._shared is not None:
-            self._shared.watch(upstream)
         return self._lateness.fetch(
             upstream, lambda: Lateness(quantile=self._quantile, minimum_delay_s=self._minimum_delay_s)
         )
-
-    def _learn_shared(self, sighting: Sighting, now_ns: int) -> None:
-        known = self._lateness.get(Upstream(sighting.model, sighting.origin))
-        if known is not None:
-            known.note(sighting, now_ns, is_shared=True)
 
 
 def sightings_of(record: CallRecord, plans: Collection[HedgePlan] = ()) -> list[Sighting]:
@@ -303,19 +247,6 @@ def sightings_of(record: CallRecord, plans: Collection[HedgePlan] = ()) -> list[
         )
         found.append(sighting)
     return found
-
-
-def _used(record: CallRecord, plan: HedgePlan, hedging: HedgingRecord | None) -> float:
-    """Return the tokens that the second attempt cost; as many as were reserved where that is not known."""
-    if hedging is None or not hedging.hedged:
-        return 0.0
-    extra = (hedging.extra_input_tokens, hedging.extra_output_tokens)
-    if extra == (None, None):
-        return plan.reserved
-    counted = float(sum(number or 0 for number in extra))
-    # What was sent may have been read, whatever became of it.
-    was_sent = any(one.given_up == "lost" and one.wire.send_ended_ns is not None for one in record.attempts)
-    return max(counted, plan.input_tokens) if was_sent else counted
 
 
 def _answering(record: CallRecord) -> Attempt | None:

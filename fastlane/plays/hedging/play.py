@@ -47,30 +47,13 @@ class Hedging(Play):
     minimum_delay_s: Annotated[float, Field(ge=0)] = 0.1
     """Seconds before which no first token is late."""
     not_with_tools: Annotated[Texts, Field(description='names of tools, ("send_mail",)')] = ()
-    """Names of tools: calls that offer one of them get no second attempt. `"hedge": False` in a tool says the same."""
-    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = None
-    """Where replicas share the first tokens that they see, such as "redis://host:6379/0" (extra `redis`); None: in this
-    process."""
+    """Names of tools: calls that offer one of them get no second attempt."""
     memory: HedgingMemory = field(init=False, repr=False, compare=False)
     """What the play has learned: it is shared by all clients that this object is given to."""
 
     def __post_init__(self) -> None:
-
-        memory = HedgingMemory(
-            budget=self.budget,
-            quantile=self.quantile,
-            minimum_delay_s=self.minimum_delay_s,
-            not_with_tools=self.not_with_tools,
-            store=self.store,
-        )
-        object.__setattr__(self, "memory", memory)
-
-    def __repr__(self) -> str:
-        # The fingerprint, without the address of a store, which may hold a password.
-        shown = [f"{name}={getattr(self, name)!r}" for name in _SHOWN]
-        if self.store is not None:
-            shown.append("store=...")
-        return f"Hedging({', '.join(shown)})"
+        settings = {name: getattr(self, name) for name in ("budget", "quantile", "minimum_delay_s", "not_with_tools")}
+        object.__setattr__(self, "memory", HedgingMemory(**settings))
 
     @property
     def needs_transport(self) -> bool:
@@ -80,6 +63,3 @@ class Hedging(Play):
     def open(self, call: Call) -> Session | None:
         """Take part in calls that generate text."""
         return HedgingSession(self.memory) if call.endpoint in GENERATING else None
-
-
-_SHOWN = ("budget", "quantile", "minimum_delay_s", "not_with_tools")

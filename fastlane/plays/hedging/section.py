@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from fastlane.records.ledger import Figure, Ledger, sum_of_known
+from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import HedgingRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import Measure, Metric
@@ -13,7 +13,7 @@ from fastlane.records.section import Measure, Metric
 DELAY: Final = "fastlane.hedge.delay"
 SENT: Final = "fastlane.hedge.sent"
 WON: Final = "fastlane.hedge.won"
-EXTRA_TOKENS: Final = "fastlane.hedge.extra_output_tokens"
+EXTRA_TOKENS: Final = "fastlane.hedge.extra_input_tokens"
 OUTCOME: Final = "fastlane.hedge.outcome"
 TOKEN_TYPE: Final = "gen_ai.token.type"
 
@@ -24,7 +24,7 @@ TOKENS: Final = Metric(
     "fastlane.client.hedge.extra_tokens",
     "counter",
     "{token}",
-    "Tokens that the losing attempts of hedged calls have read and generated, estimated",
+    "Tokens of the prompts that the losing attempts of hedged calls have read, estimated",
 )
 
 
@@ -47,7 +47,7 @@ class HedgingSection(HedgingRecord):
             SENT: self.hedged,
             DELAY: self.delay_s,
             WON: self.won,
-            EXTRA_TOKENS: self.extra_output_tokens,
+            EXTRA_TOKENS: self.extra_input_tokens,
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -61,9 +61,8 @@ class HedgingSection(HedgingRecord):
         if not self.hedged:
             return
         yield Measure(HEDGES, 1, {OUTCOME: "won" if self.won else "lost"})
-        for kind, tokens in (("input", self.extra_input_tokens), ("output", self.extra_output_tokens)):
-            if tokens is not None:
-                yield Measure(TOKENS, tokens, {TOKEN_TYPE: kind})
+        if self.extra_input_tokens is not None:
+            yield Measure(TOKENS, self.extra_input_tokens, {TOKEN_TYPE: "input"})
 
     def savings(self, record: CallRecord) -> dict[str, Any]:
         """Who won, and what the loser cost."""
@@ -71,7 +70,7 @@ class HedgingSection(HedgingRecord):
         return {
             "hedge": ("won" if self.won else "lost") if is_decided else None,
             "hedges_made": 1 if self.hedged else None,
-            "hedge_tokens": sum_of_known((self.extra_input_tokens, self.extra_output_tokens)),
+            "hedge_tokens": self.extra_input_tokens,
             "hedge_price": self.extra_price,
         }
 

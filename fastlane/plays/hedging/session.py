@@ -13,7 +13,6 @@ from fastlane.errors import CallRefusedError
 
 from .memory import TOO_FEW, HedgePlan, HedgingMemory
 from .section import HedgingSection
-from .side_effects import MARK, check_marks, without_marks
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
@@ -25,31 +24,20 @@ class HedgingSession(Session):
     def __init__(self, memory: HedgingMemory) -> None:
         self._memory = memory
         self._plans: dict[UpstreamAttempt, HedgePlan] = {}
-        self._is_planned = False
         self._delay_s: float | None = None
         self._why_not: str | None = None
         self._second: UpstreamAttempt | None = None
         """The second attempt, once it has begun."""
-        self._origin: str | None = None
-        self._model: str | None = None
         self._won: bool | None = None
         self._extra_input_tokens: int | None = None
         self._extra_price: float | None = None
 
     def plan(self, call: Call) -> Call:
-        """Take the marks out of the tools, and plan when the attempt is late.
-
-        Raises MarkError where a tool is marked with anything but True or False, or in the wrong place.
-        """
-        check_marks(call.body)
-        tools = without_marks(call.body.get("tools"))
-        if tools is not None:
-            call = call.with_body(f'Hedging took "{MARK}" out of the tools', tools=tools)
+        """Plan when the attempt is late."""
         plan = self._memory.plan(call)
-        if call.upstream is not None:
-            self._plans[call.upstream] = plan
-        if not self._is_planned:
-            self._is_planned, self._delay_s, self._why_not = True, plan.delay_s, plan.why_not
+        if not self._plans:
+            self._delay_s, self._why_not = plan.delay_s, plan.why_not
+        self._plans[call.upstream] = plan
         # Also before enough first tokens were seen to know which are late.
         may_hedge = plan.why_not in (None, TOO_FEW)
         return call.replaced(streams_for=call.streams_for or "Hedging") if may_hedge else call
@@ -109,29 +97,18 @@ class HedgingSession(Session):
         if why_not is not None:
             self._why_not = why_not
             return None
-        second = None
-        if first.alternative is not None and call.body is first.body:
-            second = first.alternative()
-        if second is None:
-            second = first.another(kind="hedge", avoid=first.connection)
-            second.facts, second.price = first.facts, first.price
-            second.changes, second.optional = first.changes, first.optional
-        else:
-            call = call.replaced(body=second.body)
+        second = first.another(kind="hedge", avoid=first.connection)
+        second.facts, second.price, second.may_leave = first.facts, first.price, first.may_leave
+        second.changes, second.optional = first.changes, first.optional
         second.must_not_wait = True
         second.join_race(racer)
-        second.on_begin = [
-            partial(self._second_begins, racer, second),
-            *second.on_begin,
-            partial(_wait_as_long, first, second),
-        ]
+        second.on_begin = [partial(self._second_begins, racer, second), partial(_wait_as_long, first, second)]
         return self._send_second(send, call.replaced(upstream=second), second)
 
     def _second_begins(self, racer: Racer, second: UpstreamAttempt) -> None:
         if not racer.enter():
             raise Cancelled
         self._second = second
-        self._origin, self._model = second.state.origin, second.state.model
 
     def _send_second(self, send: SendCall, call: Call, second: UpstreamAttempt) -> Flow:
         try:
@@ -156,22 +133,22 @@ class HedgingSession(Session):
 
     def close(self, outcome: CallOutcome) -> HedgingSection | None:
         """Say whether a second attempt was made, and learn how late first tokens were and what it cost."""
-        section = self._section() if self._is_planned else None
-        self._memory.note(outcome.record, tuple(self._plans.values()), section)
+        plans, hedged = tuple(self._plans.values()), self._second is not None
         self._plans.clear()
-        return section
-
-    def _section(self) -> HedgingSection:
-        hedged, self._second = self._second is not None, None
+        self._second = None
+        extra_tokens: float = self._extra_input_tokens or 0
+        if hedged and self._extra_input_tokens is None:
+            # Both have failed or were cancelled: the prompt may have been read.
+            extra_tokens = plans[0].input_tokens
+        self._memory.note(outcome.record, plans, extra_tokens)
+        if not plans:
+            return None
         return HedgingSection(
             delay_s=self._delay_s,
             hedged=hedged,
             won=self._won,
             why_not=self._why_not,
-            origin=self._origin,
-            model=self._model,
             extra_input_tokens=self._extra_input_tokens,
-            extra_output_tokens=None if self._extra_input_tokens is None else 0,
             extra_price=self._extra_price,
         )
 

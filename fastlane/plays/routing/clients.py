@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from openai import NotGiven
 
 from fastlane._fork import new_lock, new_rlock
-from fastlane.compat.clients import OVERRIDE_CAST_TO_HEADER, http_client_of, transport_of, validates_strictly
+from fastlane.compat.clients import OVERRIDE_CAST_TO_HEADER, http_client_of, validates_strictly
 from fastlane.errors import ConfigurationError
-from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 
 if TYPE_CHECKING:
     from .catalog.models import CatalogModel
@@ -96,23 +93,6 @@ def missing_key(model: CatalogModel) -> str | None:
     return f"{model.api_key_env} holds what no HTTP header can" if is_set else f"{model.api_key_env} is not set"
 
 
-class _Connection(NamedTuple):
-    """What the connection of a client is looked up with. It does not keep the client alive."""
-
-    base_url: Any
-    http_client: Any
-    outlook: Callable[[], ConnectionForecast]
-
-    @classmethod
-    def of(cls, client: Any) -> _Connection:
-        http_client = http_client_of(client)
-        outlook = getattr(transport_of(http_client), "outlook", None)
-        if not callable(outlook):  # no transport of fastlane's
-            return cls(client.base_url, http_client, lambda: UNKNOWN)
-        # The request leads to the upstream, and is never sent.
-        return cls(client.base_url, http_client, partial(outlook, http_client.build_request("GET", client.base_url)))
-
-
 _Key = tuple[str, str | None, bool, bool]
 """A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
 
@@ -128,10 +108,6 @@ class UpstreamClients:
     def __init__(self) -> None:
         self._lock = new_rlock()
         self._made: dict[_Key, Any] = {}
-        self._connections: WeakKeyDictionary[Any, _Connection] = WeakKeyDictionary()
-
-    def __repr__(self) -> str:
-        return f"UpstreamClients({len(self._made)})"
 
     def of(self, client: Any, model: CatalogModel) -> Any | None:
         """Return the client that a model is called with: the caller's own if the catalog names no base URL.
@@ -152,17 +128,6 @@ class UpstreamClients:
         if made.api_key != key:
             made.api_key = key
         return made
-
-    def forecast(self, client: Any, model: CatalogModel) -> ConnectionForecast:
-        """Return what is known of the connection to a model's upstream, without opening one."""
-        if model.base_url is not None:
-            client = self._made.get(_key(client, model.base_url, model))
-            if client is None:
-                return UNKNOWN
-        known = self._connections.get(client)
-        if known is None or known.base_url is not client.base_url or known.http_client is not http_client_of(client):
-            known = self._connections[client] = _Connection.of(client)
-        return known.outlook()
 
     def close(self) -> None:
         """Close the synchronous ones; a later call makes new ones."""

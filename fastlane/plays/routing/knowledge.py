@@ -1,52 +1,289 @@
-"""What routing has learned for one catalog, and what it shares with other processes."""
+"""What routing has learned for one catalog: what a call asks of a model, and what is shared with other processes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
+from fastlane.knowledge.prefixes import PrefixMemory
 from fastlane.knowledge.redis import shared
 from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
+from fastlane.knowledge.table import Table
+from fastlane.knowledge.tokens import Counter
+from fastlane.protocol.endpoints import RESPONSES
+from fastlane.providers import facts_named, facts_of
+from fastlane.providers.output_facts import limit_in
 
+from .adapting import ModelRules, demands_of
 from .catalog.scores import scoreboard
-from .queries import RouteQueries
 from .router import RouteQuery, Router
 
 if TYPE_CHECKING:
+    from fastlane.engine.call import Call
+    from fastlane.providers import ProviderFacts
     from fastlane.records.record import CallRecord
 
-    from .catalog.models import Catalog
+    from .catalog.models import Catalog, CatalogModel
+    from .catalog.route import Route
     from .section import RoutingSection
+
+# Four characters of English to a token, in the JSON of a request, frames and all.
+_TOKENS_PER_BYTE = 0.24
+# The share of a repeated prompt that an upstream is expected to read from its cache, before any was counted: by
+# whether its provider is known to keep prompts without being asked.
+_FIRST_SHARE = {True: 0.9, None: 0.5, False: 0.05}
+_LEAST_SHARE, _SHARE_WEIGHT = 0.02, 0.2
+# How long an unknown provider keeps prompts: the shortest time of those that are known.
+_USUAL_LIFETIME_S = 300.0
+# In the order in which a provider reads them: what a longer conversation begins with comes first.
+_FIELDS = ("tools", "functions", "response_format", "text", "instructions", "messages", "input", "prompt")
+# Tuples, because what stands under "type" may be anything, hashable or not.
+_FILES = ("file", "input_file")
+_ATTACHMENTS = ("image_url", "input_image", "image", "input_audio", *_FILES)
+# Base64 of a page of a PDF, which is some 1,500 tokens with its picture, takes 50 to 100 kB.
+_FILE_CHARACTERS = 50
+# Shorter ones are addresses, and do not weigh.
+_LONG = 512
+_FILLER_BYTES_PER_TOKEN = 4
+_MAX_DEPTH = 6
+_counter = Counter(None, None)
+
+
+class PromptSize(NamedTuple):
+    """The sizes of one request."""
+
+    prompt: bytes
+    """What the provider reads, as JSON, with a filler of as many tokens in place of each picture, sound and file."""
+    body_bytes: int
+    """Of the whole request as JSON."""
+    text_bytes: int
+    """Of them, those that are no picture, sound or file."""
+    attached_tokens: float
+    """Tokens of pictures, sounds and files, estimated."""
+
+
+def prompt_size(body: Mapping[str, Any], written: bytes | None) -> PromptSize:
+    """Return the sizes of a request; `written` is its JSON, if it has been written already.
+
+    Never raises: what cannot be written as JSON counts nothing. About 10 us for 100 kB.
+    """
+    body_bytes = len(written if written is not None else _json_of(body))
+    pieces: list[bytes] = []
+    attached: list[tuple[int, float]] = []
+    for field in _FIELDS:
+        value = body.get(field)
+        if value is None:
+            continue
+        if isinstance(value, list | tuple) and value and type(value[0]) is int:  # ids of tokens
+            attached.append((len(_json_of(value)), float(len(value))))
+        else:
+            pieces.append(_json_of(_without_attachments(value, attached)))
+    # Without what closes the list: a longer conversation goes on there.
+    prompt = b"".join(pieces)[:-1]
+    text_bytes = body_bytes - sum(size for size, _ in attached)
+    return PromptSize(prompt, body_bytes, max(0, text_bytes), sum(tokens for _, tokens in attached))
+
+
+def _json_of(value: Any) -> bytes:
+    """Return a value as JSON; nothing for what JSON has no form for."""
+    try:
+        return orjson.dumps(value, default=_plain)
+    except Exception:  # noqa: BLE001 - surrogates, integers beyond 64 bits, keys that are no text
+        try:
+            return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        except Exception:  # noqa: BLE001 - what contains itself
+            return b""
+
+
+def _plain(value: Any) -> Any:
+    """Return what openai's own objects, and containers that JSON does not know, are made of."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(exclude_unset=True)
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _without_attachments(value: Any, found: list[tuple[int, float]], depth: int = 0) -> Any:
+    """Return messages, items or parts without attachments, whose bytes and tokens are added to `found`."""
+    if isinstance(value, list | tuple) and depth <= _MAX_DEPTH:
+        return [one if type(one) is str else _without_attachments(one, found, depth + 1) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    kind = value.get("type")
+    if kind in _ATTACHMENTS:
+        data = _longest_text(value)
+        tokens = len(data) / _FILE_CHARACTERS if kind in _FILES else float(_counter.message(value))
+        found.append((len(data), tokens))
+        if len(data) < _LONG:
+            return value
+        filler = f"{hash(data):x} "
+        return {"type": kind, "data": filler * (1 + int(tokens * _FILLER_BYTES_PER_TOKEN / len(filler)))}
+    for field in ("content", "output"):
+        if isinstance(value.get(field), list | tuple):
+            value = {**value, field: _without_attachments(value[field], found, depth + 1)}
+    return value
+
+
+def _longest_text(part: Mapping[str, Any]) -> str:
+    values = [one for value in part.values() for one in (value.values() if isinstance(value, Mapping) else (value,))]
+    return max((one for one in values if isinstance(one, str)), key=len, default="")
 
 
 class RoutingKnowledge:
-    """Everything that routing has learned for one catalog. Thread-safe."""
+    """Everything that routing has learned for one catalog. Threads and finalizers may share it."""
 
-    def __init__(self, catalog: Catalog, *, seed: int, exploration: float) -> None:
+    def __init__(self, catalog: Catalog, *, exploration: float) -> None:
         self.catalog = catalog
-        self.router = Router(catalog, seed=seed, exploration=exploration)
-        self.queries = RouteQueries(catalog, self.router)
+        self.router = Router(catalog, exploration=exploration)
         self.latest_ns = 0
         """The latest moment at which anything was learned or asked: monotonic nanoseconds."""
+        self._prefixes = PrefixMemory()
+        self._responses: Table[int, Upstream] = Table("responses", max_entries=16_384)
+        """Where responses and conversations were made, by hashes of their ids."""
+        self._cached_shares: Table[Upstream, float] = Table("shares of caches", max_entries=1_024)
+        self._rules: dict[str, ModelRules] = {}
         self._shared: SharedSightings | None = None
 
-    def begin(self, now_ns: int) -> None:
-        """A call begins: see to it that others' knowledge is read, in a forked child too."""
-        self.latest_ns = now_ns
+    def rules_of(self, model: CatalogModel, own: ProviderFacts) -> ModelRules:
+        """Return what a model does with fields; `own` is what is known of the client's own provider."""
+        if model.facts is not None:
+            facts = facts_named(model.facts)
+        else:
+            facts = own if model.base_url is None else facts_of(self.router.states[model.name].upstream.origin)
+        rules = self._rules.get(model.name)
+        if rules is None or rules.facts is not facts:
+            rules = self._rules[model.name] = ModelRules(model, facts)
+        return rules
+
+    def query(
+        self,
+        call: Call,
+        route: Route,
+        *,
+        facts: ProviderFacts,
+        missing_key: Callable[[CatalogModel], str | None] = lambda _: None,
+        is_checked: bool = False,
+    ) -> RouteQuery:
+        """Return what a call asks. It leaves the call as it is, and never raises for what is in its body.
+
+        `facts`: of the client's own provider; `missing_key`: why there is no key for a model; `is_checked`: whether
+        answers are checked against their schema.
+        """
+        self.latest_ns = call.issued_ns
         if self._shared is not None:
-            self._shared.start()
+            self._shared.start()  # in a forked child too
+        body, endpoint, task = call.body, call.endpoint, route.task
+        demands = demands_of(body, endpoint)
+        size = prompt_size(body, call.written)
+        sizes = self.router.sizes
+        tokens_per_byte = sizes(task).tokens_per_byte or sizes(None).tokens_per_byte or _TOKENS_PER_BYTE
+        input_tokens = size.text_bytes * tokens_per_byte + size.attached_tokens
+        blocks = self._prefixes.blocks(size.prompt)
+        read_bytes = self._prefixes.expected(blocks, call.issued_ns)
+        kept_at = self._kept_at(body) if endpoint == RESPONSES else None
+        cached: dict[Upstream, float] = {}
+        unfit: dict[str, str] = {}
+        for state in self.router.states.values():
+            model, upstream = state.model, state.upstream
+            rules = self.rules_of(model, facts)
+            why = missing_key(model) or demands.unmet_by(rules, is_checked=is_checked)
+            if why is None and kept_at is not None and (model.base_url, model.api_key_env) not in kept_at:
+                why = "what the call continues is kept elsewhere"
+            if why is not None:
+                unfit[model.name] = why
+                continue
+            if upstream in read_bytes:
+                tokens = read_bytes[upstream] * tokens_per_byte
+                cache = rules.facts.cache if rules.facts is not None else None
+                if cache is None or tokens >= (_value(cache.minimum_tokens) or 0):
+                    cached[upstream] = min(tokens * self._cached_share(upstream, cache), input_tokens)
+        quality, rate = route.min_quality, route.min_pass_rate
+        if task is not None and (usual := self.catalog.tasks.get(task)) is not None:
+            quality = usual.min_quality if quality is None else quality
+            rate = usual.min_pass_rate if rate is None else rate
+        return RouteQuery(
+            task=task,
+            kind=task or demands.wanted.name,
+            min_quality=quality,
+            min_pass_rate=rate,
+            quantile=0.5 if route.quantile is None else route.quantile,
+            endpoint=endpoint,
+            needs=demands.needs,
+            body_bytes=size.body_bytes,
+            input_tokens=input_tokens,
+            max_output_tokens=limit_in(body, endpoint),
+            cached_tokens=cached,
+            unfit=unfit,
+            blocks=blocks,
+        )
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt, and share it."""
         self.latest_ns = now_ns
         rest_s = self.router.note(sighting, now_ns)
-        self.queries.note(sighting)
+        self._note_sizes(sighting)
         if self._shared is not None:
             self._shared.add(sighting)
             # A connection that could not be opened may be due to this process's own network.
-            if rest_s > 0:
+            if rest_s > 0 and sighting.failure != "connection":
                 self._shared.add_rest(Upstream(sighting.model, sighting.origin), rest_s)
+
+    def _note_sizes(self, sighting: Sighting) -> None:
+        """Learn from one attempt what prompts come to in tokens, and how much of them its upstream keeps."""
+        for task in {None, sighting.task}:
+            self.router.sizes(task).learn(body_bytes=sighting.body_bytes, input_tokens=sighting.input_tokens)
+        expected, cached = sighting.expected_cached_tokens, sighting.cached_tokens
+        if not expected or cached is None or cached < 0:
+            return
+
+        def change(known: float | None) -> float:
+            share = _FIRST_SHARE[True] if known is None else known
+            # What was expected had the share in it already.
+            seen = min(1.0, share * cached / expected)
+            return max(_LEAST_SHARE, share + _SHARE_WEIGHT * (seen - share))
+
+        self._cached_shares.update(Upstream(sighting.model, sighting.origin), change)
+
+    def note_read(self, query: RouteQuery, model: CatalogModel, own: ProviderFacts, now_ns: int) -> None:
+        """Take note that a model has begun to answer a call, and so has read its prompt."""
+        facts = self.rules_of(model, own).facts
+        lifetime_s = _value(facts.cache.lifetime_s) if facts is not None else None
+        upstream = self.router.states[model.name].upstream
+        self._prefixes.note(query.blocks, upstream, now_ns, float(lifetime_s or _USUAL_LIFETIME_S))
+
+    def note_response(self, response_id: str, upstream: Upstream) -> None:
+        """Take note of where a response or a conversation was made: only there can a call continue it."""
+        self._responses.put(hash(response_id), upstream)
+
+    def _cached_share(self, upstream: Upstream, cache: Any) -> float:
+        automatic = _value(cache.automatic) if cache is not None else None
+        first = _FIRST_SHARE[automatic if isinstance(automatic, bool) else None]
+        return self._cached_shares.fetch(upstream, lambda: first)
+
+    def _kept_at(self, body: Mapping[str, Any]) -> set[tuple[str | None, str | None]] | None:
+        """Return where all is kept that a call continues: base URLs and names of keys. None where it continues nothing.
+
+        What no call of ours has made is at the client's own provider.
+        """
+        conversation = body.get("conversation")
+        if isinstance(conversation, Mapping):
+            conversation = conversation.get("id")
+        found: set[tuple[str | None, str | None]] | None = None
+        for one in (body.get("previous_response_id"), conversation):
+            if one is None:
+                continue
+            made_at = self._responses.get(hash(one)) if isinstance(one, str) else None
+            accounts = {
+                (state.model.base_url, state.model.api_key_env)
+                for state in self.router.states.values()
+                if (state.upstream == made_at if made_at is not None else state.model.base_url is None)
+            }
+            found = accounts if found is None else found & accounts
+        return found
 
     def learn(self, record: CallRecord, section: RoutingSection, query: RouteQuery) -> None:
         """Learn from a call that is over; what its failed attempts have shown was learned when they failed."""
@@ -55,24 +292,23 @@ class RoutingKnowledge:
             return
         upstream, timeline, usage = state.upstream, record.timeline, record.usage
         if record.response_id is not None and record.endpoint == "/responses":
-            self.queries.note_response(record.response_id, upstream)
+            self.note_response(record.response_id, upstream)
         # Estimates of a stream that was stopped are good enough for lengths and rates, and wrong for the prompt.
         input_tokens = None if usage.estimated else usage.input_tokens
         expected = query.cached_tokens.get(upstream, 0.0)
         cached = expected if usage.cached_tokens is None else usage.cached_tokens
-        path = query.paths.get(upstream.origin)
-        arrived_ns = (last.wire.send_started_ns or last.wire.started_ns) + int(path.upload_s * 1e9 if path else 0)
+        sent_ns = last.wire.send_started_ns or last.wire.started_ns
         first_s = whole_s = decode_s = None
         output = usage.output_tokens if usage.estimated else record.streamed_output_tokens
         if timeline.first_token_ns is not None:
-            first_s = max((timeline.first_token_ns - arrived_ns) / 1e9, 1e-4)
+            first_s = max((timeline.first_token_ns - sent_ns) / 1e9, 1e-4)
             if output is None:
                 # Nobody has counted them. An event is about a token, and length and rate are then off by the same.
                 output = len(timeline.token_ns)
             if len(timeline.token_ns) > 1:
                 decode_s = (timeline.token_ns[-1] - timeline.first_token_ns) / 1e9
         elif record.outcome == "completed":
-            whole_s = max(((timeline.answer_ended_ns or timeline.ended_ns) - arrived_ns) / 1e9, 1e-4)
+            whole_s = max(((timeline.answer_ended_ns or timeline.ended_ns) - sent_ns) / 1e9, 1e-4)
         is_complete = record.outcome == "completed"
         sighting = Sighting(
             model=upstream.model,
@@ -107,7 +343,7 @@ class RoutingKnowledge:
     def _learn_shared(self, sighting: Sighting, now_ns: int) -> None:
         self.latest_ns = max(self.latest_ns, now_ns)
         self.router.learn(sighting, now_ns)
-        self.queries.note(sighting)
+        self._note_sizes(sighting)
 
 
 def digest_of(catalog: Catalog) -> str:
@@ -117,3 +353,7 @@ def digest_of(catalog: Catalog) -> str:
     """
     models = sorted([model.name, model.model, catalog.origin_of(model)] for model in catalog.models)
     return hashlib.sha256(json.dumps(models).encode()).hexdigest()[:8]
+
+
+def _value(fact: Any) -> Any:
+    return None if fact is None else fact.value

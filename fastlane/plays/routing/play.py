@@ -65,8 +65,6 @@ class Routing(Play):
     """How many other models are tried where one fails."""
     exploration: Annotated[float, Field(ge=0, le=0.5, description="a share from 0 to 0.5")] = 0.02
     """The share of calls that may go to a model that is not predicted to be the fastest, to see whether it is."""
-    seed: int = 0
-    """Of what is drawn at random (for how long a model that failed is left alone), so that runs can be repeated."""
     store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = None
     """Where replicas share what they learn, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     streams: bool = True
@@ -85,7 +83,7 @@ class Routing(Play):
             min_quality=self.min_quality, task=self.task, min_pass_rate=self.min_pass_rate, quantile=self.quantile
         )
         _check_task(defaults, catalog)
-        knowledge = RoutingKnowledge(catalog, seed=self.seed, exploration=self.exploration)
+        knowledge = RoutingKnowledge(catalog, exploration=self.exploration)
         if self.store is not None:
             knowledge.share(self.store)
         for name, value in (("catalog", catalog), ("defaults", defaults), ("knowledge", knowledge)):
@@ -117,12 +115,11 @@ class Routing(Play):
         return route
 
     def decide(self, call: Call, route: Route, **known: Any) -> tuple[RouteQuery, Decision]:
-        """Decide which models are tried, and in which order. `known`: see `RouteQueries.query`.
+        """Decide which models are tried, and in which order. `known`: see `RoutingKnowledge.query`.
 
         Raises CallRefusedError where no model can answer the call.
         """
-        self.knowledge.begin(call.issued_ns)
-        query = self.knowledge.queries.query(call, route, **known)
+        query = self.knowledge.query(call, route, **known)
         decision = self.knowledge.router.decide(query, call.issued_ns)
         if not decision.ranked:
             reasons = "; ".join(f"{one.name}: {one.why_not}" for one in decision.rejected)

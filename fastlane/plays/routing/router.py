@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
 from math import copysign, exp, hypot, inf
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -16,7 +14,7 @@ from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.speed import Speed, deviations_of
 from fastlane.knowledge.table import Table
 
-from .catalog.scores import Score, clears
+from .catalog.scores import Score, clears, scoreboard as process_scoreboard
 
 if TYPE_CHECKING:
     from .catalog.models import Catalog, CatalogModel
@@ -30,26 +28,14 @@ _LENGTHS = 0.3
 # Answers that the catalog's length of a task, or the other models' answers, count as.
 _PRIOR_ANSWERS = 3.0
 _MOST_KINDS = 256
-# One first token of 50 takes more than so many standard deviations, if nothing has changed.
-_UNLIKELY = 2.05
-_LEAST_SLOWNESS = 1.5
 _FAILURES_TO_OPEN = 2
 _FORGOTTEN_NS = 60_000_000_000
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_LONGEST_PAUSE_S = 60.0
 _GROWTH, _MOST_PAUSES = 1.5, 12
 _JITTER = 0.2
-_PROBE_NS = 30_000_000_000
+_PROBE_NS = 10_000_000_000
 
 BreakerState = Literal["closed", "open", "half-open"]
-
-
-class NetworkPath(NamedTuple):
-    """What lies between this process and an origin now. Seconds."""
-
-    connect_s: float = 0.0
-    """Until a connection is open; 0 where one is."""
-    upload_s: float = 0.0
-    """From the request's first byte leaving here to its last byte arriving there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +62,6 @@ class RouteQuery:
     """The caller's own limit."""
     cached_tokens: Mapping[Upstream, float] = field(default_factory=dict)
     """Tokens of the prompt that an upstream is expected to have in its cache; 0 where it is not named."""
-    paths: Mapping[str, NetworkPath] = field(default_factory=dict)
-    """By origin; an origin that is not named counts as connected and near."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Names of models that cannot answer this call, and why, beyond what the catalog says."""
     blocks: tuple[int, ...] = ()
@@ -91,10 +75,8 @@ class RouteQuery:
 class Prediction(NamedTuple):
     """Seconds that a call is expected to take at an upstream. The parts are medians."""
 
-    connect_s: float
-    upload_s: float
     first_token_s: float
-    """From the request's arrival to the first token."""
+    """From the request to the first token."""
     decode_s: float
     """From the first token to the last."""
     total_s: float
@@ -142,23 +124,16 @@ class Breaker:
     The second failure in a row within a minute opens it, for a second at first, and for half as long again after every
     probe that failed, up to a minute; each pause is drawn from a range of 20 %, so that many clients do not come back
     at once. A provider that asks for a rest gets it at once, up to a minute. While it is half-open, one call at a time
-    probes. The next pause is a second again after a minute without failures.
+    probes, for ten seconds at most.
     """
 
-    __slots__ = ("_asked_until_ns", "_failed_ns", "_failures", "_pauses", "_probe_until_ns", "_random", "until_ns")
+    __slots__ = ("_failed_ns", "_failures", "_pauses", "_probe_until_ns", "_random", "until_ns")
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._failures = self._pauses = 0
-        self._failed_ns = 0
+        self._failures = self._pauses = self._failed_ns = self._probe_until_ns = 0
         self.until_ns: int | None = None
         """Until when it is open; None where it is closed."""
-        self._asked_until_ns = self._probe_until_ns = 0
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether calls are admitted without a probe."""
-        return self.until_ns is None
 
     def state(self, now_ns: int) -> BreakerState:
         """Return the state; it is half-open while a call may probe, and none does."""
@@ -173,75 +148,35 @@ class Breaker:
         return max(0, max(self.until_ns, self._probe_until_ns) - now_ns) * 1e-9
 
     def begin_probe(self, now_ns: int) -> None:
-        """Admit no other call until this one has ended, for half a minute at most."""
+        """Admit no other call until this one has ended."""
         if self.until_ns is not None:
             self._probe_until_ns = now_ns + _PROBE_NS
 
     def end_probe(self) -> None:
-        """Admit the next call: the probe was not sent, or has its first token."""
+        """Admit the next call: the probe was not sent."""
         self._probe_until_ns = 0
 
     def failed(self, rest_s: float | None, now_ns: int) -> None:
         """Note a failure. `rest_s`: for how long the provider asks to be left alone."""
-        if rest_s is not None:
-            rest_s = min(rest_s, _LONGEST_PAUSE_S)
-        until_ns = self.until_ns
-        if until_ns is not None and now_ns < until_ns and rest_s is None:
+        until_ns = self.until_ns or 0
+        if now_ns < until_ns and rest_s is None:
             return  # it was on its way before the breaker opened
-        if until_ns is None and now_ns - self._failed_ns > _FORGOTTEN_NS:
+        if self.until_ns is None and now_ns - self._failed_ns > _FORGOTTEN_NS:
             self._failures = self._pauses = 0
         self._failures += 1
         self._failed_ns = now_ns
         self._probe_until_ns = 0
-        if until_ns is None and rest_s is None and self._failures < _FAILURES_TO_OPEN:
+        if self.until_ns is None and rest_s is None and self._failures < _FAILURES_TO_OPEN:
             return
-        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * _GROWTH**self._pauses)
-        pause_s *= self._random.uniform(1.0 - _JITTER, 1.0 + _JITTER)
+        pause_s = min(_LONGEST_PAUSE_S, _GROWTH**self._pauses) * self._random.uniform(1.0 - _JITTER, 1.0 + _JITTER)
         self._pauses = min(_MOST_PAUSES, self._pauses + 1)
-        self.until_ns = max(now_ns + round(max(pause_s, rest_s or 0.0) * 1e9), until_ns or 0)
-        if rest_s is not None:
-            self._asked_until_ns = max(self._asked_until_ns, now_ns + round(rest_s * 1e9))
+        self.until_ns = max(until_ns, now_ns + round(max(pause_s, min(_LONGEST_PAUSE_S, rest_s or 0.0)) * 1e9))
 
     def answered(self, now_ns: int) -> None:
-        """Note an answer: it closes, unless the provider has asked for a rest that is not over."""
-        if now_ns >= self._asked_until_ns:
+        """Note an answer: it closes, unless the answer was on its way before the breaker opened."""
+        if self.until_ns is None or now_ns >= self.until_ns:
             self._failures = 0
             self.until_ns = None
-            self._probe_until_ns = 0
-
-
-class _PendingCalls:
-    """Calls of one upstream that wait for their first token, and that no later call has overtaken.
-
-    A slow call that others overtake says nothing of the upstream. One that no other overtakes says that it has become
-    slow, long before a timeout does.
-    """
-
-    __slots__ = ("_numbers", "calls")
-
-    def __init__(self) -> None:
-        self.calls: dict[int, tuple[int, float]] = {}
-        """By number: when each began, and the seconds that it was expected to take. The oldest is the first."""
-        self._numbers = count(1)
-
-    def began(self, expected_s: float, now_ns: int) -> int:
-        """Note that a call has begun. Returns its number."""
-        number = next(self._numbers)
-        self.calls[number] = now_ns, expected_s
-        return number
-
-    def ended(self, number: int, *, answered: bool) -> None:
-        """Note that a call has its first token, or will have none. May be called again."""
-        if number in self.calls:
-            for other in [one for one in self.calls if answered and one < number]:
-                del self.calls[other]
-            del self.calls[number]
-
-    def slowness(self, deviation: float, now_ns: int) -> float:
-        """Return how many times the expected the oldest has waited, if that is unlikely by chance; else 1."""
-        began_ns, expected_s = next(iter(self.calls.values()))
-        times = (now_ns - began_ns) * 1e-9 / expected_s
-        return max(_LEAST_SLOWNESS, times) if times > exp(_UNLIKELY * deviation) else 1.0
 
 
 class KindSizes(CallSizes):
@@ -251,15 +186,14 @@ class KindSizes(CallSizes):
 
     def __init__(self, output: RunningMean | None) -> None:
         super().__init__(output)
-        self.own: dict[int, RunningMean] = {}
-        """By the number of the upstream."""
+        self.own: dict[Upstream, RunningMean] = {}
 
-    def learn_output(self, number: int, factor: float, tokens: float) -> None:
+    def learn_output(self, upstream: Upstream, factor: float, tokens: float) -> None:
         """Learn from one answer. `factor`: how many times the tokens of the others an upstream's answers have."""
-        own = self.own.get(number)
+        own = self.own.get(upstream)
         if own is None:
             expected = RunningMean(factor * self.output.value, min(_PRIOR_ANSWERS, self.output.count))
-            own = self.own[number] = expected
+            own = self.own[upstream] = expected
         own.note(tokens)
         self.output.note(tokens / factor)
 
@@ -268,55 +202,21 @@ class ModelState:
     """One model of the catalog, and what is known of it."""
 
     __slots__ = (
-        "breaker", "chosen_at", "chosen_count", "context_tokens", "model", "name", "number", "origin_breaker",
-        "output_factor", "pending", "speed", "upstream",
+        "breaker", "chosen_at", "chosen_count", "context_tokens", "model", "name", "output_factor", "speed", "upstream"
     )  # fmt: skip
 
-    def __init__(
-        self,
-        model: CatalogModel,
-        number: int,
-        upstream: Upstream,
-        speed: Speed,
-        breaker: Breaker,
-        origin_breaker: Breaker,
-    ) -> None:
-        """Models at the same upstream share its number, its speed and its breaker."""
+    def __init__(self, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker) -> None:
+        """Models at the same upstream share its speed and its breaker."""
         self.model = model
         self.name = model.name
-        self.number = number
         self.output_factor = model.output_factor
         self.context_tokens = inf if model.context_tokens is None else model.context_tokens
         self.upstream = upstream
         self.speed = speed
         self.breaker = breaker
-        self.origin_breaker = origin_breaker
-        """Opens where no connection can be had."""
-        self.pending = _PendingCalls()
         self.chosen_at = 0
         """The number of the last decision for it."""
         self.chosen_count = 0
-
-    @property
-    def is_well(self) -> bool:
-        """Whether both breakers are closed."""
-        return self.breaker.until_ns is None and self.origin_breaker.until_ns is None
-
-    def rest_s(self, now_ns: int) -> float:
-        """Return the seconds until a call is admitted; 0 where one is now."""
-        if self.breaker.until_ns is None and self.origin_breaker.until_ns is None:
-            return 0.0
-        return max(self.breaker.rest_s(now_ns), self.origin_breaker.rest_s(now_ns))
-
-    def begin_probe(self, now_ns: int) -> None:
-        """Admit no other call until this one has ended, where a breaker is not closed."""
-        self.breaker.begin_probe(now_ns)
-        self.origin_breaker.begin_probe(now_ns)
-
-    def end_probe(self) -> None:
-        """Admit the next call."""
-        self.breaker.end_probe()
-        self.origin_breaker.end_probe()
 
 
 _Ranked: TypeAlias = tuple[float, int, Candidate, ModelState]
@@ -327,31 +227,31 @@ class Router:
     """Learns from every attempt, and decides. Thread-safe."""
 
     def __init__(
-        self, catalog: Catalog, *, seed: int = 0, exploration: float = 0.02, scoreboard: Scoreboard | None = None
+        self,
+        catalog: Catalog,
+        *,
+        exploration: float = 0.02,
+        scoreboard: Scoreboard = process_scoreboard,
+        random: Random | None = None,
     ) -> None:
         """`exploration` is the share of calls that may go to a model which is not predicted to be the fastest."""
-        from .catalog.scores import scoreboard as shared_scoreboard
-
         self._catalog = catalog
-        self._scoreboard = scoreboard if scoreboard is not None else shared_scoreboard
+        self._scoreboard = scoreboard
         self._exploration = exploration
         self._credit = 0.0
         self._decisions = 0
         # Two threads that both found a breaker half-open would both probe.
         self._lock = new_lock()
         self._sizes: Table[str | None, KindSizes] = Table("sizes of calls", max_entries=1_000)
-        random = Random(seed)
-        known: dict[Upstream, tuple[int, Upstream, Speed, Breaker]] = {}
-        origins: dict[str, Breaker] = {}
+        random = random or Random()
+        known: dict[Upstream, tuple[Upstream, Speed, Breaker]] = {}
         self.states: dict[str, ModelState] = {}
         """By the name of the model."""
         for model in catalog.models:
             upstream = Upstream(model.model, catalog.origin_of(model))
             if upstream not in known:
-                speed = Speed(model.first_token_s, model.tokens_per_s)
-                known[upstream] = len(known), upstream, speed, Breaker(random)
-            origin_breaker = origins.setdefault(upstream.origin, Breaker(random))
-            self.states[model.name] = ModelState(model, *known[upstream], origin_breaker)
+                known[upstream] = upstream, Speed(model.first_token_s, model.tokens_per_s), Breaker(random)
+            self.states[model.name] = ModelState(model, *known[upstream])
         self._by_upstream = {state.upstream: state for state in reversed(self.states.values())}
         self._suited: dict[Any, tuple[list[ModelState], list[Candidate]]] = {}
         self._scored = -1
@@ -380,8 +280,7 @@ class Router:
                 rejected.append(Candidate(state.name, state.upstream, why_not=why_not))
                 continue
             candidate = _new(Candidate, (state.name, state.upstream, prediction, None))
-            is_well = state.breaker.until_ns is None and state.origin_breaker.until_ns is None
-            if is_well or not (rest_s := state.rest_s(now_ns)):
+            if state.breaker.until_ns is None or not (rest_s := state.breaker.rest_s(now_ns)):
                 ranked.append((prediction.total_s, number, candidate, state))
             else:
                 resting.append((rest_s, number, candidate, state))
@@ -401,8 +300,8 @@ class Router:
             chosen = ranked[0][3]
             chosen.chosen_count += 1
             chosen.chosen_at = self._decisions
-            if not chosen.is_well:
-                chosen.begin_probe(now_ns)
+            if chosen.breaker.until_ns is not None:
+                chosen.breaker.begin_probe(now_ns)
                 reason = "probed"
         return Decision(tuple([one[2] for one in ranked]), tuple(rejected), left, reason)
 
@@ -467,24 +366,6 @@ class Router:
 
         return self._sizes.fetch(kind, make)
 
-    def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Callable[..., None]:
-        """Note that an attempt begins.
-
-        Returns what is to be called with `answered` once it has its first token, or will have none, and may be called
-        again.
-        """
-        state = self.states[model.name]
-        expected_s = state.speed.first_token(uncached_tokens, now_ns)
-        with self._lock:
-            number = state.pending.began(expected_s, now_ns)
-            return partial(self._ended, state, number, is_probe=not state.is_well)
-
-    def _ended(self, state: ModelState, number: int, *, is_probe: bool, answered: bool) -> None:
-        with self._lock:
-            state.pending.ended(number, answered=answered)
-            if is_probe and not state.is_well:
-                state.end_probe()
-
     def note(self, sighting: Sighting, now_ns: int) -> float:
         """Learn from one attempt. What the catalog does not have is left out.
 
@@ -494,16 +375,14 @@ class Router:
         if state is None:
             return 0.0
         with self._lock:
-            was_well, before_ns = state.is_well, state.breaker.until_ns
-            if sighting.failure == "connection":
-                state.origin_breaker.failed(sighting.rest_s, now_ns)
-            elif sighting.failure is not None and sighting.failure != "too_long":
-                state.breaker.failed(sighting.rest_s, now_ns)
+            before_ns = state.breaker.until_ns
+            if sighting.failure is not None:
+                if sighting.failure != "too_long":
+                    state.breaker.failed(sighting.rest_s, now_ns)
             elif sighting.late_s is None:
                 state.breaker.answered(now_ns)
-                state.origin_breaker.answered(now_ns)
             # How long it fails says nothing of how fast it will be.
-            if was_well or sighting.failure is None:
+            if before_ns is None or sighting.failure is None:
                 self._learn(state, sighting, now_ns)
             until_ns = state.breaker.until_ns
             return (until_ns - now_ns) / 1e9 if until_ns is not None and until_ns != before_ns else 0.0
@@ -524,7 +403,7 @@ class Router:
         state.speed.note(sighting, now_ns)
         tokens = sighting.output_tokens
         if tokens is not None and tokens > 0 and sighting.failure is None and sighting.late_s is None:
-            self.sizes(sighting.task).learn_output(state.number, state.output_factor, tokens)
+            self.sizes(sighting.task).learn_output(state.upstream, state.output_factor, tokens)
 
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
         """Return the seconds without a first token after which a model is given up for the next one; at least 1.
@@ -537,21 +416,17 @@ class Router:
 
     def admit(self, model: CatalogModel, now_ns: int) -> bool:
         """Return whether a call may be sent to a model now; a half-open breaker admits one probe at a time."""
-        state = self.states[model.name]
+        breaker = self.states[model.name].breaker
         with self._lock:
-            if state.rest_s(now_ns) > 0.0:
+            if breaker.rest_s(now_ns) > 0.0:
                 return False
-            state.begin_probe(now_ns)
+            breaker.begin_probe(now_ns)
             return True
 
-    def withdraw(self, model: CatalogModel, *, answered: bool = False) -> None:
-        """Let another call probe: the admitted one is not sent. `answered` is as in `ended`, and False."""
+    def withdraw(self, model: CatalogModel) -> None:
+        """Let another call probe: the admitted one has ended."""
         with self._lock:
-            self.states[model.name].end_probe()
-
-    def is_well(self, model: CatalogModel) -> bool:
-        """Return whether the breakers of a model and of its origin are closed."""
-        return self.states[model.name].is_well
+            self.states[model.name].breaker.end_probe()
 
     def report(self, now_ns: int) -> list[dict[str, Any]]:
         """Return what is known of each model, for people: one row each."""
@@ -565,7 +440,7 @@ class Router:
                 "first_token_s_at_1000": state.speed.first_token(1_000, now_ns),
                 "first_token_s_at_10000": state.speed.first_token(10_000, now_ns),
                 "tokens_per_s": state.speed.rate(now_ns),
-                "breaker": max((state.breaker.state(now_ns), state.origin_breaker.state(now_ns)), key=_STATES.index),
+                "breaker": state.breaker.state(now_ns),
                 "share_of_calls": state.chosen_count / chosen if chosen else 0.0,
             }
             for state in self.states.values()
@@ -577,8 +452,6 @@ class Router:
         return self._by_upstream.get(Upstream(model, origin)) or self._by_upstream.get(Upstream(model, ""))
 
 
-_STATES = ("closed", "half-open", "open")
-_NEARBY = NetworkPath()
 # Makes a NamedTuple in half the time that its class takes, which is a quarter of the time of a decision.
 _new = tuple.__new__
 
@@ -592,20 +465,17 @@ def _predict(state: ModelState, query: RouteQuery, sizes: KindSizes, deviations:
     if query.cached_tokens:
         tokens_in = max(0.0, tokens_in - query.cached_tokens.get(upstream, 0.0))
     first_s, token_s = speed.expected(tokens_in, now_ns)
-    if state.pending.calls:
-        first_s *= state.pending.slowness(speed.first.deviation, now_ns)
-    own = sizes.own.get(state.number)
+    own = sizes.own.get(upstream)
     tokens = own.value if own is not None else sizes.output.value * state.output_factor
     if query.max_output_tokens is not None and tokens > query.max_output_tokens:
         tokens = query.max_output_tokens
     decode_s = tokens * token_s
-    connect_s, upload_s = query.paths.get(upstream.origin, _NEARBY)
-    total_s = connect_s + upload_s + first_s + decode_s
+    total_s = first_s + decode_s
     if deviations:
         first_off_s = first_s * (exp(deviations * speed.first.deviation) - 1.0)
         decode_off_s = decode_s * (exp(deviations * hypot(speed.pace.deviation, _LENGTHS)) - 1.0)
         total_s += copysign(hypot(first_off_s, decode_off_s), deviations)
-    return _new(Prediction, (connect_s, upload_s, first_s, decode_s, total_s, tokens))
+    return _new(Prediction, (first_s, decode_s, total_s, tokens))
 
 
 def _at_best(ranked: _Ranked, query: RouteQuery) -> float:

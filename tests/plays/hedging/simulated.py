@@ -127,7 +127,7 @@ def run(
 
         def over(first_s: float, hedging: HedgingRecord, attempts: tuple[Attempt, ...]) -> None:
             outcome.first_tokens_s[number] = first_s
-            extra = (hedging.extra_input_tokens or 0) + (hedging.extra_output_tokens or 0)
+            extra = hedging.extra_input_tokens or 0
 
             def end(ended_s: float) -> None:
                 outcome.tokens += input_tokens + output_tokens
@@ -135,7 +135,7 @@ def run(
                 ended = record(
                     str(number), attempts, started_s=now_s, first_token_s=now_s + first_s, ended_s=ended_s, usage=usage
                 )
-                play.memory.note(ended, [planned], hedging)
+                play.memory.note(ended, [planned], extra)
 
             outcome.extra_tokens += extra
             outcome.most_over_budget = max(
@@ -161,7 +161,6 @@ def run(
                 won=won,
                 why_not=None,
                 extra_input_tokens=input_tokens,
-                extra_output_tokens=0,
             )
             ends = (now_s + first_s, now_s + first_s + decode_s)
             over(

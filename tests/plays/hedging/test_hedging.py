@@ -88,30 +88,6 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: 
 # What it does to a call
 
 
-@pytest.mark.parametrize(
-    ("marked", "words"),
-    [
-        ({"tools": [TOOL, {**TOOL, "hedge": "no"}]}, 'must be True or False, got str: write "hedge": False'),
-        ({"tools": [{**TOOL, "hedge": 0}]}, "must be True or False, got int"),
-        ({"tools": [{**TOOL, "hedge": None}]}, "must be True or False"),
-        ({"tools": [{"type": "function", "function": {"hedge": False, "name": "pay"}}]}, 'write it beside "type"'),
-        ({"tools": [{"type": "custom", "custom": {"hedge": True, "name": "pay"}}]}, 'write it beside "type"'),
-        ({"functions": [{"hedge": False, "name": "pay"}]}, "not_with_tools"),
-    ],
-)
-def test_a_mark_that_does_not_say_what_is_meant_is_told_and_nothing_is_sent(
-    marked: dict[str, Any], words: str, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    with (
-        fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), Hedging()]) as client,
-        pytest.raises(ConfigurationError) as raised,
-    ):
-        client.chat.completions.create(**prompt(1), **marked)
-
-    assert words in str(raised.value)
-    assert provider.log() == ()
-
-
 def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:
     asked = call()
     planned = planned_by(Hedging(), asked)
@@ -122,7 +98,7 @@ def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:
 
 
 def test_calls_that_generate_nothing_are_left_alone() -> None:
-    asked = call(endpoint="/embeddings", body={"model": "m", "input": "x", "tools": [{"hedge": False}]})
+    asked = call(endpoint="/embeddings", body={"model": "m", "input": "x"})
 
     assert Hedging().open(asked) is None
 
@@ -133,7 +109,6 @@ def test_calls_that_generate_nothing_are_left_alone() -> None:
         (call(unread=True), "reads the bytes"),
         (call(body={"model": "m", "store": True}), "keeps the answer"),
         (call(endpoint="/responses", body={"model": "m"}), "store=False"),
-        (call(body={"model": "m", "tools": [{**TOOL, "hedge": False}]}), "side effects"),
         (call(body={"model": "m", "tools": [TOOL]}), "side effects"),
     ],
 )
@@ -142,18 +117,6 @@ def test_a_call_with_side_effects_has_no_second_chance_and_says_why(asked: Call,
 
     assert plan.delay_s is None
     assert words in (plan.why_not or "")
-
-
-@pytest.mark.parametrize("mark", [True, False])
-def test_the_mark_on_a_tool_is_for_us_and_is_not_sent(mark: bool) -> None:
-    tools = [{**TOOL, "hedge": mark}]
-    asked = call(body={"model": "m", "tools": tools, "messages": []})
-    planned = planned_by(Hedging(), asked)
-
-    assert planned.body == {"model": "m", "tools": [TOOL], "messages": []}
-    assert planned.changes == ('Hedging took "hedge" out of the tools',)
-    assert asked.body["tools"] is tools
-    assert tools == [{**TOOL, "hedge": mark}]
 
 
 def test_a_body_that_only_openai_can_write_is_planned_all_the_same() -> None:

@@ -154,8 +154,7 @@ def share_open(late_share: float, *, quantile: float = 0.95, calls: int = 4_000)
         (1.0, 0.95, 0.95, 1),
         # An earlier delay has more late calls of itself.
         (0.2, 0.8, 0, 0.02),
-        (0.45, 0.8, 0.95, 1),
-        (0.9, 0.1, 0, 0.05),
+        (0.5, 0.8, 0.95, 1),
         (1.0, 0.9999, 0.9, 1),
     ],
 )
@@ -163,13 +162,15 @@ def test_breaker_many_late_calls_open_it(late_share: float, quantile: float, lea
     assert least <= share_open(late_share, quantile=quantile) <= most
 
 
-def test_breaker_opens_after_six_late_calls_and_closes_after_forty() -> None:
+def test_breaker_opens_after_late_calls_and_closes_after_others() -> None:
     known = Lateness(quantile=0.95, minimum_delay_s=0.0)
-    for number in range(6):
+    for number in range(11):
         assert not known.is_open, number
         known.count(is_late=True)
     assert known.is_open
-    for _ in range(42):
+    for _ in range(100):
+        known.count(is_late=True)
+    for _ in range(36):
         known.count(is_late=False)
     assert not known.is_open
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.plays.hedging.side_effects import why_only_once, without_marks
+from fastlane.plays.hedging.side_effects import why_only_once
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
@@ -16,7 +16,7 @@ FLAT = {"type": "function", "name": "send_mail", "parameters": {}}
     [
         (CHAT, {}),
         (CHAT, {"n": 3, "tools": [TOOL], "store": None}),
-        (CHAT, {"tools": [{**TOOL, "hedge": True}, {"type": "custom", "custom": {"name": "sql"}}]}),
+        (CHAT, {"tools": [TOOL, {"type": "custom", "custom": {"name": "sql"}}]}),
         (CHAT, {"tools": "none at all", "functions": [7]}),
         (COMPLETIONS, {"prompt": "x"}),
         (RESPONSES, {"store": False, "tools": [FLAT]}),
@@ -40,7 +40,6 @@ def test_a_call_without_side_effects_may_be_made_twice(endpoint: str, body: dict
         (RESPONSES, {"store": False, "tools": [FLAT, {"type": "mcp", "server_url": "x"}]}, "runs a tool itself"),
         (RESPONSES, {"store": False, "prompt": {"id": "pmpt_1"}}, "tools of its own"),
         (CHAT, {"web_search_options": {}}, "runs a tool itself"),
-        (CHAT, {"tools": [{**TOOL, "hedge": False}]}, "side effects"),
     ],
 )
 def test_a_call_with_side_effects_is_made_once(endpoint: str, body: dict[str, Any], words: str) -> None:
@@ -60,12 +59,3 @@ def test_a_call_with_side_effects_is_made_once(endpoint: str, body: dict[str, An
 def test_tools_that_are_named_have_side_effects_however_they_are_written(body: dict[str, Any]) -> None:
     assert why_only_once(CHAT, body, ("pay", "send_mail")) == "a tool has side effects"
     assert why_only_once(CHAT, body, ("pay",)) is None
-
-
-def test_the_mark_is_taken_out_and_the_callers_tools_stay_as_they_are() -> None:
-    tools: list[dict[str, Any]] = [{**TOOL, "hedge": False}, TOOL, {**FLAT, "hedge": True}]
-
-    assert without_marks(tools) == [TOOL, TOOL, FLAT]
-    assert tools[0]["hedge"] is False
-    assert without_marks([TOOL]) is None
-    assert without_marks(None) is None

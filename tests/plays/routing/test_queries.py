@@ -22,11 +22,9 @@ from fastlane.plays.routing.adapting import ModelRules
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 from fastlane.plays.routing.catalog.route import Route
 from fastlane.plays.routing.knowledge import RoutingKnowledge
-from fastlane.plays.routing.queries import network_path
 from fastlane.plays.routing.router import RouteQuery
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers.facts import Cache
-from fastlane.transport.pool.pool import UNKNOWN, ConnectionForecast
 
 SECOND_NS = 10**9
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
@@ -49,7 +47,6 @@ CATALOG = Catalog(
     tasks={"triage": Task(min_quality=45.0, min_pass_rate=0.8, output_tokens=30.0)},
 )
 AT = {one.name: Upstream(one.model, CATALOG.origin_of(one)) for one in CATALOG.models}
-OPEN = ConnectionForecast(is_open=True, http_version="HTTP/2", round_trip_time_ns=20_000_000)
 
 
 def fact(value: Any) -> Any:
@@ -75,7 +72,7 @@ def call(body: Mapping[str, Any], endpoint: str = CHAT, **fields: Any) -> Call:
 
 
 def knowledge(catalog: Catalog = CATALOG) -> RoutingKnowledge:
-    return RoutingKnowledge(catalog, seed=0, exploration=0.0)
+    return RoutingKnowledge(catalog, exploration=0.0)
 
 
 def ask(
@@ -84,13 +81,12 @@ def ask(
     route: Route | None = None,
     *,
     facts: Callable[[CatalogModel], ProviderFacts] = lambda _: KEEPS,
-    forecast: Callable[[CatalogModel], ConnectionForecast] = lambda _: OPEN,
     now_ns: int = SECOND_NS,
     **more: Any,
 ) -> RouteQuery:
-    known.queries.rules_of = lambda model, own: ModelRules(model, facts(model))  # type: ignore[method-assign]
+    known.rules_of = lambda model, own: ModelRules(model, facts(model))  # type: ignore[method-assign]
     given = replace(given, issued_ns=now_ns)
-    return known.queries.query(given, route or Route(), facts=KEEPS, forecast=forecast, **more)
+    return known.query(given, route or Route(), facts=KEEPS, **more)
 
 
 @cache
@@ -135,15 +131,15 @@ def test_until_answers_were_counted_four_characters_are_a_token_and_then_what_th
     body = chat(text(40_000))
     assert ask(known, call(body)).input_tokens == pytest.approx(10_000, rel=0.1)
     for _ in range(3):
-        known.queries.note(sighting(body_bytes=40_000, input_tokens=14_000))
+        known._note_sizes(sighting(body_bytes=40_000, input_tokens=14_000))
     assert ask(known, call(body)).input_tokens == pytest.approx(14_000, rel=0.01)
 
 
 def test_what_was_counted_for_a_task_is_the_tasks_own() -> None:
     known = knowledge()
-    known.queries.note(sighting(task="logs", body_bytes=40_000, input_tokens=20_000))
+    known._note_sizes(sighting(task="logs", body_bytes=40_000, input_tokens=20_000))
     for _ in range(9):
-        known.queries.note(sighting(task="prose", body_bytes=40_000, input_tokens=8_000))
+        known._note_sizes(sighting(task="prose", body_bytes=40_000, input_tokens=8_000))
     body = chat(text(40_000))
     sizes = [ask(known, call(body), Route(task=task)).input_tokens for task in ("logs", "prose", "never seen")]
     assert sizes == pytest.approx([20_000, 8_000, 8_000], rel=0.01)
@@ -153,7 +149,7 @@ def test_what_was_counted_for_a_task_is_the_tasks_own() -> None:
 def test_a_count_that_is_not_of_text_teaches_nothing(body_bytes: int, input_tokens: int) -> None:
     known = knowledge()
     before = ask(known, call(chat(text(9_000)))).input_tokens
-    known.queries.note(sighting(body_bytes=body_bytes, input_tokens=input_tokens))
+    known._note_sizes(sighting(body_bytes=body_bytes, input_tokens=input_tokens))
     assert ask(known, call(chat(text(9_000)))).input_tokens == before
 
 
@@ -202,63 +198,10 @@ def test_what_the_route_says_counts_before_what_its_task_says() -> None:
     assert ask(knowledge(), call(chat("Hello")), Route(urgency="interactive")).quantile == 0.95
 
 
-def test_each_origin_is_looked_at_once_and_only_where_a_model_may_answer() -> None:
-    looked: list[str] = []
-
-    def look(one: CatalogModel) -> ConnectionForecast:
-        looked.append(one.name)
-        return OPEN
-
-    asked = ask(knowledge(), call(chat("Hello")), forecast=look)
-    assert looked == ["own", "first", "second"]
-    assert set(asked.paths) == {"", "https://one.example.com:443", "https://two.example.com:443"}
-
-
 def test_a_model_without_a_key_is_unfit() -> None:
     why = {"first": "ONE_KEY is not set"}
     asked = ask(knowledge(), call(chat("Hello")), missing_key=lambda model: why.get(model.name))
     assert asked.unfit == why
-
-
-# Network paths
-
-
-@pytest.mark.parametrize(
-    ("forecast", "body_bytes", "tls", "connect_s", "upload_s"),
-    [
-        # Nothing is known: a round trip of 50 ms for TCP, and one for TLS.
-        (UNKNOWN, 4_000, True, 0.1, 0.025),
-        (UNKNOWN, 4_000, False, 0.05, 0.025),
-        (ConnectionForecast(round_trip_time_ns=40_000_000), 4_000, True, 0.08, 0.02),
-        (OPEN, 4_000, True, 0.0, 0.01),
-        # 10 + 20 + 40 segments: three rounds.
-        (OPEN, 90_000, True, 0.0, 0.05),
-        (OPEN._replace(congestion_window=2_000), 90_000, True, 0.0, 0.01),
-    ],
-)
-def test_path_takes_round_trips(
-    forecast: ConnectionForecast, body_bytes: int, tls: bool, connect_s: float, upload_s: float
-) -> None:
-    assert network_path(forecast, body_bytes, tls=tls) == pytest.approx((connect_s, upload_s))
-
-
-forecasts = st.builds(
-    ConnectionForecast,
-    is_open=st.booleans(),
-    http_version=st.sampled_from((None, "HTTP/2", "HTTP/1.1")),
-    round_trip_time_ns=st.none() | st.integers(0, 2_000_000_000),
-    congestion_window=st.none() | st.integers(1, 2_000),
-    in_flight_segments=st.none() | st.integers(0, 500),
-    segment_bytes=st.none() | st.integers(500, 65_483),
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(forecasts, st.integers(0, 3_000_000), st.integers(0, 3_000_000))
-def test_path_a_longer_body_never_arrives_sooner(forecast: ConnectionForecast, shorter: int, more: int) -> None:
-    less, greater = network_path(forecast, shorter), network_path(forecast, shorter + more)
-    assert 0 <= less.upload_s <= greater.upload_s < float("inf")
-    assert (less.connect_s == 0.0) or not forecast.is_open
 
 
 # Caches
@@ -268,7 +211,7 @@ def answered(
     known: RoutingKnowledge, body: Mapping[str, Any], name: str, *, facts: ProviderFacts = KEEPS, at_s: int = 1
 ) -> None:
     query = ask(known, call(body), facts=lambda _: facts, now_ns=at_s * SECOND_NS)
-    known.queries.note_read(query, CATALOG.named(name), facts, at_s * SECOND_NS)
+    known.note_read(query, CATALOG.named(name), facts, at_s * SECOND_NS)
 
 
 def test_the_model_that_has_read_the_conversation_should_have_it_in_its_cache() -> None:
@@ -293,7 +236,7 @@ def test_another_form_of_the_answer_is_another_beginning() -> None:
     kinds = [{"type": "json_schema", "name": "answer", "schema": {"description": text(3_000, seed)}} for seed in (0, 1)]
     bodies = [{"input": text(40_000), "text": {"format": kind}} for kind in kinds]
     query = ask(known, call(bodies[0], RESPONSES))
-    known.queries.note_read(query, FIRST, KEEPS, SECOND_NS)
+    known.note_read(query, FIRST, KEEPS, SECOND_NS)
     assert ask(known, call(bodies[0], RESPONSES)).cached_tokens
     assert not ask(known, call(bodies[1], RESPONSES)).cached_tokens
 
@@ -336,7 +279,7 @@ def test_what_upstreams_have_had_in_their_caches_is_expected_of_them(truth: floa
         expected = asked.cached_tokens[AT["first"]]
         # All of it or nothing, as where several machines keep a cache each.
         hit = random.random() < truth
-        known.queries.note(
+        known._note_sizes(
             sighting(expected_cached_tokens=expected, cached_tokens=round(asked.input_tokens) if hit else 0)
         )
         shares.append(expected / asked.input_tokens)
@@ -358,7 +301,7 @@ def test_pictures_in_the_beginning_are_expected_for_what_they_come_to() -> None:
 
 def test_a_call_goes_on_where_its_response_was_made() -> None:
     known = knowledge()
-    known.queries.note_response("resp_1", AT["first"])
+    known.note_response("resp_1", AT["first"])
     body = {"input": "And then?", "previous_response_id": "resp_1", "model": "fastlane/auto"}
     # The same key at the same place: what is kept there can be seen from there.
     assert set(ask(known, call(body, RESPONSES)).unfit) == {"own", "second"}
@@ -369,14 +312,14 @@ def test_what_nobody_has_seen_made_is_the_applications_own() -> None:
     for field in ({"previous_response_id": "resp_9"}, {"conversation": "conv_9"}, {"conversation": {"id": "conv_9"}}):
         asked = ask(known, call({"input": "And then?", **field}, RESPONSES))
         assert set(asked.unfit) == {"first", "second", "neighbour"}
-    known.queries.note_response("conv_9", AT["second"])
+    known.note_response("conv_9", AT["second"])
     asked = ask(known, call({"input": "And then?", "conversation": {"id": "conv_9"}}, RESPONSES))
     assert "second" not in asked.unfit
 
 
 def test_a_response_and_a_conversation_at_two_places_can_be_gone_on_from_nowhere() -> None:
     known = knowledge()
-    known.queries.note_response("resp_1", AT["first"])
+    known.note_response("resp_1", AT["first"])
     body = {"input": "And then?", "previous_response_id": "resp_1", "conversation": "conv_of_the_applications"}
     assert set(ask(known, call(body, RESPONSES)).unfit) == set(AT)
 
@@ -388,7 +331,7 @@ def test_a_cache_that_has_kept_nothing_for_long_is_found_again_once_it_does() ->
     for cached in [0] * 200 + [10_000] * 20:
         expected = ask(known, call(chat(text(40_000)))).cached_tokens[AT["first"]]
         # Records have whole tokens.
-        known.queries.note(sighting(expected_cached_tokens=float(int(expected)), cached_tokens=cached))
+        known._note_sizes(sighting(expected_cached_tokens=float(int(expected)), cached_tokens=cached))
         shares.append(expected)
     assert 0 < shares[199] < 500
     assert shares[-1] > 8_000
@@ -469,8 +412,7 @@ def test_sharing_more_never_means_that_less_is_cached(read: int, shared: int, mo
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 100_000), st.integers(1, 100_000))
-def test_a_longer_prompt_has_more_tokens_and_never_arrives_sooner(size: int, more: int) -> None:
+def test_a_longer_prompt_has_more_tokens(size: int, more: int) -> None:
     known = knowledge()
     shorter, longer = (ask(known, call(chat(text(n)))) for n in (size, size + more))
     assert shorter.input_tokens < longer.input_tokens
-    assert all(path.upload_s <= longer.paths[origin].upload_s for origin, path in shorter.paths.items())

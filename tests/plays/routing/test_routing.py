@@ -75,7 +75,6 @@ def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
         ({"deadline_s": "soon"}, "seconds above 0"),
         ({"fallbacks": -1}, "a whole number from 0"),
         ({"exploration": 0.9}, "a share from 0 to 0.5"),
-        ({"seed": "x"}, "a whole number"),
         ({"streams": 1}, "True or False"),
         ({"min_quality": "high"}, "min_quality"),
         ({"quantile": 1.5}, "quantile"),

@@ -28,7 +28,7 @@ help: ## list the targets
 install: $(EVERYTHING) ## set up .venv with everything that the other targets need
 
 bench: $(BENCH) ## A/B fastlane's clients against openai's on the embedded provider: no API key, no network (ARGS="--help" says more)
-	$(BIN)/fastlane bench $(ARGS)
+	$(BIN)/fastlane bench run $(ARGS)
 
 test: $(EVERYTHING) ## run all tests (ARGS="tests/plays -x" narrows)
 	$(BIN)/python -m pytest $(ARGS)

@@ -26,7 +26,7 @@ def command_line(asked: str | None = None) -> typer.Typer:
         name="fastlane",
         help="A drop-in OpenAI client that makes calls faster from the client's side, and measures it.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
@@ -44,7 +44,7 @@ def command_line(asked: str | None = None) -> typer.Typer:
 def _bench(app: typer.Typer) -> None:
     from .bench._command import bench
 
-    app.command()(bench)
+    app.add_typer(bench)
 
 
 def _doctor(app: typer.Typer) -> None:

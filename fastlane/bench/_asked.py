@@ -34,6 +34,7 @@ def experiment(
     turns: int | None,
     metrics: str | None,
     again: bool,
+    max_input_tokens: int | None,
     max_output_tokens: int | None,
     users: str | None,
     think_s: float | None,
@@ -60,6 +61,7 @@ def experiment(
     preset = presets().get(workload.partition("/")[0])
     runs = preset.runs if preset is not None and conversations is None and passes is None else None
     asked = workloads(workload, tools, conversations or runs, seed=seed)
+    asked = tuple(each.fitting(max_input_tokens) for each in asked)
     compared = _names(metrics, "--metrics") if metrics is not None else DEFAULT_METRICS
     load = _load(asked[0], preset, users=users, think_s=think_s, rate=rate, arrivals=arrivals, speed=speed)
     cells = len(asked) * len(load.rates if isinstance(load, Open) else load.users)

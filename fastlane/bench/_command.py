@@ -1,49 +1,78 @@
-"""The command `fastlane bench`: from its options to a run, its report and its exit code."""
+"""The commands `fastlane bench run`, `report`, `compare` and `self-test`."""
 
 from __future__ import annotations
 
-import json
-from contextlib import nullcontext
+import inspect
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
+from .._clock import wall_ns
 from ..errors import ConfigurationError, FastlaneError
 from . import _asked, _flags as flags
 from ._experiment import Benchmark
-from ._outputs import Outputs, publish
+from ._failures import FAILED_ALIKE, remedy
+from ._outputs import Outputs, as_json_text, publish
 from ._provider import Embedded
 from ._spreading import CALIBRATION_S, is_heavy, processes_for
 from .checks import check
 from .findings import find
 from .recorded import RecordedRun, read_run
-from .reports import LiveProgress, compare, print_terminal, report_document
-from .reports._words import listed
+from .reports import LiveProgress, compare as compared, print_terminal, report_document
 
+bench = typer.Typer(
+    name="bench",
+    help="Compare clients, plays and loads on real conversations, honestly: no API key, no network.\n\n"
+    "Exit codes: 0 for a sound run, 1 for one whose figures must not be used or were not kept, or of which a --fail-if "
+    "came true, 2 for input that cannot work, 130 for an interrupted one.",
+    no_args_is_help=True,
+)
+
+RESULTS: Final = Path("bench-results")
 _INTERRUPTED = 130
 _GOES_WITH: Final = (
-    ("--quick", "--self-test", "a shorter run has a smaller --budget-s"),
-    ("--against", "--from", "both name folders of runs that were kept"),
-    ("--resume", "--out", "name the folder of the run to go on with"),
-    ("--api-key-env", "--base-url", "the embedded provider takes any key"),
-    ("--limit-field", "--base-url", "the embedded provider knows both fields"),
-)
-_REPORTED: Final = frozenset(
-    ("--report", "--html", "--markdown", "--csv", "--junit", "--trace", "--json", "--target", "--fail-if")
-)
-_TAKES_ONLY: Final = (
-    ("--self-test", {"--quick", "--json"}, "--self-test takes only --json and --quick"),
-    ("--against", {"--from", "--json"}, "--against is printed on the terminal, or as --json"),
-    ("--from", _REPORTED | {"--against"}, "--from reports on a run that was kept"),
+    ("resume", "folder", "name the folder of the run to go on with"),
+    ("api_key_env", "base_url", "the embedded provider takes any key"),
+    ("limit_field", "base_url", "the embedded provider knows both fields"),
 )
 # The self-test's table is wide, and a file has no edge.
 _WIDTH_WITHOUT_TERMINAL = 160
 
 
-def bench(
+@bench.callback()
+def _settings(context: typer.Context) -> None:
+    """Take the options of `run` that [tool.fastlane.bench] of ./pyproject.toml sets."""
+    path = Path("pyproject.toml")
+    if not path.is_file():
+        return
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("fastlane", {}).get("bench", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return  # whoever reads that file for its own purpose says what is wrong with it
+    known = {option.opts[-1].lstrip("-"): option.name for option in _params(context)}
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        _complain(
+            Console(stderr=True), f"[tool.fastlane.bench] has no option {unknown[0]!r}; it has {', '.join(known)}"
+        )
+        raise typer.Exit(2)
+    context.default_map = {"run": {known[name]: value for name, value in table.items()}}
+
+
+def _params(context: typer.Context) -> list[Any]:
+    command = context.command.get_command(context, "run")  # type: ignore[attr-defined]
+    return [option for option in command.params if option.name not in ("help", "help_all")]
+
+
+@bench.command()
+def run(
     context: typer.Context,
     arms: flags.Arms = None,
     attribute: flags.Attribute = None,
@@ -53,12 +82,15 @@ def bench(
     turns: flags.Turns = None,
     metrics: flags.Metrics = None,
     again: flags.Again = True,
+    max_input_tokens: flags.MaxInputTokens = None,
     max_output_tokens: flags.MaxOutputTokens = None,
     users: flags.Users = None,
     think_s: flags.ThinkS = None,
     rate: flags.Rate = None,
     arrivals: flags.ArrivalsName = None,
     speed: flags.Speed = 1.0,
+    processes: flags.Processes = None,
+    ray: flags.Ray = None,
     budget_s: flags.BudgetS = None,
     max_calls: flags.MaxCalls = None,
     max_tokens: flags.MaxTokens = None,
@@ -73,98 +105,133 @@ def bench(
     limit_field: flags.LimitField = "max_completion_tokens",
     preset: flags.Preset = None,
     rtt_ms: flags.RttMs = None,
-    processes: flags.Processes = None,
-    ray: flags.Ray = None,
-    report: flags.ReportKind = "ab",
-    from_: flags.From = None,
-    against: flags.Against = None,
-    out: flags.Out = None,
+    kind: flags.RunReportKind = "ab",
+    folder: flags.Folder = None,
     resume: flags.Resume = False,
-    html: flags.Html = None,
-    markdown: flags.Markdown = None,
-    csv: flags.Csv = None,
-    junit: flags.Junit = None,
-    trace: flags.Trace = None,
+    files: flags.Files = None,
     as_json: flags.AsJson = False,
+    full: flags.Full = False,
+    quiet: flags.Quiet = False,
     target: flags.Targets = None,
     fail_if: flags.FailIf = None,
-    self_test: flags.SelfTest = False,
-    quick: flags.Quick = False,
+    help_all: flags.HelpAll = False,
 ) -> None:
-    """Compare clients, plays and loads on real conversations, honestly: no API key, no network.
+    """Run a comparison, print what it shows, and keep all of it in a folder.
 
-    Ctrl-C ends a run early and reports what was finished; a second one ends it at once.
-
-    Exit codes: 0 for a sound run, 1 for one whose figures must not be used or were not kept, or of which a --fail-if
-    came true, 2 for input that cannot work, 130 for an interrupted one.
+    Ctrl-C ends a run early and reports what was finished; a second one ends it at once. Options can also be set in
+    the table tool.fastlane.bench of ./pyproject.toml.
     """
-    errors = Console(stderr=True, soft_wrap=True)
-    complain = partial(_complain, errors)
-    try:
-        _refuse_ignored(_given(context))
+    with _reported() as (errors, complain):
+        _refuse_ignored(context)
+        own = inspect.signature(_asked.experiment).parameters
+        given = {name: value for name, value in context.params.items() if name in own and name != "processes"}
+        to = _asked.provider(
+            base_url,
+            model,
+            api_key_env=api_key_env,
+            limit_field=limit_field,
+            preset=preset,
+            rtt_ms=rtt_ms,
+            seed=seed,
+        )
+        experiment = _asked.experiment(**given, provider=to, processes=processes or 1)
         outputs = Outputs(
-            kind=report,  # type: ignore[arg-type]  # It says itself what is none.
-            out=out,
-            html=html,
-            markdown=markdown,
-            csv=csv,
-            junit=junit,
-            trace=trace,
-            as_json=as_json,
+            kind=kind,  # type: ignore[arg-type]  # It says itself what is none.
+            folder=folder or _new_folder(workload),
+            is_new=True,
+            files=files or (),
+            show=_shown(as_json=as_json, full=full, quiet=quiet),
             targets=target or (),
             fail_if=fail_if or (),
         )
-        if self_test:
-            raise typer.Exit(_self_test(errors, quick=quick, as_json=as_json))
-        if from_ is not None:
-            outputs.prepare()
-            code = _again(from_, against, outputs, complain)
+        outputs.prepare()
+        if processes is None and ray is None and is_heavy(experiment):
+            count, why = processes_for(experiment)
+            errors.print(f"fastlane bench: {why}", markup=False, emoji=False, highlight=False)
+            experiment = _asked.experiment(**given, provider=to, processes=count, calibration_s=CALIBRATION_S)
+        recorded = _run(experiment, ray, outputs.folder, errors, resume=resume, quiet=quiet)
+        code = publish(recorded, outputs, complain)
+        if recorded.ended == "interrupted":
+            complain("interrupted: the figures are of what was finished")
+            code = _INTERRUPTED
+        elif recorded.ended == FAILED_ALIKE:
+            complain(remedy(recorded.measured()))
+            code = 1
+    if code:
+        raise typer.Exit(code)
+
+
+@bench.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)],
+    kind: flags.ReportKind = "ab",
+    full: flags.Full = False,
+    files: flags.Files = None,
+    as_json: flags.AsJson = False,
+    quiet: flags.Quiet = False,
+    target: flags.Targets = None,
+    fail_if: flags.FailIf = None,
+    help_all: flags.HelpAll = False,
+) -> None:
+    """Report again on a run that was kept; nothing is sent."""
+    with _reported() as (_, complain):
+        outputs = Outputs(
+            kind=kind,  # type: ignore[arg-type]
+            folder=folder,
+            files=files or (),
+            show=_shown(as_json=as_json, full=full, quiet=quiet),
+            targets=target or (),
+            fail_if=fail_if or (),
+        )
+        outputs.prepare()
+        code = publish(read_run(folder), outputs, complain)
+    if code:
+        raise typer.Exit(code)
+
+
+@bench.command()
+def compare(
+    folder: Annotated[Path, typer.Argument(help="The folder of one run.", show_default=False)],
+    other: Annotated[Path, typer.Argument(help="The folder of another.", show_default=False)],
+    as_json: flags.AsJson = False,
+) -> None:
+    """Set two runs beside each other, unpaired."""
+    with _reported():
+        runs = read_run(folder), read_run(other)
+        findings = find(runs[0]), find(runs[1])
+        checked = check(runs[0], findings[0]), check(runs[1], findings[1])
+        shown = compared(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
+        if as_json:
+            typer.echo(as_json_text(report_document(shown)))
         else:
-            asked = partial(
-                _asked.experiment,
-                arms=arms,
-                attribute=attribute,
-                workload=workload,
-                tools=tools,
-                conversations=conversations,
-                turns=turns,
-                metrics=metrics,
-                again=again,
-                max_output_tokens=max_output_tokens,
-                users=users,
-                think_s=think_s,
-                rate=rate,
-                arrivals=arrivals,
-                speed=speed,
-                budget_s=budget_s,
-                max_calls=max_calls,
-                max_tokens=max_tokens,
-                max_money=max_money,
-                precision=precision,
-                warm_up=warm_up,
-                passes=passes,
-                seed=seed,
-                provider=_asked.provider(
-                    base_url,
-                    model,
-                    api_key_env=api_key_env,
-                    limit_field=limit_field,
-                    preset=preset,
-                    rtt_ms=rtt_ms,
-                    seed=seed,
-                ),
-            )
-            experiment = asked(processes=processes or 1)
-            outputs.prepare()
-            if processes is None and ray is None and is_heavy(experiment):
-                count, why = processes_for(experiment)
-                errors.print(f"fastlane bench: {why}", markup=False, emoji=False, highlight=False)
-                experiment = asked(processes=count, calibration_s=CALIBRATION_S)
-            recorded = _run(experiment, ray, out, errors, resume=resume)
-            code = publish(recorded, outputs, complain)
-            if recorded.ended == "interrupted":
-                complain("interrupted: the figures are of what was finished")
-                code = _INTERRUPTED
+            print_terminal(shown, Console())
+
+
+@bench.command(name="self-test")
+def self_test(
+    quick: Annotated[bool, typer.Option("--quick", help="Half a minute in place of two.")] = False,
+    as_json: flags.AsJson = False,
+) -> None:
+    """Measure the harness itself against a server that stamps what it sends."""
+    from .self_test import print_self_test, run as run_self_test
+
+    with _reported() as (errors, _):
+        say = partial(errors.print, style="dim", markup=False, highlight=False)
+        result = run_self_test(quick=quick, on_progress=say)
+        if as_json:
+            typer.echo(as_json_text(result.to_dict()))
+        else:
+            console = Console()
+            print_self_test(result, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
+
+
+@contextmanager
+def _reported() -> Iterator[tuple[Console, Callable[[str], None]]]:
+    """Turn errors into a sentence and an exit code."""
+    errors = Console(stderr=True, soft_wrap=True)
+    complain = partial(_complain, errors)
+    try:
+        yield errors, complain
     except ConfigurationError as error:
         complain(str(error))
         raise typer.Exit(2) from None
@@ -174,42 +241,51 @@ def bench(
     except BrokenPipeError:
         raise
     except OSError as error:
-        kept = "" if out is None else f": what {out} holds already can be gone on with by --resume"
-        complain(f"a file could not be read or written ({error}){kept}")
+        complain(f"a file could not be read or written ({error}): a run that was begun can be resumed in its folder")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         complain("interrupted; nothing more is reported or kept")
         raise typer.Exit(_INTERRUPTED) from None
-    if code:
-        raise typer.Exit(code)
 
 
-def _given(context: typer.Context) -> set[str]:
-    """Return the options that the command line names, each by its first flag."""
-    sources = {option.opts[0]: context.get_parameter_source(option.name or "") for option in context.command.params}
-    # typer may bring its own copy of click, whose enumeration is another one than click's.
-    return {flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-def _refuse_ignored(given: set[str]) -> None:
+def _refuse_ignored(context: typer.Context) -> None:
     """Raise ConfigurationError where an option would be ignored."""
-    for option, taken, why in _TAKES_ONLY:
-        if option in given and (ignored := sorted(given - taken - {option})):
-            raise ConfigurationError(f"{why}: leave {listed(ignored)} out")
+    flag = {option.name: option.opts[0] for option in context.command.params}
+    # typer may bring its own copy of click, whose enumeration is another one than click's.
+    given = {
+        name
+        for name in flag
+        if (source := context.get_parameter_source(name or "")) is not None and source.name == "COMMANDLINE"
+    }
     for option, needed, why in _GOES_WITH:
-        if option in given and needed not in given:
-            raise ConfigurationError(f"{option} goes with {needed}: {why}")
+        if option in given and not context.params[needed]:
+            raise ConfigurationError(f"{flag[option]} goes with {flag[needed]}: {why}")
 
 
-def _run(experiment: Benchmark, ray: str | None, out: Path | None, errors: Console, *, resume: bool) -> RecordedRun:
+def _shown(*, as_json: bool, full: bool, quiet: bool) -> Any:
+    wanted = [name for name, is_wanted in (("json", as_json), ("full", full), ("nothing", quiet)) if is_wanted]
+    if len(wanted) > 1:
+        raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
+    return wanted[0] if wanted else "screen"
+
+
+def _new_folder(workload: str) -> Path:
+    when = datetime.fromtimestamp(wall_ns() / 1e9, UTC).strftime("%Y%m%d-%H%M%S")
+    return RESULTS / f"{when}-{Path(workload).stem}"
+
+
+def _run(
+    experiment: Benchmark, ray: str | None, folder: Path | None, errors: Console, *, resume: bool, quiet: bool
+) -> RecordedRun:
     what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
     with _members(experiment, ray) as member_of:
-        if not errors.is_terminal:
-            said = f"fastlane bench: {experiment.provider.describe()}; {what}"
-            errors.print(said, markup=False, emoji=False, highlight=False)
-            return experiment.run(out, resume=resume, member_of=member_of)
+        if quiet or not errors.is_terminal:
+            if not quiet:
+                said = f"fastlane bench: {experiment.provider.describe()}; {what}"
+                errors.print(said, markup=False, emoji=False, highlight=False)
+            return experiment.run(folder, resume=resume, member_of=member_of)
         with LiveProgress(errors) as live:
-            return experiment.run(out, resume=resume, on_progress=live, member_of=member_of)
+            return experiment.run(folder, resume=resume, on_progress=live, member_of=member_of)
 
 
 def _members(experiment: Benchmark, ray: str | None) -> Any:
@@ -218,35 +294,6 @@ def _members(experiment: Benchmark, ray: str | None) -> Any:
     from .running._ray import ray_members
 
     return ray_members(ray, shards=experiment.processes, loopback_only=isinstance(experiment.provider, Embedded))
-
-
-def _again(folder: Path, against: Path | None, outputs: Outputs, complain: Any) -> int:
-    """Report on a run that was kept, or on two beside each other."""
-    recorded = read_run(folder)
-    if against is None:
-        return publish(recorded, outputs, complain)
-    other = read_run(against)
-    findings = find(recorded), find(other)
-    checked = check(recorded, findings[0]), check(other, findings[1])
-    shown = compare(recorded, other, findings=findings, checked=checked, names=(folder.name, against.name))
-    if outputs.as_json:
-        typer.echo(json.dumps(report_document(shown), ensure_ascii=False, indent=2))
-    else:
-        print_terminal(shown, Console())
-    return 0
-
-
-def _self_test(errors: Console, *, quick: bool, as_json: bool) -> int:
-    """Hold the harness against a server that stamps what it sends; its figures are no reason to fail."""
-    from .self_test import print_self_test, run
-
-    result = run(quick=quick, on_progress=lambda what: errors.print(what, style="dim", markup=False, highlight=False))
-    if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2))
-    else:
-        console = Console()
-        print_self_test(result, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
-    return 0
 
 
 def _complain(errors: Console, sentence: str) -> None:

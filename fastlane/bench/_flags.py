@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,249 +18,202 @@ _WHAT = "What is compared"
 _LOAD = "Load"
 _ENOUGH = "How much is enough"
 _WHERE = "Where the requests go"
-_MACHINES = "Machines"
 _REPORTS = "Reports"
+
+
+def _option(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+
+
+def _seldom(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    """Return an option that only --help-all shows."""
+    return _option(panel, text, *names, hidden=True, **settings)
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for option in context.command.params:
+            option.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", help="Show the other options too.", callback=_show_all, is_eager=True)
+]
 
 # typer cuts a long default off, but wraps a help text.
 Arms = Annotated[
     str | None,
-    typer.Option(
-        help="Arms to compare, separated by commas: the known ones, or module:function, which makes a client of a base "
-        f"URL and a key. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
+    _option(
+        _WHAT,
+        "Arms to compare, separated by commas: the known ones, or module:function, which makes a client of a base URL "
+        f"and a key. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
         show_default=False,
-        rich_help_panel=_WHAT,
     ),
 ]
 Attribute = Annotated[
     str | None,
-    typer.Option(
-        help="In place of --arms: plays, separated by commas, to which the gain of all of them is attributed, by arms "
-        "with each alone and with all but each.",
-        rich_help_panel=_WHAT,
+    _option(
+        _WHAT,
+        "In place of --arms: plays, separated by commas, to which the gain of all of them is attributed, by arms with "
+        "each alone and with all but each.",
     ),
 ]
 WorkloadName = Annotated[
     str,
-    typer.Option(
+    _option(
+        _WHAT,
+        f"A preset ({', '.join(presets())}), or a file: conversations or recorded calls as JSON lines, traffic traces, "
+        "ShareGPT-style conversations.",
         "--workload",
-        help=f"A preset ({', '.join(presets())}), or a file: conversations or recorded calls as JSON lines, traffic "
-        "traces, ShareGPT-style conversations.",
         show_default=False,
-        rich_help_panel=_WHAT,
     ),
 ]
-Tools = Annotated[
-    Path | None,
-    typer.Option(help="JSON file with the tools of all conversations of --workload.", rich_help_panel=_WHAT),
-]
-Conversations = Annotated[
-    int | None, typer.Option(min=1, help="Replay only the first N conversations.", rich_help_panel=_WHAT)
-]
-Turns = Annotated[int | None, typer.Option(min=1, help="Replay only the first N turns of each.", rich_help_panel=_WHAT)]
-Metrics = Annotated[str | None, typer.Option(help="Metrics to compare by, separated by commas.", rich_help_panel=_WHAT)]
+Tools = Annotated[Path | None, _seldom(_WHAT, "JSON file with the tools of all conversations of --workload.")]
+Conversations = Annotated[int | None, _seldom(_WHAT, "Replay only the first N conversations.", min=1)]
+Turns = Annotated[int | None, _seldom(_WHAT, "Replay only the first N turns of each.", min=1)]
+Metrics = Annotated[str | None, _seldom(_WHAT, "Metrics to compare by, separated by commas.")]
 Again = Annotated[
-    bool,
-    typer.Option(
-        help="Run a copy of the arm that the others are compared with: its interval is what the bench itself sways by.",
-        rich_help_panel=_WHAT,
-    ),
+    bool, _seldom(_WHAT, "Run a copy of each reference: its interval says by how much two equal arms differ here.")
 ]
-MaxOutputTokens = Annotated[
-    int | None, typer.Option(min=2, help="Most output tokens asked of a turn.", rich_help_panel=_WHAT)
+MaxInputTokens = Annotated[
+    int | None,
+    _option(_WHAT, "Leave out turns whose prompt is longer, at about four characters a token.", min=1),
 ]
+MaxOutputTokens = Annotated[int | None, _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)]
 
 Users = Annotated[
     str | None,
-    typer.Option(
-        "--users",
-        "--lanes",
-        help="Users at the same time, each with one request in flight, shared by all arms: a number, or several, "
-        "separated by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
+    _option(
+        _LOAD,
+        "Users at the same time, each with one request in flight, shared by all arms: a number, or several, separated "
+        "by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
         show_default=False,
-        rich_help_panel=_LOAD,
     ),
 ]
-ThinkS = Annotated[
-    float | None,
-    typer.Option(min=0, help="Pause of a user between turns, in seconds.", rich_help_panel=_LOAD),
-]
+ThinkS = Annotated[float | None, _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)]
 Rate = Annotated[
     str | None,
-    typer.Option(
-        help="In place of --users: blocks a second, sent when their time has come, whatever became of those before.",
-        rich_help_panel=_LOAD,
-    ),
+    _option(_LOAD, "In place of --users: blocks a second, sent at their time, whatever became of those before."),
 ]
 ArrivalsName = Annotated[
-    str | None,
-    typer.Option("--arrivals", help="poisson, constant or recorded: how --rate is spread.", rich_help_panel=_LOAD),
+    str | None, _seldom(_LOAD, "poisson, constant or recorded: how --rate is spread.", "--arrivals")
 ]
-Speed = Annotated[float, typer.Option(help="Replay recorded arrivals this many times as fast.", rich_help_panel=_LOAD)]
-
-BudgetS = Annotated[
-    float | None,
-    typer.Option(
-        help="Start no block after this many seconds, of all cells together; 0 for no limit. If not given: 45 a cell.",
-        show_default=False,
-        rich_help_panel=_ENOUGH,
-    ),
-]
-MaxCalls = Annotated[int | None, typer.Option(min=1, help="Most requests of all arms.", rich_help_panel=_ENOUGH)]
-MaxTokens = Annotated[
-    int | None, typer.Option(min=1, help="Most input and output tokens of all arms.", rich_help_panel=_ENOUGH)
-]
-MaxMoney = Annotated[
-    float | None,
-    typer.Option(help="Most US dollars of all arms, by the catalog's prices.", rich_help_panel=_ENOUGH),
-]
-PrecisionShare = Annotated[
-    float | None,
-    typer.Option(
-        "--precision",
-        help="End a cell once every arm's typical change of the first metric is known this well: 0.03 is plus or "
-        "minus 3 %.",
-        rich_help_panel=_ENOUGH,
-    ),
-]
-WarmUp = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="Requests of each arm before those that count, beside its first. If not given: what the workload says, "
-        "else 1.",
-        show_default=False,
-        rich_help_panel=_ENOUGH,
-    ),
-]
-Passes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Replay the workload so often, each time with other salts; if not given, until something else ends it.",
-        rich_help_panel=_ENOUGH,
-    ),
-]
-Seed = Annotated[
-    int, typer.Option(help="Of the arms' order, the salts and the provider's draws.", rich_help_panel=_ENOUGH)
-]
-
-BaseUrl = Annotated[
-    str | None, typer.Option(help="A real provider, in place of the embedded one.", rich_help_panel=_WHERE)
-]
-Model = Annotated[str | None, typer.Option(help="The real provider's model.", rich_help_panel=_WHERE)]
-ApiKeyEnv = Annotated[
-    str,
-    typer.Option(help="Environment variable that holds the real provider's key.", rich_help_panel=_WHERE),
-]
-LimitField = Annotated[
-    str,
-    typer.Option(
-        help="Field of the body that limits an answer's tokens; older servers know only max_tokens.",
-        rich_help_panel=_WHERE,
-    ),
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        help=f"Behaviour of the embedded provider, {PRESET} if not given; see `fastlane emulator --list-presets`.",
-        rich_help_panel=_WHERE,
-    ),
-]
-RttMs = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        help=f"Round trip to the embedded provider, in ms; {ROUND_TRIP_MS:g} if not given.",
-        rich_help_panel=_WHERE,
-    ),
-]
-
+Speed = Annotated[float, _seldom(_LOAD, "Replay recorded arrivals this many times as fast.")]
 Processes = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        help="Deal the users out to this many load generators. If not given: 1, and for 26 users or more as many as a "
+    _seldom(
+        _LOAD,
+        "Deal the users out to this many load generators. If not given: 1, and for 26 users or more as many as a "
         "calibration of the clients asks for.",
+        min=1,
         show_default=False,
-        rich_help_panel=_MACHINES,
     ),
 ]
 Ray = Annotated[
     str | None,
-    typer.Option(
-        help="Run the load generators, one on each node, on the Ray cluster with this address (extra `ray`).",
-        rich_help_panel=_MACHINES,
+    _seldom(_LOAD, "Run the load generators, one on each node, on the Ray cluster with this address (extra `ray`)."),
+]
+
+BudgetS = Annotated[
+    float | None,
+    _option(
+        _ENOUGH,
+        "Start no block after this many seconds, of all cells together; 0 for no limit. If not given: 45 a cell.",
+        show_default=False,
     ),
+]
+MaxCalls = Annotated[int | None, _seldom(_ENOUGH, "Most requests of all arms.", min=1)]
+MaxTokens = Annotated[int | None, _seldom(_ENOUGH, "Most input and output tokens of all arms.", min=1)]
+MaxMoney = Annotated[float | None, _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")]
+PrecisionShare = Annotated[
+    float | None,
+    _option(
+        _ENOUGH,
+        "End a cell once every arm's typical change of the first metric is known this well: 0.03 is plus or minus 3 %.",
+        "--precision",
+    ),
+]
+WarmUp = Annotated[
+    int | None,
+    _seldom(
+        _ENOUGH,
+        "Requests of each arm before those that count, beside its first. If not given: what the workload says, else 1.",
+        min=0,
+        show_default=False,
+    ),
+]
+Passes = Annotated[
+    int | None,
+    _seldom(
+        _ENOUGH,
+        "Replay the workload so often, each time with other salts; if not given, until something else ends it.",
+        min=1,
+    ),
+]
+Seed = Annotated[int, _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.")]
+
+BaseUrl = Annotated[str | None, _option(_WHERE, "A real provider, in place of the embedded one.")]
+Model = Annotated[str | None, _option(_WHERE, "The real provider's model.")]
+ApiKeyEnv = Annotated[str, _option(_WHERE, "Environment variable that holds the real provider's key.")]
+LimitField = Annotated[
+    str, _seldom(_WHERE, "Field of the body that limits an answer's tokens; older servers know only max_tokens.")
+]
+Preset = Annotated[
+    str | None,
+    _seldom(
+        _WHERE,
+        f"Behaviour of the embedded provider, {PRESET} if not given; see `fastlane emulator --list-presets`.",
+    ),
+]
+RttMs = Annotated[
+    float | None,
+    _seldom(_WHERE, f"Round trip to the embedded provider, in ms; {ROUND_TRIP_MS:g} if not given.", min=0),
 ]
 
 ReportKind = Annotated[
     str,
-    typer.Option(
-        "--report",
-        help="ab: arms beside each other; load: by users; lengths: by lengths of input and output; scaling: the pace "
-        "of one user among many.",
-        rich_help_panel=_REPORTS,
+    _option(
+        _REPORTS,
+        "ab: arms beside each other; load: by users; lengths: by lengths of input and output; scaling: the pace of one "
+        "user among many.",
+        "--kind",
     ),
 ]
-From = Annotated[
+RunReportKind = Annotated[str, _seldom(_REPORTS, "See `fastlane bench report --help`.", "--kind")]
+Folder = Annotated[
     Path | None,
-    typer.Option(
-        "--from", help="Report on the run that was kept in this folder; send nothing.", rich_help_panel=_REPORTS
+    _option(
+        _REPORTS,
+        "Folder for the run: every raw record, run.json and report.html. If not given: one below bench-results.",
+        "--folder",
+        show_default=False,
     ),
 ]
-Against = Annotated[
-    Path | None,
-    typer.Option(help="With --from: a second folder, to be set beside the first, unpaired.", rich_help_panel=_REPORTS),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Folder for every raw record, as they come, and for the figures.", rich_help_panel=_REPORTS),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run in --out where it was ended.", rich_help_panel=_REPORTS)
-]
-Html = Annotated[
-    Path | None,
-    typer.Option(help="File for one self-contained page with charts (extra `charts`).", rich_help_panel=_REPORTS),
-]
-Markdown = Annotated[Path | None, typer.Option(help="File for the report in Markdown.", rich_help_panel=_REPORTS)]
-Csv = Annotated[Path | None, typer.Option(help="File for the figures, a row each.", rich_help_panel=_REPORTS)]
-Junit = Annotated[
-    Path | None, typer.Option(help="File for what --fail-if found, as JUnit's XML.", rich_help_panel=_REPORTS)
-]
-Trace = Annotated[
-    Path | None,
-    typer.Option(
-        help="File for the spans of every request: `fastlane trace view FILE` shows the arms side by side.",
-        rich_help_panel=_REPORTS,
+Resume = Annotated[bool, _seldom(_REPORTS, "Go on with the run in --folder where it was ended.", "--resume")]
+Files = Annotated[
+    list[Path] | None,
+    _option(
+        _REPORTS,
+        "Also write this file, by its ending: .html a page, .md Markdown, .csv figures, .json all figures, .xml what "
+        "--fail-if found, as JUnit's, .jsonl the spans of every request. May be given several times.",
+        "-o",
+        "--output",
     ),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_REPORTS)
-]
+AsJson = Annotated[bool, _option(_REPORTS, "Print one JSON document instead.", "--json")]
+Full = Annotated[bool, _option(_REPORTS, "Print every table, check and definition.", "--full", "-v")]
+Quiet = Annotated[bool, _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q")]
 Targets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--target",
-        help='Such as "ttft_p50 < 500 ms", with --report lengths; may be given several times.',
-        rich_help_panel=_REPORTS,
-    ),
+    _seldom(_REPORTS, 'Such as "ttft_p50 < 500 ms", with --kind lengths; may be given several times.', "--target"),
 ]
 FailIf = Annotated[
     list[str] | None,
-    typer.Option(
-        help='Such as "ttft_p50 > +5%": exit code 1 where the interval shows it; may be given several times.',
-        rich_help_panel=_REPORTS,
+    _option(
+        _REPORTS,
+        'Such as "ttft_p50 > +5%": exit code 1 where the interval shows it; may be given several times.',
+        "--fail-if",
     ),
-]
-SelfTest = Annotated[
-    bool,
-    typer.Option(
-        "--self-test",
-        help="Measure the harness itself against a server that stamps what it sends, and nothing else.",
-        rich_help_panel=_REPORTS,
-    ),
-]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="With --self-test: half a minute in place of two.", rich_help_panel=_REPORTS)
 ]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ._failures import FAILED_ALIKE
 from .load._precision import Watch
 from .recorded import Sample
 from .recorded._folder import StoredRun
@@ -55,7 +56,7 @@ def why_ended(ended: Sequence[CellEnded]) -> str:
 def run_ended(reasons: Sequence[str]) -> str:
     """Return why a run ended whose cells ended so: what kept any of them from its end counts most."""
     for why in (
-        *(each for each in reasons if each == "interrupted"),
+        *(each for each in reasons if each in ("interrupted", FAILED_ALIKE)),
         *(each for each in reasons if each.endswith(" spent")),
         *(each for each in reasons if each == "precision reached"),
     ):

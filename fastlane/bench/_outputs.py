@@ -5,35 +5,48 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Final, Literal
 
 import typer
 from rich.console import Console
 
 from ..errors import ConfigurationError, MissingExtraError
 from ._spans import prepare_trace, write_trace
-from .checks import Checked, check
-from .findings import Findings, find
+from .checks import check
+from .findings import find
 from .recorded import RecordedRun
 from .reports import (
     KINDS,
     Kind,
-    RunReport,
     document,
     fails,
     judge,
     junit,
     markdown,
+    page,
     parse_fail_if,
     parse_target,
     print_terminal,
     report,
+    screen,
     write_csv,
 )
 
 # Wide enough for the tables where nobody reads on a terminal.
 _WIDTH_WITHOUT_TERMINAL = 120
+_KINDS_OF_FILES: Final = {
+    ".html": "page",
+    ".md": "Markdown",
+    ".csv": "figures",
+    ".json": "document",
+    ".xml": "JUnit",
+    ".jsonl": "spans",
+}
+PAGE: Final = "report.html"
+SUMMARY: Final = "summary.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,44 +54,47 @@ class Outputs:
     """Which reports are wanted, and where. Raises ConfigurationError for a place that cannot be written to."""
 
     kind: Kind = "ab"
-    out: Path | None = None
-    html: Path | None = None
-    markdown: Path | None = None
-    csv: Path | None = None
-    junit: Path | None = None
-    trace: Path | None = None
-    as_json: bool = False
+    folder: Path | None = None
+    """The run's folder, which gets a page and a summary."""
+    is_new: bool = False
+    """Whether the folder is written to: the run has just been made."""
+    files: Sequence[Path] = ()
+    show: Literal["screen", "full", "json", "nothing"] = "screen"
     targets: Sequence[str] = ()
     fail_if: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigurationError(f"--report takes {', '.join(KINDS)}, got {self.kind!r}")
+            raise ConfigurationError(f"--kind takes {', '.join(KINDS)}, got {self.kind!r}")
         for text in self.targets:
             parse_target(text)
         for text in self.fail_if:
             parse_fail_if(text)
         if self.targets and self.kind != "lengths":
-            raise ConfigurationError(f"--target goes with --report lengths, not with {self.kind!r}")
+            raise ConfigurationError(f"--target goes with --kind lengths, not with {self.kind!r}")
+        for path in self.files:
+            if path.suffix not in _KINDS_OF_FILES:
+                raise ConfigurationError(
+                    f"-o takes files that end with {', '.join(_KINDS_OF_FILES)}, got {str(path)!r}"
+                )
 
     def prepare(self) -> None:
         """See that every place can be written to, before anything is sent."""
-        if self.out is not None:
-            _writable("--out", self.out)
-        for flag in ("html", "markdown", "csv", "junit"):
-            path: Path | None = getattr(self, flag)
-            if path is not None:
-                _writable(f"--{flag}", path.parent)
-                if path.is_dir():
-                    raise ConfigurationError(f"--{flag} takes a file, and {path} is a folder")
-        if self.html is not None:
-            try:
-                import altair as alt  # noqa: F401
-                import vl_convert  # noqa: F401
-            except ModuleNotFoundError as error:
-                raise MissingExtraError("charts", error.name or "altair") from error
-        if self.trace is not None:
-            prepare_trace(self.trace)
+        if self.is_new and self.folder is not None:
+            _writable("--folder", self.folder)
+        for path in self.files:
+            if path.is_dir():
+                raise ConfigurationError(f"-o takes a file, and {path} is a folder")
+            _writable("-o", path.parent)
+            if path.suffix == ".html" and not has_charts():
+                raise MissingExtraError("charts", "altair")
+            if path.suffix == ".jsonl":
+                prepare_trace(path)
+
+
+def has_charts() -> bool:
+    """Return whether what draws charts is installed."""
+    return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
 def publish(recorded: RecordedRun, outputs: Outputs, complain: Callable[[str], None]) -> int:
@@ -92,21 +108,42 @@ def publish(recorded: RecordedRun, outputs: Outputs, complain: Callable[[str], N
     shown = report(outputs.kind, recorded, findings, checked, targets=targets)
     judgements = judge(recorded, findings, checked, [parse_fail_if(text) for text in outputs.fail_if])
     problems = list(dict.fromkeys(each.sentence for each in checked.refusals()))
+    texts: dict[str, Callable[[], str]] = {
+        "page": lambda: page(shown, recorded, findings, checked),
+        "Markdown": lambda: markdown(shown),
+        "document": lambda: as_json_text(document(recorded, findings, checked, [shown])),
+        "JUnit": lambda: junit(recorded, checked, judgements),
+    }
+    files = list(outputs.files)
+    if outputs.is_new and outputs.folder is not None:
+        files += [outputs.folder / SUMMARY, *([outputs.folder / PAGE] if has_charts() else [])]
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
     try:
-        if outputs.as_json:
-            typer.echo(json.dumps(document(recorded, findings, checked, [shown]), ensure_ascii=False, indent=2))
-        else:
-            console = Console()
-            print_terminal(shown, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
+        if outputs.show == "json":
+            typer.echo(texts["document"]())
+        elif outputs.show == "full" or (outputs.show == "screen" and outputs.kind != "ab"):
+            print_terminal(shown, console)
+        elif outputs.show == "screen":
+            has_page = outputs.folder is not None and (
+                outputs.folder / PAGE in files or (outputs.folder / PAGE).exists()
+            )
+            for line in screen(recorded, findings, checked, folder=outputs.folder, page=has_page):
+                console.print(line, soft_wrap=True)
     finally:
         # Whatever becomes of the printing (`| head` closes its pipe), the files are what was asked for.
-        for what, path, write in _writers(recorded, findings, checked, shown, outputs):
+        for path in files:
+            what = _KINDS_OF_FILES[path.suffix]
             try:
-                write(path)
+                if what == "figures":
+                    write_csv(path, recorded, findings, checked)
+                elif what == "spans":
+                    write_trace(recorded, path)
+                else:
+                    path.write_text(texts[what]() + "\n", encoding="utf-8")
             except OSError as error:
                 problems.append(f"the {what} could not be written to {path}: {error.strerror or error}")
-        if outputs.junit is not None:
-            outputs.junit.write_text(junit(recorded, checked, judgements), encoding="utf-8")
     for problem in problems:
         complain(problem)
     for judgement in judgements:
@@ -115,35 +152,9 @@ def publish(recorded: RecordedRun, outputs: Outputs, complain: Callable[[str], N
     return 1 if problems or fails(judgements) else 0
 
 
-def _writers(
-    recorded: RecordedRun, findings: Findings, checked: Checked, shown: RunReport, outputs: Outputs
-) -> list[tuple[str, Path, Callable[[Path], None]]]:
-    def as_markdown(path: Path) -> None:
-        path.write_text(markdown(shown), encoding="utf-8")
-
-    def as_page(path: Path) -> None:
-        from .reports._page import page
-
-        path.write_text(page(shown, recorded, findings, checked), encoding="utf-8")
-
-    def as_csv(path: Path) -> None:
-        write_csv(path, recorded, findings, checked)
-
-    def as_spans(path: Path) -> None:
-        write_trace(recorded, path)
-
-    def as_document(path: Path) -> None:
-        text = json.dumps(document(recorded, findings, checked, [shown]), ensure_ascii=False, indent=2)
-        path.write_text(text + "\n", encoding="utf-8")
-
-    wanted = [
-        ("page", outputs.html, as_page),
-        ("Markdown", outputs.markdown, as_markdown),
-        ("figures", outputs.csv, as_csv),
-        ("spans", outputs.trace, as_spans),
-        ("summary", None if outputs.out is None else outputs.out / "summary.json", as_document),
-    ]
-    return [(what, path, write) for what, path, write in wanted if path is not None]
+def as_json_text(data: object) -> str:
+    """Return data as JSON, indented."""
+    return json.dumps(data, ensure_ascii=False, indent=2)
 
 
 def _writable(flag: str, folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .._clock import now_ns, wall_ns
 from ..errors import ConfigurationError
+from ._failures import FAILED_ALIKE, Failures
 from ._following import Follow, earlier_blocks, run_ended, why_ended
 from ._progress import Progress
 from ._provider import RunningProvider
@@ -92,6 +93,7 @@ class _Session:
         self._done = whole_blocks(earlier, len(experiment.resolved))
         self._blocks = sum(map(len, self._done.values()))
         self._failed = sum(sample.error is not None for sample in earlier)
+        self._failures = Failures(earlier)
         self._cells_done = set(() if kept is None else kept.cells_done)
         self._began_ns = now_ns()
         # Once: some workloads make thousands of requests to say it.
@@ -118,6 +120,7 @@ class _Session:
             self._read_log()
             if why == "interrupted":
                 self._crew.abandon()
+            if why in ("interrupted", FAILED_ALIKE):
                 break
             self._cells_done.add(cell.name)
             if self._writer is not None:
@@ -164,6 +167,8 @@ class _Session:
         for event in self._crew.run(plans):
             if isinstance(event, Sample):
                 sample = self._take(event)
+                if self._failures.are_alike:
+                    self._crew.end_cell(cell.name)
                 if sample.part == "measured":
                     follow.blocks_open[sample.key][sample.arm] = sample
             elif isinstance(event, BlockDone):
@@ -188,7 +193,7 @@ class _Session:
         self._spent = self._spent.with_seconds(
             min([max(each.duration_s for each in ended), *([] if whole.seconds is None else [whole.seconds])])
         )
-        return why_ended(ended)
+        return FAILED_ALIKE if self._failures.are_alike else why_ended(ended)
 
     def _watched(self) -> list[str]:
         wanted = list(self._experiment.metrics)
@@ -200,6 +205,7 @@ class _Session:
         self._samples.append(sample)
         self._spent = self._spent.with_sample(sample)
         self._failed += sample.error is not None
+        self._failures.add(sample)
         if self._writer is not None:
             self._writer.sample(sample)
         return sample

@@ -33,13 +33,15 @@ def prepare_trace(path: Path) -> None:
     except ModuleNotFoundError as error:
         raise MissingExtraError("telemetry", "opentelemetry-exporter-otlp-json-file") from error
     if os.environ.get(_DISABLED, "").strip().lower() == "true":
-        raise ConfigurationError(f"--trace needs OpenTelemetry's SDK, which {_DISABLED} has switched off: unset it")
+        raise ConfigurationError(
+            f"-o FILE.jsonl needs OpenTelemetry's SDK, which {_DISABLED} has switched off: unset it"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
     except OSError as error:
         raise ConfigurationError(
-            f"--trace needs a file that can be written to, and {path} is none: {error.strerror or error}"
+            f"-o needs a file that can be written to, and {path} is none: {error.strerror or error}"
         ) from error
 
 

@@ -3,7 +3,7 @@
     python -m scripts.engines                      both engines, one after the other, and a report for each
     python -m scripts.engines transformers         one of them
     python -m scripts.engines --install            installs what they need, and makes the model, and nothing else
-    python -m scripts.engines llama_cpp -- --users 1,2     what follows `--` goes to `fastlane bench`
+    python -m scripts.engines llama_cpp -- --users 1,2     what follows `--` goes to `fastlane bench run`
 
 The first run installs both engines: minutes, and 1.5 GB. Reports and raw records go to bench-results/.
 """
@@ -23,7 +23,7 @@ from scripts.environments import ROOT, InstallationError
 # 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count. A
 # median has an interval from six on; the report that the lengths come from has five.
 _WORKLOAD: Final = (
-    *("--workload", "cpu-small", "--report", "lengths", "--arms", "baseline,fastlane", "--no-again"),
+    *("--workload", "cpu-small", "--kind", "lengths", "--arms", "baseline,fastlane", "--no-again"),
     *("--conversations", "8", "--passes", "1", "--budget-s", "0"),
 )
 # Of a report of January 2026 on GPT-2 on a CPU.
@@ -42,10 +42,20 @@ def _bench(server: Transformers | LlamaCpp, further: Sequence[str]) -> int:
     print(f"starting {server.name}", file=sys.stderr, flush=True)
     with server:
         command = [
-            *(sys.executable, "-m", "fastlane", "bench", "--base-url", f"{server.url}/v1", "--model", server.model),
+            *(
+                sys.executable,
+                "-m",
+                "fastlane",
+                "bench",
+                "run",
+                "--base-url",
+                f"{server.url}/v1",
+                "--model",
+                server.model,
+            ),
             *("--api-key-env", "FASTLANE_ENGINE_KEY", "--limit-field", server.limit_field, *_WORKLOAD),
             *(part for target in _TARGETS for part in ("--target", target)),
-            *("--out", str(place), "--html", f"{place}.html", "--markdown", f"{place}.md", *further),
+            *("--folder", str(place), "-o", f"{place}.html", "-o", f"{place}.md", "--full", *further),
         ]
         done = subprocess.run(command, env={**os.environ, "FASTLANE_ENGINE_KEY": "none"}, check=False)
     print(f"reports: {place.relative_to(ROOT)}.html, .md; raw records in {place.relative_to(ROOT)}/", file=sys.stderr)

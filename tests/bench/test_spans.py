@@ -79,7 +79,7 @@ def test_no_text_of_a_conversation_is_in_the_file(ran: RecordedRun, tmp_path: Pa
 
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="--trace needs a file that can be written to"):
+    with pytest.raises(ConfigurationError, match="-o needs a file that can be written to"):
         prepare_trace(tmp_path)
 
 

@@ -29,4 +29,5 @@ from ._markdown import markdown as markdown
 from ._page import page as page
 from ._report import KINDS as KINDS, report as report
 from ._rules import Rule as Rule, parse_fail_if as parse_fail_if, parse_target as parse_target
+from ._screen import screen as screen
 from ._terminal import print_terminal as print_terminal

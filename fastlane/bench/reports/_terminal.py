@@ -13,7 +13,7 @@ from rich.text import Text
 from ._blocks import Block, Chart, Checks, Column, Definitions, Heading, Paragraph, ReportTable, RunReport, TableRow
 from ._checks_told import names_by_level, told
 
-_STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
+STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _LEVELS: Final = {"passed": "green", "flagged": "yellow", "refused": "bold red", "not checked": "dim"}
 _GAP: Final = 2
 
@@ -24,7 +24,7 @@ def print_terminal(report: RunReport, console: Console, *, brief: bool = False) 
     console.print(Text(report.question))
     console.print()
     for line in report.verdicts:
-        console.print(Text(line.text, style=_STYLES[line.tone]))
+        console.print(Text(line.text, style=STYLES[line.tone]))
     console.print()
     facts = _grid(2)
     for fact in report.facts:
@@ -53,7 +53,7 @@ def _show(block: Block, console: Console, notes: set[str]) -> None:
             console.print()
             console.print(Text(block.text, style="bold underline" if block.level <= 2 else "bold"))
         case Paragraph():
-            console.print(Text(block.text, style=_STYLES[block.tone]))
+            console.print(Text(block.text, style=STYLES[block.tone]))
         case ReportTable():
             _show_table(block, console, notes)
         case Chart():
@@ -82,7 +82,7 @@ def _show_chart(block: Chart, console: Console) -> None:
         return
     console.print()
     if block.refused is not None:
-        console.print(Text.assemble(f"{block.title}: ", (block.refused, _STYLES["bad"])))
+        console.print(Text.assemble(f"{block.title}: ", (block.refused, STYLES["bad"])))
     else:
         console.print(Text(block.caption, style="italic"))
 
@@ -122,13 +122,13 @@ def table_lines(table: ReportTable, width: int) -> list[Text]:
 
 
 def _line(row: TableRow, columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int]) -> Text:
-    line = Text(style=_STYLES[row.tone])
+    line = Text(style=STYLES[row.tone])
     for at in shown:
         if at < len(row.entries):
             entry = row.entries[at]
-            _append(line, entry.text, _STYLES[entry.tone], widths[at], columns[at])
+            _append(line, entry.text, STYLES[entry.tone], widths[at], columns[at])
         elif row.refused is not None:
-            line.append(row.refused, style=_STYLES["bad"])
+            line.append(row.refused, style=STYLES["bad"])
             break
     return line
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from ..recorded import Sample
 from ._messages import SampleKey
 
 _LONGEST: Final = 400
+_QUOTED: Final = 24
+"""Characters in a row by which a text is known to repeat another."""
 _CODES: Final = ("code", "type", "param")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,47}|[0-9]{3}")
 
@@ -81,8 +84,11 @@ class StreamReader:
             self.usage = usage
 
 
-def sample_of(client: Any, place: SampleKey, reading: StreamReader) -> Sample:
-    """Return the record of a request that is over, with the client's own one where it keeps one."""
+def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = None) -> Sample:
+    """Return the record of a request that is over, with the client's own one where it keeps one.
+
+    `body`: that of the request, of which no text gets into the record.
+    """
     usage, error = reading.usage, reading.error
     own = _own_record(client, reading)
     return Sample(
@@ -113,7 +119,7 @@ def sample_of(client: Any, place: SampleKey, reading: StreamReader) -> Sample:
         reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
         finish_reason=reading.finish_reason,
         error=_named(error) if error else None,
-        error_message=told(error, getattr(client, "api_key", None)) if error else None,
+        error_message=told(error, getattr(client, "api_key", None), body) if error else None,
         record=own,
     )
 
@@ -130,17 +136,17 @@ def _named(error: BaseException) -> str:
     return type(error).__name__ + (f" {status}" if status else "")
 
 
-def told(error: BaseException, key: object = None) -> str:
+def told(error: BaseException, key: object = None, body: Any = None) -> str:
     """Return what an error says, and what the errors say that it came from, without the key.
 
-    openai's own is often no more than the last of these. Of what a provider has answered only its codes are told: its
-    words may repeat the prompt and the key.
+    openai's own is often no more than the last of these. A provider's words that repeat some of the request's `body`
+    are left out.
     """
-    lines, seen = [_words(error)], {id(error)}
+    lines, seen = [_words(error, body)], {id(error)}
     cause = _cause(error)
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        words = _words(cause)
+        words = _words(cause, body)
         line = type(cause).__name__ + (f": {words}" if words else "")
         # Each layer of an HTTP client wraps the error of the one below, often under the same name.
         if line != lines[-1]:
@@ -150,7 +156,7 @@ def told(error: BaseException, key: object = None) -> str:
     return (text.replace(key, "…") if isinstance(key, str) and key else text)[:_LONGEST]
 
 
-def _words(error: BaseException) -> str:
+def _words(error: BaseException, sent: Any) -> str:
     body = getattr(error, "body", None)
     if body is None and not hasattr(error, "response") and not type(error).__module__.startswith("pydantic"):
         try:
@@ -159,7 +165,16 @@ def _words(error: BaseException) -> str:
             return ""
     told_of = body if isinstance(body, Mapping) else {}
     codes = [f"{name} {told_of[name]}" for name in _CODES if _CODE.fullmatch(str(told_of.get(name, "")))]
-    return "the provider's own words are not kept" + (f" ({', '.join(codes)})" if codes else "")
+    message = told_of.get("message")
+    if sent is None or not isinstance(message, str) or _repeats(message, sent):
+        message = "the provider's own words are not kept"
+    return message + (f" ({', '.join(codes)})" if codes else "")
+
+
+def _repeats(message: str, sent: Any) -> bool:
+    """Whether a message repeats some words of a request."""
+    text = json.dumps(sent, ensure_ascii=False, default=str)
+    return any(message[at : at + _QUOTED] in text for at in range(0, max(1, len(message) - _QUOTED + 1), _QUOTED // 3))
 
 
 def _cause(error: BaseException) -> BaseException | None:

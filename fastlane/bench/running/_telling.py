@@ -72,7 +72,7 @@ class SampleSender:
                 self._tell_of(*self._kept.popleft())
 
     def _tell_of(self, job: ScheduledRequest, reading: StreamReader) -> None:
-        sample = sample_of(self._client, job.place, reading)
+        sample = sample_of(self._client, job.place, reading, job.body)
         self._probe.note(sample)
         self._put(sample)
 

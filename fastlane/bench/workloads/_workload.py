@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from itertools import takewhile
+from typing import Any, overload
 
 from fastlane.errors import ConfigurationError
 
@@ -64,6 +67,26 @@ class Conversation:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Mapped(Sequence[Conversation]):
+    """Conversations changed by a function when they are looked at."""
+
+    conversations: Sequence[Conversation]
+    change: Callable[[Conversation], Conversation]
+
+    def __len__(self) -> int:
+        return len(self.conversations)
+
+    @overload
+    def __getitem__(self, at: int) -> Conversation: ...
+    @overload
+    def __getitem__(self, at: slice) -> Mapped: ...
+    def __getitem__(self, at: int | slice) -> Conversation | Mapped:
+        if isinstance(at, slice):
+            return Mapped(self.conversations[at], self.change)
+        return self.change(self.conversations[at])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Conversations to replay. Raises ConfigurationError where none has an assistant turn to replay."""
@@ -93,3 +116,37 @@ class Workload:
     def limited(self, conversations: int | None) -> Workload:
         """Return the first `conversations` of the workload; None keeps all."""
         return self if conversations is None else replace(self, conversations=self.conversations[:conversations])
+
+    def fitting(self, max_input_tokens: int | None) -> Workload:
+        """Return the workload without turns that have a longer prompt, and what follows them; None keeps all.
+
+        Raises ConfigurationError where no turn is left.
+        """
+        if max_input_tokens is None:
+            return self
+        shorter = partial(_shorter, max_input_tokens)
+        conversations = self.conversations
+        if isinstance(conversations, tuple):
+            kept: Sequence[Conversation] = tuple(one for each in conversations if (one := shorter(each)).turns)
+        else:
+            kept = Mapped(conversations, shorter)
+        if not kept or not kept[0].turns:
+            raise ConfigurationError(
+                f"no turn of workload {self.name!r} has a prompt of at most {max_input_tokens:,} tokens: allow more, "
+                "or take another workload"
+            )
+        return replace(self, conversations=kept)
+
+
+def _shorter(max_input_tokens: int, conversation: Conversation) -> Conversation:
+    return replace(conversation, make_turns=partial(_first_turns, max_input_tokens, conversation))
+
+
+def _first_turns(max_input_tokens: int, conversation: Conversation) -> tuple[Turn, ...]:
+    return tuple(takewhile(lambda turn: _input_tokens(turn) <= max_input_tokens, conversation.turns))
+
+
+def _input_tokens(turn: Turn) -> int:
+    if turn.input_tokens is not None:
+        return turn.input_tokens
+    return len(json.dumps([*turn.messages, *turn.tools], ensure_ascii=False)) // CHARACTERS_PER_TOKEN

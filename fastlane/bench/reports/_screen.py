@@ -1,0 +1,292 @@
+"""The first screen of a run: what was compared, what changed and where, how far to trust it, and what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+
+from .._failures import FAILED_ALIKE
+from ..checks import Checked
+from ..findings import Findings
+from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
+from ..statistics import wanted
+from ._ab import band_of, tone_of, verdict_word
+from ._ab_details import connections, play_name
+from ._material import Material
+from ._phases import TITLES, ArmPhases
+from ._terminal import STYLES
+from ._words import (
+    change_with_interval,
+    counted,
+    figure,
+    interval,
+    listed,
+    lowered,
+    percent,
+    percentile_name,
+    signed_figure,
+    with_unit,
+)
+
+_WIDTH: Final = 100
+_NAME: Final = 25
+"""Characters for the name of a row."""
+_BAR: Final = 20
+_MOST_ROWS: Final = 12
+_MOST_PHASES: Final = 4
+_MOST_ERRORS: Final = 3
+_MOST_FLAGS: Final = 4
+_LEAST_MS: Final = 1.0
+"""Changes of a phase below this, and below 2 % of the whole request, are put together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A reference with the arms that are compared with it."""
+
+    reference: ArmInfo
+    arms: tuple[ArmInfo, ...]
+
+    @property
+    def kind(self) -> str:
+        """Whether the clients are "sync" or "async"."""
+        return "async" if "Async" in (self.reference.client or self.reference.description) else "sync"
+
+
+def screen(
+    recorded: RecordedRun, findings: Findings, checked: Checked, *, folder: Path | None = None, page: bool = False
+) -> list[Text]:
+    """Return the lines of the first screen. `folder` holds the run's files, and with `page` its report.html."""
+    material = Material(recorded=recorded, findings=findings, checked=checked)
+    header = recorded.header
+    groups = [
+        _Group(
+            reference=reference,
+            arms=tuple(arm for arm in material.compared_arms if header.reference_of(arm.name) is reference),
+        )
+        for reference in header.references
+    ]
+    lines = [_title(material), Text()]
+    refused = material.refused_all()
+    if refused is not None:
+        lines += _refusal(material)
+    elif len(material.cells) == 1 and all(len(group.arms) == 1 for group in groups):
+        for group in groups:
+            lines += _group_lines(material, material.cells[0], group)
+            lines.append(Text())
+        lines += _phase_lines(material, material.cells[0], groups)
+    else:
+        lines += _grid(material)
+    lines += _attribution_lines(material)
+    lines += _error_lines(material)
+    lines.append(Text())
+    if refused is None:
+        lines += _trust_lines(material)
+    lines += _next_lines(material, folder, page=page)
+    return lines
+
+
+def _title(material: Material) -> Text:
+    recorded, header = material.recorded, material.recorded.header
+    blocks = len({sample.key for sample in recorded.measured()})
+    facts = [
+        header.provider,
+        "; ".join(material.scenarios) or header.workload,
+        counted(blocks, "pair"),
+        f"{figure(recorded.duration_s)} s",
+    ]
+    title = Text.assemble(("fastlane bench", "bold"), "   ", " \N{MIDDLE DOT} ".join(facts))
+    if recorded.ended in ("interrupted", FAILED_ALIKE):
+        title.append(f" \N{MIDDLE DOT} {recorded.ended}", style=STYLES["bad"])
+    return title
+
+
+def _refusal(material: Material) -> Iterator[Text]:
+    why = {each.check: each.sentence for each in reversed(material.checked.refusals())}
+    yield Text("No figure of this run may be used:", style=STYLES["bad"])
+    for check, sentence in list(reversed(why.items()))[:_MOST_ERRORS]:
+        yield Text(f"  {check}: {sentence}", style=STYLES["bad"])
+
+
+def _group_lines(material: Material, cell: Cell, group: _Group) -> Iterator[Text]:
+    """Return the metrics of a reference and the one arm that is compared with it."""
+    (arm,) = group.arms
+    names = (group.reference.client, arm.client)
+    if not all(names) or names[0] == names[1]:
+        names = (group.reference.name, arm.name)
+    yield _line(f"{group.kind}, streamed, p50", *names, "change", style="bold")
+    refused = material.refused(cell.name, group.reference.name) or material.refused(cell.name, arm.name)
+    if refused is not None:
+        yield Text(f"  {refused}", style=STYLES["bad"])
+    else:
+        for metric in material.metrics:
+            yield _metric_line(material, cell, group, metric)
+    sent = [material.recorded.measured(cell.name, name) for name in (group.reference.name, arm.name)]
+    failed = [(sum(sample.error is not None for sample in samples), len(samples)) for samples in sent]
+    yield _line(
+        "  errors",
+        *(f"{errors:,} / {total:,}" for errors, total in failed),
+        style=STYLES["bad"] if any(errors for errors, _ in failed) else "",
+    )
+
+
+def _metric_line(material: Material, cell: Cell, group: _Group, metric: RequestMetric) -> Text:
+    (arm,) = group.arms
+    values = [_median(material, cell, name, metric) for name in (group.reference.name, arm.name)]
+    comparison = material.comparison(cell.name, arm.name, metric.name)
+    line = _line(f"  {lowered(metric.title)}", *values)
+    if comparison is not None:
+        band = band_of(material, cell.name, arm.name, metric.name)
+        word = verdict_word(comparison, metric)
+        if word == "equivalent":
+            word = f"same (±{percent(material.findings.margin)})"
+        size = "" if comparison.typical is None else change_with_interval(comparison.typical)
+        line.append(f"  {size:<20} ")
+        line.append(word, style=STYLES[tone_of(comparison, band)])
+    return line
+
+
+def _median(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> str:
+    found = material.figures(cell.name, arm, metric.name)
+    value = None if found is None else found.quantiles[0.5].value
+    return "-" if value is None else with_unit(value, metric.unit)
+
+
+def _line(name: str, *values: str, style: str = "") -> Text:
+    """Return a row: its name, two values to the right, and what follows."""
+    columns = "".join(f"{value:>21}" for value in values[:2])
+    return Text(f"{name:<{_NAME}}{columns}{''.join('  ' + value for value in values[2:])}", style=style)
+
+
+def _phase_lines(material: Material, cell: Cell, groups: Sequence[_Group]) -> Iterator[Text]:
+    """Return by how much each part of a request became shorter or longer, in the mean."""
+    found = {each.arm: each for each in material.phases(cell.name)}
+    pairs = [(found[group.reference.name], found[group.arms[0].name], group) for group in groups if _both(found, group)]
+    if not pairs:
+        return
+    changes = [{key: ours.of(key) - theirs.of(key) for key in TITLES} for theirs, ours, _ in pairs]
+    least = max(_LEAST_MS, 0.02 * max(theirs.total_ms for theirs, _, _ in pairs))
+    size = {key: max(abs(change[key]) for change in changes) for key in TITLES}
+    largest = sorted((key for key in TITLES if size[key] >= least), key=lambda key: -size[key])[:_MOST_PHASES]
+    shown = [key for key in TITLES if key in largest]
+    widest = max(size.values()) or 1.0
+    kinds = [group.kind for _, _, group in pairs] if len(pairs) > 1 else [""]
+    heading = f"{'Where it comes from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds)
+    yield Text(heading, style="bold")
+    opened = {key: _opened(material, cell, pairs) for key in shown if key in ("opening", "connect", "tls")}
+    for key in shown:
+        line = Text(f"{'  ' + TITLES[key]:<{_NAME}}")
+        line.append("".join(f"{signed_figure(change[key], 'ms') + ' ms':>14}" for change in changes))
+        first = changes[0][key]
+        line.append(
+            f"   {'#' * round(_BAR * abs(first) / widest):<{_BAR}}", style=STYLES["good" if first < 0 else "bad"]
+        )
+        line.append(f" {opened.pop(key)}" if key in opened else "", style=STYLES["muted"])
+        line.rstrip()
+        yield line
+    rest = [sum(change[key] for key in TITLES if key not in shown) for change in changes]
+    yield Text(f"{'  all other parts':<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in rest))
+
+
+def _both(found: dict[str, ArmPhases], group: _Group) -> bool:
+    return group.reference.name in found and group.arms[0].name in found
+
+
+def _opened(material: Material, cell: Cell, pairs: Sequence[tuple[ArmPhases, ArmPhases, _Group]]) -> str:
+    """Return how many connections the arms opened: "170 -> 0 connections opened"."""
+    said = []
+    for theirs, ours, _ in pairs:
+        counts = [connections(material, material.recorded.measured(cell.name, arm.arm)) for arm in (theirs, ours)]
+        if None in counts:
+            return ""
+        said.append(f"{counts[0]} -> {counts[1]}")
+    return f"connections opened {', '.join(said)}"
+
+
+def _grid(material: Material) -> Iterator[Text]:
+    """Return a row for each cell and arm, with each metric's median and change."""
+    rows = [
+        (" | ".join(material.names(cell, arm.name)), cell, arm) for cell in material.cells for arm in material.own_arms
+    ]
+    name = min(_NAME + 12, max(len(title) for title, _, _ in rows) + 2)
+    yield Text(f"{'p50, change':<{name}}" + "".join(f"{metric.title:>28}" for metric in material.metrics), style="bold")
+    for title, cell, arm in rows[:_MOST_ROWS]:
+        line = Text(f"{title:<{name}}")
+        refused = material.refused(cell.name, arm.name)
+        if refused is not None:
+            line.append(refused, style=STYLES["bad"])
+        for metric in material.metrics if refused is None else ():
+            comparison = material.comparison(cell.name, arm.name, metric.name)
+            size = "" if comparison is None or comparison.typical is None else change_with_interval(comparison.typical)
+            tone = "plain" if comparison is None else tone_of(comparison)
+            line.append(f"{_median(material, cell, arm.name, metric):>10}")
+            line.append(f" {size:>17}", style=STYLES[tone])
+        yield line
+    if len(rows) > _MOST_ROWS:
+        yield Text(f"and {counted(len(rows) - _MOST_ROWS, 'row')} more", style=STYLES["muted"])
+
+
+def _attribution_lines(material: Material) -> Iterator[Text]:
+    for found in material.findings.attributions[:1]:
+        if material.refused_attribution(found.cell) is None:
+            unit = next(metric.unit for metric in material.metrics if metric.name == found.metric)
+            parts = [
+                f"{play_name(each.play, found)} {interval(each.share, unit, signed=True)}" for each in found.shares
+            ]
+            yield Text(f"Part of each play ({unit}): {', '.join(parts)}")
+
+
+def _error_lines(material: Material) -> Iterator[Text]:
+    """Return the provider's own error messages with their counts."""
+    measured = material.recorded.measured()
+    errors = Counter((each.error, each.error_message or "") for each in measured if each.error is not None)
+    if not errors:
+        return
+    yield Text(f"Failed: {errors.total():,} of {counted(len(measured), 'request')}", style=STYLES["bad"])
+    for (error, message), count in errors.most_common(_MOST_ERRORS):
+        said = f"  {count:,} x {error}" + (f": {' '.join(message.split())}" if message else "")
+        yield Text(said if len(said) <= _WIDTH else f"{said[: _WIDTH - 1]}\N{HORIZONTAL ELLIPSIS}")
+
+
+def _trust_lines(material: Material) -> Iterator[Text]:
+    results = material.checked.results
+    counts = {level: sum(each.level == level for each in results) for level in ("passed", "flagged", "refused")}
+    said = [f"checks: {', '.join(f'{count} {level}' for level, count in counts.items() if count) or 'none'}"]
+    metric = material.metrics[0]
+    bands = [
+        band
+        for reference in material.recorded.header.references
+        for cell in material.valid_cells
+        if (band := band_of(material, cell.name, reference.name, metric.name)) is not None
+    ]
+    if bands:
+        said.append(f"two equal arms differed by up to {percent(max(bands))} in {lowered(metric.title)}")
+    yield Text(f"Trust    {'; '.join(said)}")
+    least = min(
+        len(material.recorded.measured(cell.name, arm.name)) for cell in material.cells for arm in material.arms
+    )
+    missing = [
+        f"{percentile_name(share)} takes {wanted(share)}" for share in (0.5, 0.95, 0.99) if wanted(share) > least
+    ]
+    if missing:
+        yield Text(f"         {counted(least, 'request')} of each arm: {', '.join(missing)}")
+    flagged = list(dict.fromkeys(each.check for each in results if each.level in ("flagged", "refused")))
+    if flagged:
+        more = f" and {len(flagged) - _MOST_FLAGS} more" if len(flagged) > _MOST_FLAGS else ""
+        shown = ", ".join(flagged[:_MOST_FLAGS]) if more else listed(flagged)
+        yield Text(f"         look at: {shown}{more}", style=STYLES["warning"])
+
+
+def _next_lines(material: Material, folder: Path | None, *, page: bool) -> Iterator[Text]:
+    if folder is not None:
+        if page:
+            yield Text(f"Report   {folder / 'report.html'}")
+        yield Text(f"Data     {folder / 'run.json'}")
+        yield Text(f"More     fastlane bench report {folder} --full")
+    if material.recorded.header.embedded:
+        yield Text("Yours    fastlane bench run --base-url URL --model NAME")

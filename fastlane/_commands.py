@@ -11,7 +11,7 @@ from .errors import MissingExtraError
 try:
     import typer
 except ModuleNotFoundError as error:
-    raise MissingExtraError("bench", error.name or "typer") from error
+    raise MissingExtraError("cli", error.name or "typer") from error
 
 
 def command_line(asked: str | None = None) -> typer.Typer:
@@ -19,8 +19,7 @@ def command_line(asked: str | None = None) -> typer.Typer:
 
     Where `asked`, the first argument, is the name of a command it is the only one: each takes up to a second to import.
 
-    Raises:
-        MissingExtraError: a package of the extra "bench" is not installed.
+    Raises MissingExtraError where `asked` needs a package that is not installed.
     """
     app = typer.Typer(
         name="fastlane",
@@ -30,15 +29,22 @@ def command_line(asked: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    try:
-        for name, add in _COMMANDS.items():
-            if asked not in _COMMANDS or asked == name:
-                add(app)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "fastlane":
-            raise
-        raise MissingExtraError("bench", error.name) from error
+    for name, (add, extra) in _COMMANDS.items():
+        if asked in _COMMANDS and asked != name:
+            continue
+        try:
+            add(app)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "fastlane":
+                raise
+            if asked == name:
+                raise MissingExtraError(extra, error.name) from error
+            app.command(name, help=f"Needs the extra {extra!r}, which is not installed.")(_missing)
     return app
+
+
+def _missing() -> None:
+    """Stand in the list of commands for one that cannot be imported."""
 
 
 def _bench(app: typer.Typer) -> None:
@@ -75,13 +81,14 @@ def _trace(app: typer.Typer) -> None:
     app.add_typer(trace)
 
 
-_COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = {
-    "bench": _bench,
-    "doctor": _doctor,
-    "emulator": _emulator,
-    "version": _version,
-    "batch": _batch,
-    "trace": _trace,
+# Each with the extra that it needs.
+_COMMANDS: Mapping[str, tuple[Callable[[typer.Typer], None], str]] = {
+    "bench": (_bench, "bench"),
+    "doctor": (_doctor, "cli"),
+    "emulator": (_emulator, "cli"),
+    "version": (_version, "cli"),
+    "batch": (_batch, "batch"),
+    "trace": (_trace, "cli"),
 }
 
 

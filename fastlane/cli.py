@@ -7,6 +7,18 @@ import sys
 from ._version import __version__
 from .errors import MissingExtraError
 
+_HELP = """Usage: fastlane COMMAND [ARGS]...
+
+A drop-in OpenAI client that makes calls faster from the client's side, and measures it.
+
+  bench      compare clients, plays and loads        pip install 'fastlane-llm[bench,charts]'
+  doctor     examine a provider                      pip install 'fastlane-llm[cli]'
+  emulator   run an OpenAI-compatible provider       pip install 'fastlane-llm[cli]', with TLS [bench]
+  trace      show the spans of a trace file          pip install 'fastlane-llm[cli]'
+  batch      run and inspect the offline queue       pip install 'fastlane-llm[cli,batch]'
+  version    print the version
+"""
+
 
 def main() -> None:
     """Run the command line."""
@@ -18,6 +30,9 @@ def main() -> None:
 
         app = command_line(*sys.argv[1:2])
     except MissingExtraError as error:
+        if sys.argv[1:] in ([], ["--help"]):
+            print(_HELP, end="")
+            return
         sys.exit(f"fastlane: {error}")
     app()
 

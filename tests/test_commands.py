@@ -35,12 +35,33 @@ def test_version_in_a_base_install_is_printed(argument: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("bench",), ("doctor",), ("version", "--help")])
+@pytest.mark.parametrize("arguments", [("bench",), ("doctor",), ("version", "--help")])
 def test_command_in_a_base_install_names_the_extra(arguments: tuple[str, ...]) -> None:
     ended = run_without_typer(*arguments)
 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("fastlane: this part of fastlane needs 'typer', which is not installed")
+    assert "pip install 'fastlane-llm[cli]'" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_help_in_a_base_install_names_commands_and_extras(arguments: tuple[str, ...]) -> None:
+    ended = run_without_typer(*arguments)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "pip install 'fastlane-llm[cli,batch]'" in ended.stdout
+
+
+def test_command_whose_extra_is_missing_is_listed_and_named() -> None:
+    program = "import sys; sys.modules['numpy'] = None; from fastlane.cli import main; main()"
+    listed, ended = (
+        subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+        for arguments in (["--help"], ["bench", "run"])
+    )
+
+    assert listed.returncode == 0
+    assert "trace" in listed.stdout
+    assert "Needs the extra 'bench'" in " ".join(listed.stdout.replace("│", " ").split())
     assert "pip install 'fastlane-llm[bench]'" in ended.stderr
 
 

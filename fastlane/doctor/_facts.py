@@ -42,7 +42,7 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
     try:
         import tomli_w
     except ImportError as error:
-        raise MissingExtraError("bench", "tomli_w") from error
+        raise MissingExtraError("cli", "tomli_w") from error
     ProviderFacts.model_validate(document)
     return f"{_remarks(examination.findings, today)}\n{tomli_w.dumps(document)}"
 

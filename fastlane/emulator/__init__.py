@@ -1,15 +1,5 @@
 """An OpenAI-compatible provider on loopback that writes down what it really did."""
 
-from ..errors import MissingExtraError
-
-try:
-    import h2  # noqa: F401
-    import h11  # noqa: F401
-    import msgpack  # type: ignore[import-untyped]  # noqa: F401
-    import trustme  # noqa: F401
-except ModuleNotFoundError as error:
-    raise MissingExtraError("bench", error.name or "h2") from error
-
 from fastlane.emulator._batch_log import (
     BatchLog as BatchLog,
     FileLog as FileLog,

@@ -7,7 +7,7 @@ import ipaddress
 import ssl
 from dataclasses import dataclass
 
-import trustme
+from fastlane.errors import MissingExtraError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,14 @@ class ServerTls:
 
 
 def make_tls(host: str, *, http2: bool) -> ServerTls:
-    """Make an authority that lives as long as this process, and a certificate for loopback and `host`."""
+    """Make an authority that lives as long as this process, and a certificate for loopback and `host`.
+
+    Raises MissingExtraError.
+    """
+    try:
+        import trustme
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("bench", "trustme") from error
     authority = trustme.CA(organization_name="fastlane emulator")
     names = ["localhost", "127.0.0.1", "::1"]
     unspecified = False

@@ -808,8 +808,6 @@ class AttemptState:
             wire = self._wire(opened, over_ns)
             known = {
                 "connection_reused": opened is None if opening is not None else phases.reused,
-                "peer_stream_window": phases.peer_stream_window,
-                "peer_connection_window": phases.peer_connection_window,
                 "round_trip_time_s": rtt_ns / 1e9 if rtt_ns is not None else None,
                 "congestion_window": phases.congestion_window,
                 "resent": phases.resent,

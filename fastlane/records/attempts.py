@@ -54,10 +54,6 @@ class Attempt:
     tls_version: str | None = None
     peer_address: str | None = None
     """Host and port of the remote address."""
-    peer_stream_window: int | None = None
-    """The HTTP/2 flow-control window of the request's stream in bytes, when the request was sent."""
-    peer_connection_window: int | None = None
-    """The HTTP/2 flow-control window of the connection in bytes, when the request was sent."""
     round_trip_time_s: float | None = None
     """Seconds of round-trip time when the request was sent: the kernel's smoothed value (Linux). With a proxy in
     between, or on other systems, the smallest recent value measured on HTTP."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -23,20 +23,19 @@ from fastlane._clock import now_ns
 from fastlane.transport.drivers import connect as _addresses, connect as _connect
 from fastlane.transport.drivers.connect import (
     Address,
-    Connected,
     address_text,
     connect_asyncio,
     connect_sync,
     interleave,
 )
-from fastlane.transport.drivers.connection import Tls
-from fastlane.transport.protocols.exchange import TransportError
+from fastlane.transport.protocols.exchange import Opening, TransportError
 
 HOUR_NS = 3_600_000_000_000
 HANG_S = 40.0
 
 REFUSED = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
 
+Connected = tuple[socket.socket, Opening]
 Connect = Callable[..., Connected]
 
 
@@ -147,12 +146,11 @@ def nothing_left() -> Iterator[None]:
 
 def test_what_a_connection_says(connect: Connect, listening: tuple[str, int]) -> None:
     before = now_ns()
-    connected = connect(*listening)
-    with connected.socket as sock:
-        assert connected.dns_started_ns is None
-        assert connected.dns_ended_ns is None
-        assert before <= connected.connect_started_ns <= connected.connect_ended_ns <= now_ns()
-        opening = connected.opening(None, None, None)
+    sock, opening = connect(*listening)
+    with sock:
+        assert opening.dns_started_ns is None
+        assert opening.dns_ended_ns is None
+        assert before <= opening.connect_started_ns <= opening.connect_ended_ns == opening.ended_ns <= now_ns()
         assert opening.peer_address == address_text(listening)
         assert opening.local_address == address_text(sock.getsockname())
         assert not sock.getblocking()
@@ -162,24 +160,11 @@ def test_what_a_connection_says(connect: Connect, listening: tuple[str, int]) ->
 
 def test_a_name_is_looked_up_first(connect: Connect, listening: tuple[str, int], nothing_left: None) -> None:
     before = now_ns()
-    connected = connect("localhost", listening[1])
-    connected.socket.close()
-    assert connected.dns_started_ns is not None
-    assert connected.dns_ended_ns is not None
-    assert before <= connected.dns_started_ns <= connected.dns_ended_ns <= connected.connect_started_ns
-
-
-class Agreed:
-    alpn = "h2"
-    version = "TLSv1.3"
-
-
-def test_it_fills_an_opening(listening: tuple[str, int]) -> None:
-    connected = connect_sync(*listening)
-    with connected.socket:
-        opening = connected.opening(cast(Tls, Agreed()), 1, 2)
-    assert opening.connect_ended_ns == connected.connect_ended_ns
-    assert (opening.tls_started_ns, opening.tls_ended_ns, opening.alpn, opening.tls_version) == (1, 2, "h2", "TLSv1.3")
+    sock, opening = connect("localhost", listening[1])
+    sock.close()
+    assert opening.dns_started_ns is not None
+    assert opening.dns_ended_ns is not None
+    assert before <= opening.dns_started_ns <= opening.dns_ended_ns <= opening.connect_started_ns
 
 
 def test_ipv6(connect: Connect) -> None:
@@ -188,12 +173,11 @@ def test_ipv6(connect: Connect) -> None:
     except OSError:
         pytest.skip("no IPv6 here")
     with server:
-        connected = connect("::1", server.getsockname()[1])
-        with connected.socket:
-            opening = connected.opening(None, None, None)
+        sock, opening = connect("::1", server.getsockname()[1])
+        sock.close()
     assert opening.peer_address.startswith("[::1]:")
     assert opening.local_address.startswith("[::1]:")
-    assert connected.dns_started_ns is None
+    assert opening.dns_started_ns is None
 
 
 # --- several addresses
@@ -209,8 +193,8 @@ def test_the_next_address_is_tried_at_once_where_one_refuses(
 ) -> None:
     monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", HOUR_NS)
     resolve(refusing, listening)
-    connected = connect("name.test", 443)
-    with connected.socket as sock:
+    sock, _ = connect("name.test", 443)
+    with sock:
         assert sock.getpeername() == listening
 
 
@@ -222,10 +206,10 @@ def test_the_next_address_is_tried_after_a_while_where_one_is_silent(
     nothing_left: None,
 ) -> None:
     resolve(silent, listening)
-    connected = connect("name.test", 443)
-    with connected.socket as sock:
+    sock, opening = connect("name.test", 443)
+    with sock:
         assert sock.getpeername() == listening
-    assert connected.connect_ended_ns - connected.connect_started_ns >= 250_000_000
+    assert opening.connect_ended_ns - opening.connect_started_ns >= 250_000_000
 
 
 def test_one_wins_where_all_answer_at_once(
@@ -236,7 +220,7 @@ def test_one_wins_where_all_answer_at_once(
         servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(5)]
         resolve(*(server.getsockname() for server in servers))
         for _ in range(20):
-            connect("name.test", 443).socket.close()
+            connect("name.test", 443)[0].close()
 
 
 # --- failures
@@ -343,10 +327,10 @@ def test_a_task_is_cancelled_at_any_moment(
             await asyncio.sleep(0)
         task.cancel()
         try:
-            connected = await task
+            sock, _ = await task
         except asyncio.CancelledError:
             return
-        connected.socket.close()
+        sock.close()
 
     with asyncio.Runner(loop_factory=lambda: new_loop(loop_base)) as runner:
         for host in ("127.0.0.1", "name.test"):

@@ -196,15 +196,6 @@ def test_a_long_head_is_continued_in_further_frames() -> None:
     assert any(isinstance(event, RequestReceived) for event in pair.server.receive_data(data))
 
 
-def test_the_peers_windows_are_on_the_record() -> None:
-    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 123_456})
-    pair.begun(b"x" * 1_000)
-
-    phases = pair.begun().phases
-
-    assert (phases.peer_stream_window, phases.peer_connection_window) == (123_456, 65_535 - 1_000)
-
-
 def test_a_body_is_cut_into_frames_that_the_server_takes() -> None:
     pair = Pair()
     exchange = pair.exchange()

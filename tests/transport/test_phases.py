@@ -103,8 +103,6 @@ class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         )
         phases.reused = self.reused
         phases.http_version = "HTTP/2"
-        phases.peer_stream_window = 65_535
-        phases.peer_connection_window = 1_048_576
         phases.round_trip_time_ns = 40_000_000
         phases.congestion_window = 10
         phases.send_started_ns = began_ns + 200
@@ -178,7 +176,6 @@ def test_the_facts_of_its_connection(make: Any) -> None:
 
     assert (attempt.http_version, attempt.alpn, attempt.tls_version) == ("HTTP/2", "h2", "TLSv1.3")
     assert (attempt.connection_id, attempt.peer_address) == ("127.0.0.1:40000", "127.0.0.1:443")
-    assert (attempt.peer_stream_window, attempt.peer_connection_window) == (65_535, 1_048_576)
     assert (attempt.round_trip_time_s, attempt.congestion_window, attempt.resent) == (0.04, 10, 0)
 
 
@@ -445,7 +442,6 @@ def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str)
     assert (record.transport, attempt.http_version) == ("fastlane", protocol)
     assert attempt.alpn == {"HTTP/2": "h2", "HTTP/1.1": "http/1.1"}[protocol]
     assert (wire.dns_s, attempt.connection_reused) == (None, False)
-    assert (attempt.peer_stream_window is not None) == (protocol == "HTTP/2")
 
 
 def test_a_name_is_looked_up(make_caller: Any, arguments: dict[str, Any]) -> None:

@@ -321,7 +321,7 @@ async def test_a_real_server() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=SERVERS["TLSv1.3"])
     async with server:
         loop = asyncio.get_running_loop()
-        with (await connect_asyncio(*server.sockets[0].getsockname())).socket as sock:
+        with (await connect_asyncio(*server.sockets[0].getsockname()))[0] as sock:
             tls = Tls(CLIENT, "127.0.0.1")
             got, asked = b"", False
             async with asyncio.timeout(HANG_S):
@@ -363,7 +363,7 @@ def test_a_server_that_updates_its_keys(tmp_path: Path) -> None:
         try:
             while not (line := from_server.readline()).startswith(b"ACCEPT"):
                 assert line
-            with connect_sync("127.0.0.1", int(line.rpartition(b":")[2])).socket as sock:
+            with connect_sync("127.0.0.1", int(line.rpartition(b":")[2]))[0] as sock:
                 sock.settimeout(HANG_S)
                 tls = Tls(CLIENT, "127.0.0.1")
 

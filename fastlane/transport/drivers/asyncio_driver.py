@@ -18,7 +18,7 @@ from ..pool.pool import GROW_AGAIN_NS, Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin
 from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
 from ..protocols.limits import STREAM_WINDOW
-from .connect import Connected, connect_asyncio
+from .connect import connect_asyncio
 from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, Tls, is_ready
 from .requests import Timeouts
 
@@ -274,14 +274,14 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         if self.origin.scheme == "https":
             self.tls = Tls(owner.context(), self.origin.server_hostname)
         del owner
-        connected = await connect_asyncio(self.origin.host, self.origin.port)
-        self._socket = connected.socket
+        sock, opening = await connect_asyncio(self.origin.host, self.origin.port)
+        self._socket = sock
         try:
-            await self.loop.create_connection(lambda: self, sock=connected.socket)
+            await self.loop.create_connection(lambda: self, sock=sock)
         except BaseException:
-            connected.socket.close()
+            sock.close()
             raise
-        tls_started_ns = tls_ended_ns = None
+        tls_started_ns = None
         if self.tls is not None:
             tls_started_ns = now_ns()
             self._shaken = self.loop.create_future()
@@ -290,8 +290,14 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
                 await self._shaken
             finally:
                 self._shaken = None
-            tls_ended_ns = now_ns()
-        self._established(connected, tls_started_ns, tls_ended_ns)
+        owner = self._owner()
+        if owner is None or self._dead or self._transport is None or self._transport.is_closing():
+            raise TransportError("ConnectError", CLOSED)
+        self.establish(opening, tls_started_ns, now_ns())
+        self._write()
+        self._timer = self.loop.call_later(self.tick_s, self._look)
+        self._be_ready()
+        owner.opened(self)
 
     def _shake(self, data: bytes) -> None:
         shaken = self._shaken
@@ -307,17 +313,6 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
             self._transport.write(output)
         if done and not shaken.done():
             shaken.set_result(None)
-
-    def _established(self, connected: Connected, tls_started_ns: int | None, tls_ended_ns: int | None) -> None:
-        owner = self._owner()
-        if owner is None or self._dead or self._transport is None or self._transport.is_closing():
-            raise TransportError("ConnectError", CLOSED)
-        opening = connected.opening(self.tls, tls_started_ns, tls_ended_ns)
-        self.establish(opening, now_ns())
-        self._write()
-        self._timer = self.loop.call_later(self.tick_s, self._look)
-        self._be_ready()
-        owner.opened(self)
 
     def _be_ready(self) -> None:
         if self.http is not None and self.http.is_ready and not self.ready.done():

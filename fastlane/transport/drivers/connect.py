@@ -11,19 +11,15 @@ import os
 import selectors
 import socket
 import ssl
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from functools import cache
+from typing import Any, NamedTuple, cast
 
 from fastlane._clock import now_ns
 
 from ..pool.settings import Http2
 from ..protocols.exchange import Opening, TransportError
-
-if TYPE_CHECKING:
-    from .connection import Tls
 
 # Two silences end a connection after the same 90 s. Sent data that nobody acknowledges (TCP_USER_TIMEOUT; Linux alone
 # would go on for about 15 minutes), and a connection that waits for a response and whose peer does not acknowledge the
@@ -134,13 +130,6 @@ _PROTOCOLS: dict[Http2, list[str]] = {
     "never": ["http/1.1"],
 }
 
-_Key = tuple[bool, str, str | None, str | None, Http2]
-
-_contexts: dict[_Key, ssl.SSLContext] = {}
-# Reading the system's certificates takes about 17 ms: whoever comes meanwhile waits for them. Reading them makes
-# objects, and with them garbage collections, in which a finaliser may come back here.
-_lock = threading.RLock()
-
 
 def ssl_context(
     verify: bool | ssl.SSLContext,
@@ -167,36 +156,22 @@ def ssl_context(
         # None and 0 come from mistakes, which must not switch verification off.
         raise TypeError(f"verify is True, False or an ssl.SSLContext, not {verify!r}")
     file, directory = (name or None for name in certificates) if verify else (None, None)
-    key = verify, library, file, directory, http2
-    context = _contexts.get(key)
-    if context is None:
-        with _lock:
-            context = _contexts.get(key)
-            if context is None:
-                context = _made(library, file, directory, verify=verify)
-                context.set_alpn_protocols(_PROTOCOLS[http2])
-                _contexts[key] = context
-    return context
+    return _made(library, file, directory, http2, verify=verify)
 
 
-def _made(library: str, file: str | None, directory: str | None, *, verify: bool) -> ssl.SSLContext:
+@cache
+def _made(library: str, file: str | None, directory: str | None, http2: Http2, *, verify: bool) -> ssl.SSLContext:
     # The same choice as the library's own `create_ssl_context`, except that it does not look at the environment again:
-    # what counts is what the client was made with.
+    # what counts is what the client was made with. Reading the system's certificates takes about 17 ms.
+    made: ssl.SSLContext
     if file:
-        return ssl.create_default_context(cafile=file)
-    if directory:
-        return ssl.create_default_context(capath=directory)
-    made: ssl.SSLContext = importlib.import_module(library).create_ssl_context(verify=verify, trust_env=False)
+        made = ssl.create_default_context(cafile=file)
+    elif directory:
+        made = ssl.create_default_context(capath=directory)
+    else:
+        made = importlib.import_module(library).create_ssl_context(verify=verify, trust_env=False)
+    made.set_alpn_protocols(_PROTOCOLS[http2])
     return made
-
-
-def _trust_after_fork() -> None:
-    global _lock  # noqa: PLW0603 - another thread may have held it, and does not exist in the child
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_trust_after_fork)
 
 
 # The Connection Attempt Delay that RFC 8305, 5, recommends.
@@ -204,33 +179,6 @@ ATTEMPT_DELAY_NS = 250_000_000
 _PENDING = frozenset(
     {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR, getattr(errno, "WSAEWOULDBLOCK", errno.EWOULDBLOCK)}
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connected:
-    """A connection that is open, with how it came about. Stamps as in `Opening`."""
-
-    socket: socket.socket
-    """Non-blocking and prepared. Whoever takes it closes it."""
-    dns_started_ns: int | None
-    dns_ended_ns: int | None
-    connect_started_ns: int
-    connect_ended_ns: int
-
-    def opening(self, tls: Tls | None, tls_started_ns: int | None, tls_ended_ns: int | None) -> Opening:
-        """Return how the connection was opened, TLS included. Raises OSError if it is gone already."""
-        return Opening(
-            dns_started_ns=self.dns_started_ns,
-            dns_ended_ns=self.dns_ended_ns,
-            connect_started_ns=self.connect_started_ns,
-            connect_ended_ns=self.connect_ended_ns,
-            tls_started_ns=tls_started_ns,
-            tls_ended_ns=tls_ended_ns,
-            local_address=address_text(self.socket.getsockname()),
-            peer_address=address_text(self.socket.getpeername()),
-            alpn=None if tls is None else tls.alpn,
-            tls_version=None if tls is None else tls.version,
-        )
 
 
 class _Race:
@@ -266,14 +214,21 @@ class _Race:
         error.__cause__ = self._error
         return error
 
-    def won(self, sock: socket.socket) -> Connected:
-        """Return the connection of the attempt that succeeded."""
-        return Connected(
-            socket=sock,
+    def won(self, sock: socket.socket) -> tuple[socket.socket, Opening]:
+        """Return the socket of the attempt that succeeded, and how it came about. Raises OSError if it is gone."""
+        connect_ended_ns = now_ns()
+        try:
+            local, peer = sock.getsockname(), sock.getpeername()
+        except OSError:
+            sock.close()
+            raise
+        return sock, Opening(
             dns_started_ns=self._dns_started_ns,
             dns_ended_ns=None if self._dns_started_ns is None else self.started_ns,
             connect_started_ns=self.started_ns,
-            connect_ended_ns=now_ns(),
+            connect_ended_ns=connect_ended_ns,
+            local_address=address_text(local),
+            peer_address=address_text(peer),
         )
 
 
@@ -287,8 +242,12 @@ def _prepared(address: Address) -> socket.socket:
     return sock
 
 
-def connect_sync(host: str, port: int, *, cancelled: Callable[[], bool] = lambda: False) -> Connected:
-    """Connect from a thread, and wait. `cancelled` is polled, and ends the wait for a server with a ConnectError.
+def connect_sync(
+    host: str, port: int, *, cancelled: Callable[[], bool] = lambda: False
+) -> tuple[socket.socket, Opening]:
+    """Connect from a thread: return a socket, non-blocking and prepared, and how it was opened, without TLS.
+
+    `cancelled` is polled, and ends the wait for a server with a ConnectError.
 
     Raises TransportError: ConnectError, or ConnectTimeout where the kernel gave up.
     """
@@ -299,8 +258,8 @@ def connect_sync(host: str, port: int, *, cancelled: Callable[[], bool] = lambda
     return _raced(_Race(resolve(host, port), dns_started_ns), cancelled)
 
 
-def _raced(race: _Race, cancelled: Callable[[], bool]) -> Connected:
-    connected: Connected | None = None
+def _raced(race: _Race, cancelled: Callable[[], bool]) -> tuple[socket.socket, Opening]:
+    connected: tuple[socket.socket, Opening] | None = None
     running: set[socket.socket] = set()
     with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
         try:
@@ -335,12 +294,12 @@ def _raced(race: _Race, cancelled: Callable[[], bool]) -> Connected:
                     sock.close()
         finally:
             for sock in running:
-                if connected is None or sock is not connected.socket:
+                if connected is None or sock is not connected[0]:
                     sock.close()
     return connected
 
 
-async def connect_asyncio(host: str, port: int) -> Connected:
+async def connect_asyncio(host: str, port: int) -> tuple[socket.socket, Opening]:
     """Connect on the running event loop; otherwise as `connect_sync`. Cancelling it closes every socket."""
     loop = asyncio.get_running_loop()
     addresses, dns_started_ns = literal_address(host, port), None

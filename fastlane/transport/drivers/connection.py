@@ -10,6 +10,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 from fastlane._clock import now_ns
@@ -411,10 +412,15 @@ class ClientConnection(PooledConnection):
         """Take the bytes that the handshake has to send."""
         return b"" if self.tls is None else self.tls.data_to_send()
 
-    def establish(self, opening: Opening, time_ns: int) -> None:
+    def establish(self, opening: Opening, tls_started_ns: int | None, time_ns: int) -> None:
         """Start the negotiated protocol. Raises TransportError if it is not one of those allowed."""
+        tls = self.tls
+        if tls is not None:
+            opening = replace(
+                opening, tls_started_ns=tls_started_ns, tls_ended_ns=time_ns, alpn=tls.alpn, tls_version=tls.version
+            )
         self.opening = opening
-        wants_http2 = opening.alpn == "h2" if self.tls is not None else self._http2 == "require"
+        wants_http2 = opening.alpn == "h2" if tls is not None else self._http2 == "require"
         if self._http2 == "require" and not wants_http2:
             offered = opening.alpn or "none"
             raise TransportError(

@@ -163,22 +163,19 @@ class ThreadConnection(ClientConnection):
         if self.origin.scheme == "https":
             self.tls = Tls(owner.context(), self.origin.server_hostname)
         del owner
-        connected = connect_sync(self.origin.host, self.origin.port, cancelled=lambda: self._dead)
-        sock = self._socket = connected.socket
+        sock, opening = connect_sync(self.origin.host, self.origin.port, cancelled=lambda: self._dead)
+        self._socket = sock
         if self._dead:  # since nobody wanted it any more, and there was no socket to be closed yet
             raise TransportError("ConnectError", CLOSED)
-        tls_started_ns = tls_ended_ns = None
-        if self.tls is not None:
-            tls_started_ns = now_ns()
-            self._handshake(sock)
-            tls_ended_ns = now_ns()
-        opening = connected.opening(self.tls, tls_started_ns, tls_ended_ns)
+        tls_started_ns = None if self.tls is None else now_ns()
+        self._handshake(sock)
+        established_ns = now_ns()
         # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
         self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
         self._writer.settimeout(0)
         sock.settimeout(self.tick_s)
         with self.lock:
-            self.establish(opening, now_ns())
+            self.establish(opening, tls_started_ns, established_ns)
             if self._dead:
                 raise TransportError("ConnectError", CLOSED)
             self._flush()

@@ -138,15 +138,15 @@ class Opening:
     dns_ended_ns: int | None
     connect_started_ns: int
     connect_ended_ns: int
-    tls_started_ns: int | None
-    tls_ended_ns: int | None
     local_address: str
     """Host and port of our end: tells connections apart while they are open."""
     peer_address: str
     """Host and port of the address that won the race."""
-    alpn: str | None
+    tls_started_ns: int | None = None
+    tls_ended_ns: int | None = None
+    alpn: str | None = None
     """The protocol that TLS agreed on ("h2", "http/1.1"); None without TLS or where the server named none."""
-    tls_version: str | None
+    tls_version: str | None = None
 
     @property
     def ended_ns(self) -> int:
@@ -166,8 +166,6 @@ class Phases:
         "first_byte_ns",
         "http_version",
         "opening",
-        "peer_connection_window",
-        "peer_stream_window",
         "resent",
         "reused",
         "round_trip_time_ns",
@@ -199,10 +197,6 @@ class Phases:
         """Arrival of the piece of the body that is being read by the application now."""
         self.resent = 0
         """How often the request was sent again because a server had certainly not processed it: 0 or 1."""
-        self.peer_stream_window: int | None = None
-        """Body bytes that the peer takes at once for one request (HTTP/2), when the request was sent."""
-        self.peer_connection_window: int | None = None
-        """Body bytes that the peer took at once for the whole connection (HTTP/2), when the request was sent."""
         self.round_trip_time_ns: int | None = None
         """To the server's end of HTTP when the request was sent: the kernel's smoothed time (TCP_INFO on Linux), or
         where a proxy stands in between, or the kernel does not say, the smallest that HTTP itself has seen of late."""
@@ -230,7 +224,6 @@ class Phases:
         self.resent += resent
         self.opening = self.reused = self.http_version = None
         self.send_started_ns = self.send_ended_ns = self.first_byte_ns = self.answer_ended_ns = None
-        self.peer_stream_window = self.peer_connection_window = None
         self.round_trip_time_ns = self.congestion_window = None
         del self.data_ns[:]
 

@@ -595,16 +595,13 @@ class Http2Connection:
             raise TransportError("LocalProtocolError", f"The request's head is larger than the server takes ({most:,})")
         stream_id = self._next_stream_id
         self._next_stream_id += 2
-        phases = exchange.phases
-        phases.http_version = self.http_version
-        room = phases.peer_stream_window = self._first_room
-        phases.peer_connection_window = self._room
+        exchange.phases.http_version = self.http_version
         block = self._heads.pack(fields)
         self.outgoing += wire.head_frames(stream_id, block, self._h2.max_outbound_frame_size, end=end)
         self._control_frames = 0
         exchange.stream_id = stream_id
         exchange.request_ended = end
-        self._streams[stream_id] = Stream(stream_id, exchange, room)
+        self._streams[stream_id] = Stream(stream_id, exchange, self._first_room)
 
     def _refusal(self) -> TransportError:
         if self._error is not None:

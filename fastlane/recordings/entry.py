@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engine.call import Call
-from ..plays.routing.catalog.route import Route
 from ..protocol.endpoints import GENERATING
 from ..protocol.fields import safe_name
 from ..records.record import CallRecord
@@ -33,20 +32,11 @@ _CHOICES = {
     "tool_choice": frozenset({"none", "auto", "required"}),
 }
 _FORMATS = frozenset({"text", "json_object", "json_schema"})
-_REASONS = frozenset(
-    {"stop", "length", "tool_calls", "content_filter", "function_call", "completed", "incomplete", "failed"}
-)
 _KEPT = (*PROMPT_FIELDS, *_NUMBERS, *_SWITCHES, *_CHOICES, "response_format", "text", "reasoning", "stop")
 
 
-class IssuedCall(NamedTuple):
-    """A call as it was issued: what of its body is looked at later, in another thread."""
-
-    body: Mapping[str, Any]
-
-
-def issued(call: Call) -> IssuedCall | None:
-    """Keep what is needed of a call that is about to be sent; None for an endpoint that is not recorded.
+def issued(call: Call) -> Mapping[str, Any] | None:
+    """Return what is needed of the body of a call that is about to be sent; None for an endpoint that is not recorded.
 
     Messages are copied one level deep: what the application adds to its conversation later is not this call's.
     """
@@ -56,12 +46,12 @@ def issued(call: Call) -> IssuedCall | None:
     for name in ("messages", "input"):
         if isinstance(body.get(name), list | tuple):
             body[name] = [dict(each) if type(each) is dict else each for each in body[name]]
-    return IssuedCall(body)
+    return body
 
 
-def entry(asked: IssuedCall, record: CallRecord, *, salt: bytes, at_s: float, with_text: bool) -> dict[str, Any]:
+def entry(body: Mapping[str, Any], record: CallRecord, *, salt: bytes, at_s: float, with_text: bool) -> dict[str, Any]:
     """Return what is written of a call."""
-    messages, tools = messages_of(asked.body), tools_of(asked.body)
+    messages, tools = messages_of(body), tools_of(body)
     shape = shape_of(messages, tools, salt)
     usage = record.usage
     shown: dict[str, Any] = {
@@ -73,14 +63,12 @@ def entry(asked: IssuedCall, record: CallRecord, *, salt: bytes, at_s: float, wi
         "tools": shape.tools,
         "tools_length": shape.tools_length,
         "blocks": list(shape.blocks),
-        "sampling": _sampling(asked.body),
-        "urgency": _urgency(record),
+        "sampling": _sampling(body),
         "input_tokens": usage.input_tokens,
         "cached_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
         "outcome": record.outcome,
-        "finish_reason": None if record.finish_reason is None else _known(record.finish_reason, _REASONS),
         "error": record.error if record.error is not None and record.error.isidentifier() else None,
         "status": record.status_code,
     }
@@ -89,12 +77,6 @@ def entry(asked: IssuedCall, record: CallRecord, *, salt: bytes, at_s: float, wi
     if with_text:
         shown["text"] = {"messages": messages, "tools": tools}
     return shown
-
-
-def _urgency(record: CallRecord) -> str | None:
-    """Return the urgency of the route that a call asked for; None without one."""
-    route = None if record.routing is None else Route.parse(record.routing.asked)
-    return None if route is None else route.urgency
 
 
 def _sampling(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ import orjson
 from .._clock import wall_ns
 from .._fork import starts_over
 from ..errors import ConfigurationError
-from .entry import HEADER_KEY, VERSION, IssuedCall, entry, issued
+from .entry import HEADER_KEY, VERSION, entry, issued
 from .shape import BLOCK_CHARACTERS
 
 try:
@@ -48,10 +48,9 @@ _FIRST_BYTES = b'{"' + HEADER_KEY.encode()
 
 
 class RecordingFile:
-    """A file of lines that several processes append to.
+    """A file of lines, of at most `max_bytes`, that several processes append to.
 
-    It has at most `max_bytes`, beside an older one of that size under the same name with ".1". Each process writes
-    `header` before its first line.
+    Each process writes `header` before its first line.
     """
 
     def __init__(self, path: Path, max_bytes: int, header: bytes) -> None:
@@ -62,24 +61,16 @@ class RecordingFile:
         self._begun: tuple[int, int] | None = None
 
     def append(self, line: bytes) -> None:
-        """Write a line; b"" writes the header alone. Raises OSError, and ValueError for a line that is too long."""
-        if len(self._header) + len(line) > self._max_bytes:
-            raise ValueError("expected a call that max_bytes has room for")
-        while True:
-            with open(self._path, "a+b", buffering=0, opener=_open_private) as file, _locked(file):
-                status = os.fstat(file.fileno())
-                if not _is_at(self._path, status):
-                    continue  # another process has moved it away
-                begun = status.st_dev, status.st_ino
-                data = line if begun == self._begun else self._header + line
-                size = _remove_half_line(file)
-                if size and size + len(data) > self._max_bytes:
-                    self._path.replace(self._path.with_name(self._path.name + ".1"))
-                    continue
-                while data:
-                    data = data[file.write(data) :]
-                self._begun = begun
-                return
+        """Write a line; b"" writes the header alone. Raises OSError, and ValueError where the file is full."""
+        with open(self._path, "a+b", buffering=0, opener=_open_private) as file, _locked(file):
+            status = os.fstat(file.fileno())
+            begun = status.st_dev, status.st_ino
+            data = line if begun == self._begun else self._header + line
+            if _remove_half_line(file) + len(data) > self._max_bytes:
+                raise ValueError("the file has reached max_bytes")
+            while data:
+                data = data[file.write(data) :]
+            self._begun = begun
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -98,13 +89,6 @@ def _locked(file: FileIO) -> Iterator[None]:
     finally:
         # Closing is not enough: a child that was forked meanwhile has the file open too.
         fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _is_at(path: Path, status: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(path.stat(), status)
-    except FileNotFoundError:
-        return False
 
 
 def _remove_half_line(file: FileIO) -> int:
@@ -133,7 +117,7 @@ class Recording:
         # Never written, so that a reader of the file cannot guess prompts by their digests.
         self._salt = secrets.token_bytes(32)
         self._family = secrets.token_hex(4)
-        self._under_way: dict[str, IssuedCall] = {}
+        self._under_way: dict[str, Mapping[str, Any]] = {}
         self._is_closed = False
         self.begin_in_child()
         starts_over(self)
@@ -202,7 +186,7 @@ class Recording:
         self.flush(timeout_s)
         self._executor.shutdown(wait=False)
 
-    def _write(self, asked: IssuedCall, record: CallRecord) -> None:
+    def _write(self, asked: Mapping[str, Any], record: CallRecord) -> None:
         try:
             at_s = max(0, record.timeline.started_wall_ns - self._began_ns) / 1e9
             shown = entry(asked, record, salt=self._salt, at_s=at_s, with_text=self._with_text)
@@ -228,9 +212,6 @@ class Recording:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"<Recording to {self.path}: {self.written} calls written, {self.dropped} dropped>"
-
 
 def _line_of(value: dict[str, Any]) -> bytes:
     return orjson.dumps(value, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
@@ -247,9 +228,9 @@ def record(
     header. With `text` the messages and tools are written too; answers never are.
 
     It happens in a thread of its own, also at exit, and neither fails nor delays a call; `dropped` counts what could
-    not be written. The file has at most `max_bytes`: then it becomes FILE.1, in place of an earlier one, and a new one
-    is begun. Several clients, threads and forked processes may share a file. Copies of the client by `with_options` are
-    recorded with it, copies with other plays are not. With FASTLANE_DISABLED nothing is recorded.
+    not be written, as in a file that has reached `max_bytes`. Several clients, threads and forked processes may share a
+    file. Copies of the client by `with_options` are recorded with it, copies with other plays are not. With
+    FASTLANE_DISABLED nothing is recorded.
 
     Raises ConfigurationError for anything but a client of fastlane, and for a file that cannot be written.
     """
@@ -269,5 +250,5 @@ def record(
     pipeline = None if shell is None else shell.pipeline
     try:
         return Recording(path, pipeline, with_text=text, max_bytes=max_bytes)
-    except OSError as error:
-        raise ConfigurationError(f"cannot record to {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"cannot record to {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -91,10 +91,6 @@ class BoundedOutputRecord(RecordSection):
     """What was not changed, and why."""
     stop_reason: StopReason | None = None
     """Why the stream was closed before its end; None where it was not."""
-    effort: str | None = None
-    """The requested reasoning effort."""
-    visible_tokens: int | None = None
-    """Estimated tokens of the answer without reasoning."""
     received_tokens: int | None = None
     """Estimated tokens received when the stream was stopped, reasoning included; None if it was not stopped."""
     tokens_not_generated: int | None = None

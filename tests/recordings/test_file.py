@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+import pytest
 
 from fastlane import OpenAI
 from fastlane.bench.workloads import read_workload
@@ -23,19 +23,14 @@ def lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True) if path.exists() else []
 
 
-@settings(max_examples=50)
-@given(sizes=st.lists(st.integers(2, LIMIT - len(HEADER)), max_size=60))
-def test_no_file_is_larger_than_it_may_be_and_lines_stay_whole(tmp_path_factory: Any, sizes: list[int]) -> None:
-    path = tmp_path_factory.mktemp("recording") / "calls.jsonl"
+def test_a_full_file_takes_no_more_lines(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
     file = RecordingFile(path, LIMIT, HEADER)
-    every = [b"x" * (size - 1) + b"\n" for size in sizes]
-    for line in every:
-        file.append(line)
-        assert path.stat().st_size <= LIMIT
+    file.append(b"first\n")
+    with pytest.raises(ValueError, match="max_bytes"):
+        file.append(b"x" * LIMIT + b"\n")
 
-    kept = [line for each in (path.with_name("calls.jsonl.1"), path) for line in lines_of(each) if line != HEADER]
-    assert kept == every[len(every) - len(kept) :]
-    assert bool(kept) == bool(every)
+    assert lines_of(path) == [HEADER, b"first\n"]
 
 
 def test_half_a_line_that_a_killed_process_left_is_taken_away(arguments: dict[str, Any], tmp_path: Path) -> None:

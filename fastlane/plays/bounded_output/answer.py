@@ -17,7 +17,6 @@ from fastlane.protocol.usage import estimated_usage, prompt_tokens
 from fastlane.records.plays import OutputVerdict, StopReason
 
 from .plan import OutputPlan
-from .reask import Judged
 from .scanner import JsonScanner, TextScanner
 from .validation import Problem, problem_in, problem_of, stopped
 
@@ -57,15 +56,13 @@ class WatchedAnswer:
         """Whether it was closed."""
         self.usage: Mapping[str, Any] = {}
         """The provider's own, or the estimate in its place."""
-        self.visible_tokens: int | None = None
-        """Of what can be seen of it but reasoning, estimated."""
-        self._reasoning_tokens = 0
+        self.received_tokens: int | None = None
+        """Tokens that had come when it was closed, estimated; no answer is longer than its limit."""
         self.verdict: OutputVerdict | None = None
         self.problem: Problem | None = None
         self.text = ""
         """The text that is wrong, or else the content."""
-        self.judged: list[Judged] = []
-        """All texts, each with what is wrong with it."""
+        self.calls_tools = False
         self.finish_reason: str | None = None
         self.body: dict[str, Any] = {}
         """The whole answer as it is handed out."""
@@ -231,25 +228,11 @@ class WatchedAnswer:
     def _estimated_usage(self) -> Mapping[str, Any]:
         plan = self._plan
         counting = counter(plan.model, wait=False)
-        self._count(self._texts)
-        self._reasoning_tokens = counting.text("".join(self._reasoning))
+        watched = (*self.contents.values(), *self._tool_calls.values())
+        received = sum(counting.text(one.text) for one in watched) + counting.text("".join(self._reasoning))
+        self.received_tokens = received if plan.limit is None else min(received, plan.limit)
         input_tokens = prompt_tokens(plan.body, counting)
         return estimated_usage(plan.endpoint, input_tokens=input_tokens, output_tokens=self.received_tokens)
-
-    @property
-    def _texts(self) -> list[str]:
-        return [one.text for watched in (self.contents, self._tool_calls) for one in watched.values()]
-
-    def _count(self, texts: list[str]) -> None:
-        if self.visible_tokens is None:
-            counting = counter(self._plan.model, wait=False)
-            self.visible_tokens = sum(map(counting.text, texts))
-
-    @property
-    def received_tokens(self) -> int:
-        """Tokens that have come, estimated; no answer is longer than its limit."""
-        received = (self.visible_tokens or 0) + self._reasoning_tokens
-        return received if self._plan.limit is None else min(received, self._plan.limit)
 
     def assembled(self) -> dict[str, Any]:
         """Return the answer as the API gives it without streaming."""
@@ -280,28 +263,28 @@ class WatchedAnswer:
         texts = answer_texts(body, plan.endpoint)
         self.finish_reason = next((one.finish_reason for one in texts), None)
         self.text = "".join(one.text for one in texts if one.kind == "content")
-        self._count([one.text for one in texts])
         self.body = body
         self.verdict = verdict_of(body, plan.endpoint)
         texts = self._of_answer(texts)
-        is_judged = plan.play.validate and (plan.is_json or any(one.kind == "tool_call" for one in texts))
+        self.calls_tools = any(one.kind == "tool_call" for one in texts)
+        is_judged = plan.play.validate and (plan.is_json or self.calls_tools)
         if self.verdict is None and is_judged and body.get("status") not in _NO_ANSWER:
             if self.stop_reason in ("whitespace", "prose") and not self._is_complete:
-                self._is_wrong([(one, None) for one in texts], stopped(self.stop_reason))
-            else:
-                judged = [(one, None if self._is_parsed else self._problem_in(one)) for one in texts]
-                self.verdict = "valid"
-                self._is_wrong(judged, next((problem for _, problem in judged if problem is not None), None))
+                self._is_wrong(stopped(self.stop_reason), texts[0].text if texts else "")
+                return
+            problems = () if self._is_parsed else ((self._problem_in(one), one.text) for one in texts)
+            problem, text = next(((problem, text) for problem, text in problems if problem is not None), (None, ""))
+            self.verdict = "valid"
+            if problem is not None:
+                self._is_wrong(problem, text)
 
     def read_by_class(self, error: Exception | None, *, is_parsed: bool) -> None:
         """Take down what openai's code has made of the answer: an error, an object of a class, or nothing yet."""
         try:
             problem = None if error is None else problem_of(error, self._plan.schema)
             if problem is not None:
-                texts = answer_texts(self.body, self._plan.endpoint)
-                # The error does not say which of several texts it is about. Its traceback leads to where this is kept.
-                judged = [(one, self._problem_in(one) if len(texts) > 1 else None) for one in texts]
-                self._is_wrong(judged, replace(problem, cause=None))
+                # The error's traceback leads to where this is kept.
+                self._is_wrong(replace(problem, cause=None), self.text)
             elif error is None and self._is_parsed and not is_parsed and self.verdict == "valid":
                 # No class has read it yet, as with a raw response. What the schema refuses, the class may still take.
                 texts = self._of_answer(answer_texts(self.body, self._plan.endpoint))
@@ -313,7 +296,6 @@ class WatchedAnswer:
     def judge_stream(self, finish_reason: str | None) -> None:
         """Judge what a stream that the application reads has brought."""
         plan, contents = self._plan, list(self.contents.values())
-        self._count(self._texts)
         is_complete = bool(contents) and _are_complete(contents)
         if is_cut_off(finish_reason) and not (is_complete and self._is_complete):
             self.verdict = "truncated"
@@ -324,9 +306,9 @@ class WatchedAnswer:
                 if problem is None:
                     self.verdict = "valid"
                 elif not self._is_parsed:
-                    self._is_wrong([], problem)
+                    self._is_wrong(problem, self.text)
             elif self.stop_reason in ("whitespace", "prose"):
-                self._is_wrong([], stopped(self.stop_reason))
+                self._is_wrong(stopped(self.stop_reason), self.text)
 
     @property
     def _schema(self) -> Any:
@@ -336,13 +318,8 @@ class WatchedAnswer:
     def _is_complete(self) -> bool:
         return _are_complete([*self.contents.values(), *self._tool_calls.values()])
 
-    def _is_wrong(self, judged: list[Judged], problem: Problem | None) -> None:
-        """Take down what is wrong, and with which text; nothing where `problem` is None."""
-        if problem is None:
-            return
-        self.problem, self.verdict, self.judged = problem, "invalid", judged
-        if judged:
-            self.text = next((text for text, wrong in judged if wrong is not None), judged[0][0]).text
+    def _is_wrong(self, problem: Problem, text: str) -> None:
+        self.problem, self.verdict, self.text = problem, "invalid", text
 
     def _of_answer(self, texts: list[AnswerText]) -> list[AnswerText]:
         """Return the texts without those beside calls of tools, which are no answer."""

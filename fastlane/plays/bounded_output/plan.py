@@ -23,7 +23,8 @@ from fastlane.protocol.request_fields import (
     wanted_of,
     with_schema,
 )
-from fastlane.providers.output_facts import ceiling_fields, limit_in, most_tokens
+from fastlane.providers import ProviderFacts
+from fastlane.providers.output_facts import ceiling_fields, efforts_of, limit_in, most_tokens, reasons
 from fastlane.schemas.bound import Bound, schema_bound
 from fastlane.schemas.dialect import WireSchema, wire_schema
 from fastlane.schemas.given import Schema
@@ -40,6 +41,9 @@ _LEAST_CEILING = 16
 _MAX_STOPS = 4
 # What frames an answer beside its text: the tokens that end it, or that call a tool.
 _FRAME_TOKENS = 8
+# Tokens that are left for reasoning, as OpenAI's guide to reasoning models advises
+# (https://platform.openai.com/docs/guides/reasoning).
+_REASONING_TOKENS = 25_000
 # Beyond this a ceiling stops nothing that one would wait for, and is more than many models take.
 _MAX_CEILING = 16_384
 
@@ -131,7 +135,6 @@ class OutputPlanner:
             headroom_tokens=headroom,
             dropped_keywords=wire.dropped if wire is not None else (),
             notes=tuple(self._notes),
-            effort=effort_in(call.body),
         )
         plan = OutputPlan(
             endpoint=endpoint,
@@ -249,8 +252,7 @@ class OutputPlanner:
             return None, None, 0
         headroom = self._play.reasoning_tokens
         if headroom is None:
-            effort = effort_in({**call.body, **self._fields})
-            headroom = self._play.reasoning.headroom(call.origin, call.model, effort, self._facts)
+            headroom = _reasoning_room(self._facts, call.model, effort_in(call.body))
         ceiling = max(_LEAST_CEILING, tokens + _FRAME_TOKENS)
         most = most_tokens(self._facts, call.model)
         if (wanted is None and ceiling > _MAX_CEILING) or (most is not None and ceiling + headroom > most):
@@ -274,3 +276,15 @@ class OutputPlanner:
         if len(stop) > _MAX_STOPS and not self._play.early_stop:
             self._notes.append(f"only the first {_MAX_STOPS} stop texts are sent, and early_stop=False looks for none")
         self._add("stop", list(stop[:_MAX_STOPS]), "sent its stop sequences")
+
+
+def _reasoning_room(facts: ProviderFacts | None, model: str | None, effort: str | None) -> int:
+    """Return the tokens that a limit of the output has to leave beside the visible answer.
+
+    None where facts say that the model does not reason, that it takes an effort of "none", or that limits do not count
+    reasoning.
+    """
+    if facts is not None and facts.reasoning.counted is not None and facts.reasoning.counted.value is False:
+        return 0
+    is_off = reasons(facts, model) is False or (effort == "none" and "none" in (efforts_of(facts, model) or ()))
+    return 0 if is_off else _REASONING_TOKENS

@@ -20,7 +20,6 @@ from fastlane.protocol.endpoints import GENERATING
 from fastlane.schemas.given import check_schema, given_schema
 
 from .plan import OutputPlanner
-from .reasoning import ReasoningTokens
 from .section import BoundedOutputSection
 from .session import BoundedOutputSession
 
@@ -57,7 +56,7 @@ class BoundedOutput(Play):
     """A limit of tokens for every call that has none of its own, reasoning not counted."""
     reasoning_tokens: Annotated[int, Field(ge=0)] | None = None
     """Tokens that the limit leaves for reasoning; None for what is known of the model: nothing where it does not
-    reason, 25,000 until its answers have shown how much it needs."""
+    reason, else 25,000."""
     early_stop: bool | Literal["at_once"] = True
     """Whether to close a stream that brings nothing more. True: when something comes behind the complete answer, so
     that the provider's own count is read where the model ends by itself; "at_once": at the last brace."""
@@ -73,13 +72,10 @@ class BoundedOutput(Play):
     """How often to ask again, with what was wrong."""
     json_schema: Mapping[str, Any] | None = field(init=False, repr=False, compare=False, default=None)
     schema_name: str = field(init=False, repr=False, compare=False, default="answer")
-    reasoning: ReasoningTokens = field(init=False, repr=False, compare=False, default_factory=ReasoningTokens)
 
     def __post_init__(self) -> None:
         # With the client and not with its first call, which may be made on an event loop.
         import jsonschema_rs  # noqa: F401
-
-        from . import session  # noqa: F401
 
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
@@ -101,7 +97,6 @@ class BoundedOutput(Play):
             schema, name = _read_schema(self.schema)
             object.__setattr__(self, "json_schema", schema)
             object.__setattr__(self, "schema_name", name)
-        object.__setattr__(self, "reasoning", ReasoningTokens())
 
     def __repr__(self) -> str:
         # The fingerprint: a schema's name says as much as its text, and the address of a function nothing.
@@ -126,7 +121,7 @@ class BoundedOutput(Play):
         """Begin the play's part in a call."""
         if call.endpoint not in GENERATING:
             return None
-        return BoundedOutputSession(call, lambda call: OutputPlanner(call, self).run(), self.reasoning)
+        return BoundedOutputSession(call, lambda call: OutputPlanner(call, self).run())
 
 
 def _read_schema(given: Any) -> tuple[Mapping[str, Any], str]:

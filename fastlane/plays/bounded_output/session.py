@@ -14,27 +14,26 @@ from fastlane.engine.call import Call
 from fastlane.engine.effects import Flow
 from fastlane.engine.session import CallOutcome, SendCall, Session, Stop
 from fastlane.errors import InvalidOutputError, OutputAttempt
+from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.usage import usage_counts
 from fastlane.records.plays import RejectedAnswer
 
 from .answer import WatchedAnswer
 from .plan import OutputPlan
-from .reask import ask_again
-from .reasoning import ReasoningTokens
 from .section import BoundedOutputSection
-from .validation import Problem
+from .validation import Problem, encodable
+
+# Around what was wrong, the sentences are always the same: the provider's prompt cache holds the first request.
+_WRONG = "Your last answer is not valid. What is wrong with it:\n"
+_AGAIN = "\nGive the whole answer again, corrected: only the answer itself, in the form that was asked for."
 
 
 class BoundedOutputSession(Session):
     """Keeps the output of a call at one upstream within its plan."""
 
-    def __init__(
-        self, call: Call, plan_call: Callable[[Call], tuple[Call, OutputPlan | None]], reasoning: ReasoningTokens
-    ) -> None:
+    def __init__(self, call: Call, plan_call: Callable[[Call], tuple[Call, OutputPlan | None]]) -> None:
         self._plan_call = plan_call
-        self._reasoning = reasoning
         self._is_stream = call.stream
-        self._origin, self._model = call.origin, call.model
         self._on_error = partial(call.caller.report_error, "BoundedOutput")
         # Where a class may read the answer, it says what is valid. Helpers read what they stream by classes that the
         # call knows nothing of; one of them says so.
@@ -106,7 +105,7 @@ class BoundedOutputSession(Session):
                 began_ns = now_ns()
                 try:
                     if is_truncated or self._answer.verdict == "truncated":
-                        body = self._without_limit(self._plan)
+                        self._note_cut(self._plan)
                     else:
                         body = self._body_for_invalid(self._plan, error, is_parsed=_is_parsed(result))
                 finally:
@@ -117,23 +116,14 @@ class BoundedOutputSession(Session):
         finally:
             del error  # its traceback leads here, and would keep it until a garbage collection
 
-    @property
-    def _sent(self) -> Mapping[str, Any]:
-        return self._planned.body if self._asked_again is None else self._asked_again
-
-    def _without_limit(self, plan: OutputPlan) -> Mapping[str, Any] | None:
-        """Return the body without our own limit, which was too low for this model; None where it is the caller's."""
+    def _note_cut(self, plan: OutputPlan) -> None:
+        """Say whether our own limit cut the answer off."""
         self._answer.verdict = "truncated"
-        if plan.limit is None or plan.ceiling_field not in self._sent:
-            return None
-        self._answer.note = (
-            f"cut off at the limit of {plan.limit:,} tokens that BoundedOutput had set: reasoning_tokens and "
-            "unbounded leave more room, and reasks ask again without it"
-        )
-        if len(self._rejected) >= plan.reasks:
-            return None
-        self._take_down(self._answer.note)
-        return {name: value for name, value in self._sent.items() if name != plan.ceiling_field}
+        if plan.ceiling_field is not None:
+            self._answer.note = (
+                f"cut off at the limit of {plan.limit:,} tokens that BoundedOutput had set: reasoning_tokens and "
+                "unbounded leave more room"
+            )
 
     def _body_for_invalid(
         self, plan: OutputPlan, error: Exception | None, *, is_parsed: bool
@@ -152,7 +142,8 @@ class BoundedOutputSession(Session):
             return None  # openai's own error says it to the application as it always did
         may_ask = len(self._rejected) < plan.reasks
         self._take_down(str(problem))
-        again = ask_again(self._sent, plan.endpoint, answer.judged, problem) if may_ask else None
+        sent = self._planned.body if self._asked_again is None else self._asked_again
+        again = ask_again(sent, plan.endpoint, answer.text, problem) if may_ask and not answer.calls_tools else None
         if again is None:
             # The error over an answer that we have cut says that it was cut.
             raise self._gave_up(plan, problem) from (problem.cause if answer.is_cut else error or problem.cause)
@@ -207,7 +198,7 @@ class BoundedOutputSession(Session):
     # When the call is over
 
     def close(self, outcome: CallOutcome) -> BoundedOutputSection | None:
-        """Judge a stream that the application has read, learn how long the model reasoned, and return the section."""
+        """Judge a stream that the application has read, and return the section."""
         plan, self._plan = self._plan, None
         self._asked_again, self._planned = None, self._planned.replaced(body={}, collector=None, data={})
         if plan is None:
@@ -220,35 +211,36 @@ class BoundedOutputSession(Session):
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._on_error("close", error)
             self._checked_ns = began_ns, now_ns()
-        saved = None
-        if answer.is_cut and plan.limit is not None:
-            saved = max(0, plan.limit - answer.received_tokens)
-        section = replace(
+        received = answer.received_tokens if answer.is_cut else None
+        return replace(
             plan.record,
             refused_fields=outcome.refused,
             stop_reason=answer.stop_reason if answer.is_cut else None,
-            visible_tokens=answer.visible_tokens,
-            received_tokens=answer.received_tokens if answer.is_cut else None,
-            tokens_not_generated=saved,
+            received_tokens=received,
+            tokens_not_generated=None if received is None or plan.limit is None else max(0, plan.limit - received),
             verdict=answer.verdict,
             problem=answer.note if answer.problem is None else str(answer.problem),
             notes=(*plan.record.notes, *answer.notes),
             rejected=tuple(self._rejected),
             checked_ns=self._checked_ns if answer.verdict is not None else None,
         )
-        usage = outcome.usage
-        # An answer that was cut off at its limit, and so ended in an error, has reasoned at least that long.
-        is_counted = outcome.ending in ("completed", "failed") and not usage.estimated
-        if is_counted and usage.output_tokens is not None and section.visible_tokens is not None:
-            self._reasoning.learn(
-                self._origin,
-                self._model,
-                section.effort,
-                visible_tokens=section.visible_tokens,
-                output_tokens=usage.output_tokens,
-                reasoning_tokens=usage.reasoning_tokens,
-            )
-        return section
+
+
+def ask_again(body: Mapping[str, Any], endpoint: str, answer: str, problem: Problem) -> dict[str, Any] | None:
+    """Return the request that asks again for an answer, and says what was wrong with it. `body` is never changed.
+
+    It only appends. None for a body whose messages or input cannot be appended to, and for one of a `conversation`,
+    which holds question and answer already.
+    """
+    field = {CHAT: "messages", RESPONSES: "input"}.get(endpoint, "")
+    given = body.get(field)
+    if isinstance(given, str) and endpoint == RESPONSES:
+        given = [{"role": "user", "content": given}]
+    if not isinstance(given, list | tuple) or body.get("conversation") is not None:
+        return None
+    # White space at its end is what an answer ran on in, and is paid for again.
+    said = {"role": "assistant", "content": encodable(answer.rstrip()) or "(no text)"}
+    return {**body, field: [*given, said, {"role": "user", "content": encodable(f"{_WRONG}{problem.advice}{_AGAIN}")}]}
 
 
 def _is_parsed(result: Any) -> bool:

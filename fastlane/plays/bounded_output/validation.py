@@ -203,16 +203,12 @@ def _advice(lines: list[str]) -> str:
 def encodable(text: str, most: int | None = None) -> str:
     """Return text that can be sent, with its middle left out where it is longer than `most` characters.
 
-    Half of a surrogate pair, which is no character, becomes U+FFFD.
+    Half of a surrogate pair, which is no character, becomes "?".
     """
     if most is not None and len(text) > most:
         head = most * 3 // 4
         text = f"{text[:head]}…{text[head + 1 - most :]}"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return text.encode(errors="replace").decode()
 
 
 def _shown(value: Any) -> str:

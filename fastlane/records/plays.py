@@ -40,14 +40,13 @@ class RequestEncodingRecord(RecordSection):
     """Why an encoded body failed: a status ("415") or an error's class name; None if none failed."""
 
 
-StopReason = Literal["complete", "whitespace", "prose", "fence", "stop_sequence", "stop_when"]
+StopReason = Literal["complete", "whitespace", "prose", "fence"]
 """Why a stream was closed before its end.
 
 - complete: the JSON value was complete
 - whitespace: a run of white space after the value or inside it
 - prose: text before or after the value, or another value
 - fence: text after the closing Markdown fence
-- stop_sequence, stop_when: `BoundedOutput(stop=...)` or `(stop_when=...)` matched
 """
 
 OutputVerdict = Literal["valid", "invalid", "truncated", "refused"]

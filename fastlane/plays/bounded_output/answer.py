@@ -17,15 +17,13 @@ from fastlane.protocol.usage import estimated_usage, prompt_tokens
 from fastlane.records.plays import OutputVerdict, StopReason
 
 from .plan import OutputPlan
-from .scanner import JsonScanner, TextScanner
+from .scanner import JsonScanner
 from .validation import Problem, problem_in, problem_of, stopped
 
 # Behind these reasons, nothing that a text can still bring is wanted.
-_ENDED: frozenset[StopReason] = frozenset({"whitespace", "prose", "fence", "stop_sequence", "stop_when"})
+_ENDED: frozenset[StopReason] = frozenset({"whitespace", "prose", "fence"})
 # What a Responses answer may say of itself where there is none.
 _NO_ANSWER = ("failed", "cancelled", "queued", "in_progress")
-
-Scanner = JsonScanner | TextScanner
 
 
 class WatchedAnswer:
@@ -34,7 +32,7 @@ class WatchedAnswer:
     def __init__(self, plan: OutputPlan, *, is_parsed: bool, on_error: Callable[[str, Exception], None]) -> None:
         """`is_parsed`: openai's own code makes objects of the application's classes out of it, and is the judge.
 
-        `on_error` is called with what was done when an error was raised here, or by `stop_when`.
+        `on_error` is called with what was done when an error was raised here.
         """
         self._plan = plan
         self._is_parsed = is_parsed
@@ -42,9 +40,10 @@ class WatchedAnswer:
         assembly = assembly_of(plan.endpoint, choices=plan.choices)
         assert assembly is not None
         self.assembly: Assembly = assembly
-        self.contents: dict[Channel, Scanner] = {}
-        self._tool_calls: dict[Channel, Scanner] = {}
-        self._reasoning: list[str] = []
+        self.contents: dict[Channel, JsonScanner] = {}
+        self._tool_calls: dict[Channel, JsonScanner] = {}
+        self._other_texts: list[str] = []
+        """Reasoning, and content that need not be JSON."""
         self._reasons: dict[tuple[str, Channel], StopReason] = {}
         self._has_refusal = False
         self._is_watched = True
@@ -68,8 +67,6 @@ class WatchedAnswer:
         """The whole answer as it is handed out."""
         self.note: str | None = None
         """What is to be known of an answer that was cut off."""
-        self.notes: list[str] = []
-        """What `stop_when` raised."""
 
     # While it arrives
 
@@ -139,46 +136,36 @@ class WatchedAnswer:
     def _feed(self, deltas: Iterable[Delta]) -> bool:
         """Look at what an event has brought; True if the stream is to be closed now."""
         for channel, kind, text, _ in deltas:
-            if kind == "content":
+            if kind == "content" and self._plan.is_json:
                 self._feed_content(channel, text)
             elif kind == "tool_call":
                 scanner = self._tool_calls.setdefault(channel, JsonScanner())
                 self._note(kind, channel, scanner, scanner.feed(text))
-            elif kind == "reasoning":
-                self._reasoning.append(text)
+            elif kind in ("content", "reasoning"):
+                self._other_texts.append(text)
             else:
                 self._has_refusal = True
         return self.stop_reason is not None
 
     def _feed_content(self, channel: Channel, text: str) -> bool:
-        plan = self._plan
         scanner = self.contents.get(channel)
         if scanner is None:
-            play = plan.play
-            scanner = JsonScanner() if plan.is_json else TextScanner(tuple(play.stop), play.stop_when)
-            self.contents[channel] = scanner
-        reason = scanner.feed(text)
-        if reason is not None:
-            self._note("content", channel, scanner, reason)
-        elif isinstance(scanner, TextScanner) and scanner.error is not None:
-            error, scanner.error = scanner.error, None
-            self.notes.append(f"stop_when raised {type(error).__name__}: the answer went on without it")
-            self._on_error("stop_when", error)
+            scanner = self.contents[channel] = JsonScanner()
+        self._note("content", channel, scanner, scanner.feed(text))
         return self.stop_reason is not None
 
-    def _note(self, kind: str, channel: Channel, scanner: Scanner, reason: StopReason | None) -> None:
+    def _note(self, kind: str, channel: Channel, scanner: JsonScanner, reason: StopReason | None) -> None:
         """Set the reason for closing the stream, if nothing of use can come any more."""
         plan = self._plan
         if reason is None or not plan.early_stop:
             return
-        if isinstance(scanner, JsonScanner):
-            if scanner.end is None and not plan.play.validate:
-                return  # the application is to have all of an answer that may be anything
-            if kind == "content" and not plan.content_is_all and reason in ("prose", "fence"):
-                return  # a tool may be called yet, and text before that is no answer
-            is_fence = reason == "fence" and scanner.text[scanner.end :].strip(" \t\r\n") in ("`", "``", "```")
-            if is_fence and plan.play.early_stop != "at_once":
-                reason = "complete"  # which may be the end of it
+        if scanner.end is None and not plan.play.validate:
+            return  # the application is to have all of an answer that may be anything
+        if kind == "content" and not plan.content_is_all and reason in ("prose", "fence"):
+            return  # a tool may be called yet, and text before that is no answer
+        is_fence = reason == "fence" and scanner.text[scanner.end :].strip(" \t\r\n") in ("`", "``", "```")
+        if is_fence and plan.play.early_stop != "at_once":
+            reason = "complete"  # which may be the end of it
         self._reasons[kind, channel] = reason
         if self._has_refusal:
             return
@@ -229,7 +216,7 @@ class WatchedAnswer:
         plan = self._plan
         counting = counter(plan.model, wait=False)
         watched = (*self.contents.values(), *self._tool_calls.values())
-        received = sum(counting.text(one.text) for one in watched) + counting.text("".join(self._reasoning))
+        received = sum(counting.text(one.text) for one in watched) + counting.text("".join(self._other_texts))
         self.received_tokens = received if plan.limit is None else min(received, plan.limit)
         input_tokens = prompt_tokens(plan.body, counting)
         return estimated_usage(plan.endpoint, input_tokens=input_tokens, output_tokens=self.received_tokens)
@@ -301,7 +288,7 @@ class WatchedAnswer:
             self.verdict = "truncated"
         elif plan.is_json and plan.play.validate and contents:
             if is_complete:
-                problems = (problem_in(one.value, self._schema) for one in contents if isinstance(one, JsonScanner))
+                problems = (problem_in(one.value, self._schema) for one in contents)
                 problem = next(filter(None, problems), None)
                 if problem is None:
                     self.verdict = "valid"
@@ -334,7 +321,7 @@ class WatchedAnswer:
         return problem_in(one.text, tool.schema) if tool is not None and tool.strict else None
 
 
-def _are_complete(scanners: Iterable[Scanner]) -> bool:
-    """Whether there are texts, and each that has to be JSON has come to its end."""
+def _are_complete(scanners: Iterable[JsonScanner]) -> bool:
+    """Whether there are texts, and each has come to its end."""
     scanners = list(scanners)
-    return bool(scanners) and not any(isinstance(one, JsonScanner) and one.end is None for one in scanners)
+    return bool(scanners) and all(one.end is not None for one in scanners)

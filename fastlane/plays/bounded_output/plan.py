@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastlane.engine.call import Call
 from fastlane.engine.collector import streamed
 from fastlane.errors import CallRefusedError
-from fastlane.protocol.endpoints import CHAT, RESPONSES
+from fastlane.protocol.endpoints import CHAT
 from fastlane.protocol.request_fields import (
     FREE_TEXT,
     Tool,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 # OpenAI's Responses API takes no limit below this (https://platform.openai.com/docs/api-reference/responses/create).
 _LEAST_CEILING = 16
-# As many as OpenAI's API takes (https://platform.openai.com/docs/api-reference/chat/create).
-_MAX_STOPS = 4
 # What frames an answer beside its text: the tokens that end it, or that call a tool.
 _FRAME_TOKENS = 8
 # Tokens that are left for reasoning, as OpenAI's guide to reasoning models advises
@@ -109,9 +107,7 @@ class OutputPlanner:
         tool = only_tool(body, endpoint)
         found = self._bound(wanted, tools, tool)
         ceiling_field, limit, headroom = self._set_limit(found)
-        if not wanted.is_json and tool is None:
-            self._send_stops()
-        watches = wanted.is_json or bool(tools) or bool(play.stop) or play.stop_when is not None
+        watches = wanted.is_json or bool(tools)
         early = bool(play.early_stop) and watches and not call.unread
         if early and is_kept(body):
             early = False
@@ -168,11 +164,6 @@ class OutputPlanner:
         if refused:
             self._notes.append(f"the provider has refused {field} for this model before")
         return refused
-
-    def _knows(self, parameter: str) -> Any:
-        """Return what facts say of a parameter of the API; None where they say nothing."""
-        known = self._facts.parameters.get(parameter) if self._facts is not None else None
-        return None if known is None else known.value
 
     # The schema
 
@@ -263,19 +254,6 @@ class OutputPlanner:
             return None, None, 0
         self._add(name, ceiling + headroom, f"set {name} to {ceiling + headroom}")
         return name, ceiling + headroom, headroom
-
-    # What else goes out
-
-    def _send_stops(self) -> None:
-        """Let the provider stop at stop texts, where it takes them; they are looked for here all the same."""
-        call, stop = self._call, self._play.stop
-        if not stop or call.endpoint == RESPONSES or call.body.get("stop") is not None:
-            return
-        if self._knows("stop") in (False, "ignored") or self._was_refused("stop"):
-            return
-        if len(stop) > _MAX_STOPS and not self._play.early_stop:
-            self._notes.append(f"only the first {_MAX_STOPS} stop texts are sent, and early_stop=False looks for none")
-        self._add("stop", list(stop[:_MAX_STOPS]), "sent its stop sequences")
 
 
 def _reasoning_room(facts: ProviderFacts | None, model: str | None, effort: str | None) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,7 +13,7 @@ from pydantic import Field
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import Session
-from fastlane.engine.settings import Texts, settings
+from fastlane.engine.settings import settings
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
 from fastlane.schemas.given import check_schema, given_schema
@@ -60,12 +59,6 @@ class BoundedOutput(Play):
     early_stop: bool | Literal["at_once"] = True
     """Whether to close a stream that brings nothing more. True: when something comes behind the complete answer, so
     that the provider's own count is read where the model ends by itself; "at_once": at the last brace."""
-    stop: str | Texts = ()
-    """Texts at which free text ends; they are no part of it."""
-    stop_when: Annotated[
-        Callable[[str], bool] | None, Field(description="a function of the text so far, and no coroutine, or None")
-    ] = None
-    """Called with the text so far after every piece of free text; True ends it there."""
     validate: bool = True
     """Whether an answer has to be valid for its schema."""
     reasks: Annotated[int, Field(ge=0, le=10)] = 0
@@ -77,17 +70,6 @@ class BoundedOutput(Play):
         # With the client and not with its first call, which may be made on an event loop.
         import jsonschema_rs  # noqa: F401
 
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        if not all(self.stop):
-            raise ConfigurationError("BoundedOutput(stop=...) takes a text, or a list of texts, none of them empty")
-        if inspect.iscoroutinefunction(self.stop_when):
-            raise ConfigurationError("BoundedOutput(stop_when=...) takes a function, and no coroutine")
-        if self.stop_when is not None and not self.early_stop:
-            raise ConfigurationError(
-                "BoundedOutput(stop_when=...) closes a stream, and early_stop=False asks for none to be closed: leave "
-                "one of them out"
-            )
         if self.reasks and not self.validate:
             raise ConfigurationError(
                 "BoundedOutput(reasks=...) asks again for what is not valid, and validate=False asks for no such "
@@ -99,17 +81,12 @@ class BoundedOutput(Play):
             object.__setattr__(self, "schema_name", name)
 
     def __repr__(self) -> str:
-        # The fingerprint: a schema's name says as much as its text, and the address of a function nothing.
+        # The fingerprint: a schema's name says as much as its text.
         shown = []
         for name, given in type(self).__dataclass_fields__.items():
             value = getattr(self, name) if given.init else None
-            if not given.init or value == given.default:
-                continue
-            if name == "schema":
-                value = self.schema_name
-            elif callable(value):
-                value = getattr(value, "__qualname__", type(value).__name__)
-            shown.append(f"{name}={value!r}")
+            if given.init and value != given.default:
+                shown.append(f"{name}={self.schema_name if name == 'schema' else value!r}")
         return f"BoundedOutput({', '.join(shown)})"
 
     @property

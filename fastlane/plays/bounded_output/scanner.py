@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from fastlane.records.plays import StopReason
 
@@ -23,20 +22,28 @@ _OUTSIDE = re.compile(r'["{}\[\]]').search
 _END_OF_SCALAR = re.compile(r"[^-+.0-9a-zA-Z]").search
 
 
-class _Scanner:
-    """All text of one channel of an answer, and where its part that counts ends."""
+class JsonScanner:
+    """Finds the end of one JSON value, and what runs on behind it. It does not say whether the value is valid.
 
-    __slots__ = ("_parts", "_size", "end", "reason", "start")
+    It has all text of one channel of an answer. It begins behind white space and a fence. The reason "complete" may
+    become "whitespace", "prose" or "fence" later.
+    """
+
+    __slots__ = ("_depth", "_is_escaped", "_is_in_string", "_parts", "_run", "_size", "end", "reason", "start")
 
     def __init__(self) -> None:
-        self.start = 0
-        """Where the part that counts begins in all text fed, in characters; -1: it has not."""
+        self.start = -1
+        """Where the value begins in all text fed, in characters; -1: it has not."""
         self.end: int | None = None
         """Where it ends; None where it has not."""
         self.reason: StopReason | None = None
         """Why the stream can be closed; None as long as it cannot."""
         self._parts: list[str] = []
         self._size = 0
+        self._depth = 0
+        self._is_in_string = False
+        self._is_escaped = False
+        self._run = 0
 
     @property
     def text(self) -> str:
@@ -52,23 +59,6 @@ class _Scanner:
         first = self.start if self.start >= 0 else length
         last = length if self.end is None else self.end
         return piece[max(0, first - before) : max(0, last - before)]
-
-
-class JsonScanner(_Scanner):
-    """Finds the end of one JSON value, and what runs on behind it. It does not say whether the value is valid.
-
-    It begins behind white space and a fence. The reason "complete" may become "whitespace", "prose" or "fence" later.
-    """
-
-    __slots__ = ("_depth", "_is_escaped", "_is_in_string", "_run")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.start = -1
-        self._depth = 0
-        self._is_in_string = False
-        self._is_escaped = False
-        self._run = 0
 
     @property
     def value(self) -> str:
@@ -159,41 +149,3 @@ class JsonScanner(_Scanner):
             self.reason = "whitespace"
         elif text:
             self.reason = "fence" if text[0] == "`" else "prose"
-
-
-class TextScanner(_Scanner):
-    """Finds where a text ends that is no JSON: at the first of the stop texts, or where `stop_when` says so."""
-
-    __slots__ = ("_longest", "_stop", "_stop_when", "_tail", "error")
-
-    def __init__(self, stop: tuple[str, ...] = (), stop_when: Callable[[str], bool] | None = None) -> None:
-        super().__init__()
-        self.error: Exception | None = None
-        """What `stop_when` raised; it is not called again."""
-        self._stop = stop
-        self._longest = max(map(len, stop), default=0)
-        self._stop_when = stop_when
-        # The end of what came before, in which a stop text may have begun.
-        self._tail = ""
-
-    def feed(self, text: str) -> StopReason | None:
-        """Read on; return why the stream can be closed, None as long as it cannot."""
-        self._parts.append(text)
-        if self.reason is not None or not text:
-            return self.reason
-        if self._stop:
-            seen = self._tail + text
-            found = [at for sequence in self._stop if (at := seen.find(sequence)) >= 0]
-            if found:
-                self.end = self._size - len(self._tail) + min(found)
-                self.reason = "stop_sequence"
-                return self.reason
-            self._tail = seen[-(self._longest - 1) :] if self._longest > 1 else ""
-        self._size += len(text)
-        try:
-            if self._stop_when is not None and self._stop_when(self.text):
-                self.end = self._size
-                self.reason = "stop_when"
-        except Exception as error:  # noqa: BLE001 - what the application has given must not break a call
-            self.error, self._stop_when = error, None
-        return self.reason

@@ -220,7 +220,6 @@ class BoundedOutputSession(Session):
             tokens_not_generated=None if received is None or plan.limit is None else max(0, plan.limit - received),
             verdict=answer.verdict,
             problem=answer.note if answer.problem is None else str(answer.problem),
-            notes=(*plan.record.notes, *answer.notes),
             rejected=tuple(self._rejected),
             checked_ns=self._checked_ns if answer.verdict is not None else None,
         )

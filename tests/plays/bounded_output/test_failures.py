@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -209,24 +208,6 @@ def test_a_schema_of_thousands_of_properties_is_no_burden(one_peer: CallPeer) ->
             assert answer.choices[0].message.content == text
 
 
-def test_a_stop_when_that_raises_is_left_out(one_peer: CallPeer) -> None:
-    def broken(text: str) -> bool:
-        raise KeyError(text)
-
-    with bounded(one_peer, BoundedOutput(stop_when=broken), raise_play_errors=False) as client:
-        one_peer.replies = [streamed(told.told("one two three"))]
-        answer = client.chat.completions.create(model="m", messages=MESSAGES)
-    assert answer.choices[0].message.content == "one two three"
-
-
-def test_a_stop_sequence_is_found_across_pieces(one_peer: CallPeer) -> None:
-    with bounded(one_peer, BoundedOutput(stop="<END>")) as client:
-        for size in range(1, 9):
-            one_peer.replies = [streamed(told.told("one two<END>three", size=size))]
-            answer = client.chat.completions.create(model="m", messages=MESSAGES)
-            assert answer.choices[0].message.content == "one two"
-
-
 def test_a_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer) -> None:
     refused = [told.chunk(role="assistant"), told.chunk(refusal="I "), told.chunk(refusal="must not."),
                told.chunk(finish="stop"), told.usage_chunk()]  # fmt: skip
@@ -241,24 +222,3 @@ def test_a_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer)
         with pytest.raises(openai.ContentFilterFinishReasonError):
             parse(client)
         assert len(one_peer.take()) == 2
-
-
-def test_other_threads_are_not_held_up_by_a_stop_when_that_blocks(one_peer: CallPeer) -> None:
-    going, gone = threading.Event(), threading.Event()
-
-    def blocks(text: str) -> bool:
-        gone.set()
-        return going.wait(10)
-
-    with bounded(one_peer, BoundedOutput(stop_when=blocks)) as client, bounded(one_peer) as other:
-        one_peer.usually = lambda _: streamed(told.told("one two"))
-        thread = threading.Thread(
-            target=lambda: client.chat.completions.create(model="m", messages=MESSAGES), daemon=True
-        )
-        thread.start()
-        assert gone.wait(10)
-        one_peer.usually = lambda _: streamed(told.told(VALID))
-        assert parse(other).choices[0].message.content == VALID
-        going.set()
-        thread.join(10)
-        assert not thread.is_alive()

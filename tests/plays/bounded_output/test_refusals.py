@@ -6,7 +6,6 @@ from typing import Any
 import openai
 import pytest
 
-import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane._clock import now_ns
 from fastlane.engine import refused_fields as _refused_fields
@@ -216,18 +215,6 @@ def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_pee
         assert (client.last_call.outcome, client.last_call.usage.estimated) == ("completed", False)
 
 
-def test_stop_sequences_are_for_free_text(one_peer: CallPeer) -> None:
-    with bounded(one_peer, BoundedOutput(stop=["\n\n"])) as client:
-        one_peer.replies = [streamed(told.told(VALID)), streamed(told.told("one\n\ntwo"))]
-        create(client)
-        answer = create(client, response_format=openai.omit)
-
-    first, second = [json.loads(one.body) for one in one_peer.take()]
-    assert "stop" not in first
-    assert second["stop"] == ["\n\n"]
-    assert answer.choices[0].message.content == "one"
-
-
 def test_a_body_that_asks_for_a_stream_by_itself_is_left_alone(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(told.told(VALID))]
@@ -332,13 +319,3 @@ def test_a_schema_that_the_caller_changes_counts_as_it_is_at_each_call(one_peer:
         schema["properties"]["category"]["enum"].append("refund")
         assert create(client, response_format=form).choices[0].message.content == told.WRONG
     assert "stream" not in form
-
-
-def test_settings_that_do_nothing_together_are_refused() -> None:
-    async def enough(text: str) -> bool:
-        return bool(text)
-
-    with pytest.raises(fastlane.ConfigurationError, match="early_stop"):
-        BoundedOutput(stop_when=bool, early_stop=False)
-    with pytest.raises(fastlane.ConfigurationError, match="stop_when"):
-        BoundedOutput(stop_when=enough)  # type: ignore[arg-type]

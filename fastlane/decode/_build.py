@@ -23,6 +23,9 @@ Build = Callable[[Any], Any]
 """From a JSON object (a dictionary) to the model that the stock client constructs from it."""
 
 
+_Outer = tuple[Any, ...]
+
+
 class Refused(Exception):  # noqa: N818 - no error: the stock client decides
     """An object has a key that `construct` takes for an argument of its own."""
 
@@ -93,43 +96,54 @@ def builder_of(model: Any) -> Build:
         return lambda values: construct_type(value=values, type_=model)
     source = Source("def made(values):")
     source.names |= {
-        "construct_type": construct_type, "default_of": field_get_default, "refused": Refused, "model": model,
-        "new": model.__new__, "known": frozenset(model.model_fields), "control": types.CONTROL_NAMES.isdisjoint,
-        **_setters(),
+        "construct_type": construct_type, "default_of": field_get_default, "refused": Refused,
+        "control": types.CONTROL_NAMES.isdisjoint, **_setters(),
     }  # fmt: skip
-    source.line("get = values.get")
-    source.line("fields = set(values)")
-    with source.block("if fields <= known:"):
-        source.line("extra = {}")
-    with source.block("else:"):
-        source.line("if not control(fields): raise refused")
-        source.line("extra = {key: value for key, value in values.items() if key not in known}")
-        source.line("fields &= known")
-    entries = [f"{name!r}: {_field(source, name, field)}" for name, field in model.model_fields.items()]
-    source.line("found = new(model)")
-    source.line(f"set_values(found, {{{', '.join(entries)}}})")
-    source.line("set_private(found, None)")
-    source.line("set_extra(found, extra)")
-    source.line("set_fields(found, fields)")
-    source.line("return found")
+    source.line(f"return {_model(source, model, 'values', ())}")
     made: Build = source.compiled(f"builder of {model.__name__}")
     return made
 
 
-def _field(source: Source, name: str, field: Any) -> str:
+def _model(source: Source, model: Any, values: str, outer: _Outer) -> str:
+    """Lines that make a model from the dictionary in the variable `values`; returns the variable with the model.
+
+    `outer`: the models around it, whose lines contain these. A call for each inner model would take longer.
+    """
+    get, fields, extra, found = (source.name(kind) for kind in ("get", "fields", "extra", "found"))
+    kind, known = source.name("model", model), source.name("known", frozenset(model.model_fields))
+    source.line(f"{get} = {values}.get")
+    source.line(f"{fields} = set({values})")
+    with source.block(f"if {fields} <= {known}:"):
+        source.line(f"{extra} = {{}}")
+    with source.block("else:"):
+        source.line(f"if not control({fields}): raise refused")
+        source.line(f"{extra} = {{key: value for key, value in {values}.items() if key not in {known}}}")
+        source.line(f"{fields} &= {known}")
+    entries = [
+        f"{name!r}: {_field(source, name, field, get, (*outer, model))}" for name, field in model.model_fields.items()
+    ]
+    source.line(f"{found} = {source.name('new', model.__new__)}({kind})")
+    source.line(f"set_values({found}, {{{', '.join(entries)}}})")
+    source.line(f"set_private({found}, None)")
+    source.line(f"set_extra({found}, {extra})")
+    source.line(f"set_fields({found}, {fields})")
+    return found
+
+
+def _field(source: Source, name: str, field: Any, get: str, outer: _Outer) -> str:
     """Lines that prepare one field; returns the expression of its value."""
     default = field_get_default(field)
     copied = _is_copied(field.annotation)
     if copied and default is None:
-        return f"get({name!r})"
+        return f"{get}({name!r})"
     value = source.name("value")
-    source.line(f"{value} = get({name!r})")
+    source.line(f"{value} = {get}({name!r})")
     if default is not None:
         with source.block(f"if {value} is None:"):
             source.line(f"{value} = default_of({source.name('field', field)})")
     if not copied:
         with source.block(f"{'el' if default is not None else ''}if {value} is not None:"):
-            _convert(source, field.annotation, value, field.metadata)
+            _convert(source, field.annotation, value, outer, field.metadata)
     return value
 
 
@@ -146,7 +160,7 @@ def _is_copied(annotation: Any) -> bool:
     return words or found[0] in (int, bool, *types.ANYTHING)
 
 
-def _convert(source: Source, annotation: Any, value: str, metadata: Any = None) -> None:
+def _convert(source: Source, annotation: Any, value: str, outer: _Outer | None, metadata: Any = None) -> None:
     """Lines that turn the parsed JSON in the variable `value` into what stands in its place in the model."""
     if _is_copied(annotation):
         return
@@ -159,20 +173,23 @@ def _convert(source: Source, annotation: Any, value: str, metadata: Any = None) 
     if types.is_union(plain):
         _convert_union(source, annotation, value, metadata)
     elif types.is_model(plain):
-        build = source.late("build", lambda: builder_of(plain))
-        source.line(f"if {value}.__class__ is dict: {value} = {build}({value})")
+        with source.block(f"if {value}.__class__ is dict:"):
+            if outer is not None and plain not in outer and types.is_constructible(plain):
+                source.line(f"{value} = {_model(source, plain, value, outer)}")
+            else:
+                source.line(f"{value} = {source.late('build', lambda: builder_of(plain))}({value})")
         with source.block("else:"):
             _stock(source, annotation, value, metadata)
     elif get_origin(plain) is list and arguments:
         with source.block(f"if {value}.__class__ is list:"):
-            _convert_items(source, arguments[0], value)
+            _convert_items(source, arguments[0], value, outer)
     elif plain is float:
         source.line(f"if {value}.__class__ is not float: {value} = construct_type(value={value}, type_=float)")
     else:
         _stock(source, annotation, value, metadata)
 
 
-def _convert_items(source: Source, annotation: Any, value: str) -> None:
+def _convert_items(source: Source, annotation: Any, value: str, outer: _Outer | None) -> None:
     if _is_copied(annotation):
         source.line(f"{value} = {value}.copy()")
         return
@@ -184,7 +201,7 @@ def _convert_items(source: Source, annotation: Any, value: str) -> None:
     item, items = source.name("item"), source.name("items")
     source.line(f"{items} = []")
     with source.block(f"for {item} in {value}:"):
-        _convert(source, annotation, item)
+        _convert(source, annotation, item, outer)
         source.line(f"{items}.append({item})")
     source.line(f"{value} = {items}")
 
@@ -208,7 +225,8 @@ def _convert_union(source: Source, annotation: Any, value: str, metadata: Any) -
                 source.line(f"{value} = {validate}({value})")
             with source.block("except Exception:"):
                 if len(others) == 1 and first is others[0] and not metadata:
-                    _convert(source, first, value)
+                    # Rare, so its models are not written out here.
+                    _convert(source, first, value, None)
                 else:
                     _stock(source, annotation, value, metadata)
         keyword = "elif"

@@ -102,7 +102,10 @@ def decoder_of_model(model: Any, *, is_event: bool) -> Decoder:
 
     def decode(data: bytes) -> Any:
         try:
-            values = parsed(data)
+            try:
+                values = pydantic_core.from_json(data)  # not `parsed`, whose frame each chunk would pay for
+            except ValueError:
+                values = parsed(data)
             if values.__class__ is not dict or (is_event and values.get("error")):
                 return None
             return build(values)

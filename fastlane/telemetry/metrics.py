@@ -55,8 +55,6 @@ _SIZES: Final = tuple(float(256 * 4**step) for step in range(10))
 _GENERIC_SECONDS: Final = tuple(0.01 * 2**step for step in range(14))
 _GENERIC_TOKENS: Final = tuple(float(4**step) for step in range(14))
 
-_DROPPED: Final = "fastlane.telemetry.dropped"
-
 
 def _counter(name: str, unit: str, description: str) -> Metric:
     return Metric(name, "counter", unit, description)
@@ -100,7 +98,6 @@ OF_EVERY_CALL: Final = (
         "fastlane.interaction.duration", "s", LONG_SECONDS,
         "Application end-to-end: from a user's action to its usable result",
     ),
-    _counter(_DROPPED, "{call}", "Calls that no metric counts, because too many ended at once"),
 )  # fmt: skip
 """The metrics of the calls themselves; connections are observed when a reader collects."""
 
@@ -334,9 +331,7 @@ class Meters:
         self.provider = provider
         self._meter: Meter = provider.get_meter("fastlane", __version__)
         self._record: dict[str, Any] = {}
-        self._dropped = 0
-        self.complete()
-        self._record[_DROPPED](0, {}, _NO_CONTEXT)  # so that an alert sees it go up from 0
+        self.registrations = -1
         # Every reader calls this before it looks at the other instruments, so it sees all that has ended before.
         self._meter.create_observable_up_down_counter(
             "http.client.open_connections",
@@ -347,15 +342,16 @@ class Meters:
 
     def complete(self) -> None:
         """Make the instruments that are missing: plays may be defined at any time, and bring metrics."""
-        self.registrations = registrations()
-        for metric in all_metrics():
-            if metric.name not in self._record:
-                self._record[metric.name] = _instrument(self._meter, metric)
+        found = registrations()
+        if self.registrations != found:
+            for metric in all_metrics():
+                if metric.name not in self._record:
+                    self._record[metric.name] = _instrument(self._meter, metric)
+            self.registrations = found
 
     def add(self, ended: EndedCall | EndedAction) -> None:
         """Have it recorded, soon. Waits for nothing and raises nothing."""
         if _waiting.queue.qsize() >= MOST_WAITING:
-            self._dropped += 1
             warn_once("telemetry: more than %d calls wait to be measured; further ones are dropped", MOST_WAITING)
             return
         _waiting.queue.put((self, ended))
@@ -373,9 +369,6 @@ class Meters:
 
     def _observe(self, options: CallbackOptions) -> Iterator[Observation]:
         record_waiting()
-        dropped, self._dropped = self._dropped, 0
-        if dropped:
-            self._record[_DROPPED](dropped, {}, _NO_CONTEXT)
         counts: Counter[tuple[str, int, str]] = Counter()
         for found in open_connections():
             host = _values.limited("server.address", found.host)
@@ -425,24 +418,16 @@ def meters_of(providers: Providers) -> Meters | None:
     """Return the instruments of the provider in force; None where nobody measures. Not for finalizers."""
     found: Meters | None = providers.meters
     if providers.measures and (found is None or found.registrations != registrations()):
-        found = providers.meters = _make(providers.meter_provider)
-        providers.measures = found is not None
-    return found
-
-
-def _make(provider: Any) -> Meters | None:
-    """Make the instruments of a provider, or those that are missing; None where the provider raises."""
-    with _making:
-        found = _made.get(id(provider))
+        provider = providers.meter_provider
         try:
-            if found is None:
-                found = Meters(provider)
-            else:
+            with _making:
+                found = _made.get(id(provider)) or Meters(provider)
                 found.complete()
+                if len(_made) >= _MOST_PROVIDERS:
+                    _made.pop(next(iter(_made)))
+                providers.meters = _made[id(provider)] = found
         except Exception as error:  # noqa: BLE001 - an application's own provider may raise anything
             warn_of_error("making instruments", error)
+            providers.measures = False
             return None
-        if len(_made) >= _MOST_PROVIDERS:
-            _made.pop(next(iter(_made)))
-        _made[id(provider)] = found
-        return found
+    return found

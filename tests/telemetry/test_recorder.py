@@ -146,8 +146,6 @@ def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplo
 
     assert took_s < AT_ONCE_S
     assert 0 < provider.attempts <= MOST_WAITING + 1
-    list(provider.callbacks[0](CallbackOptions()))
-    assert provider.totals["fastlane.telemetry.dropped"] >= MOST_WAITING
     assert "more than 2048 calls wait" in caplog.text
 
 

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import GROW_AGAIN_NS, Pool, PooledConnection
+from ..pool.pool import GROW_AGAIN_NS, Pool
 from ..pool.settings import PoolSettings, ServerOrigin
-from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
+from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError
 from ..protocols.limits import STREAM_WINDOW
 from .connect import connect_asyncio
-from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, PoolWaiter, Tls, is_ready
 from .requests import Timeouts
 
 
@@ -620,40 +620,29 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
 _CLOSE_S = 5.0
 
 
-class _Waiter:
+class LoopWaiter(PoolWaiter[AsyncioConnection]):
     """A task that waits for a connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, avoid: str | None) -> None:
-        self.avoid = avoid
-        self.granted: asyncio.Future[AsyncioConnection | TransportError] = loop.create_future()
-        self._given_up: asyncio.Future[None] | None = None
+    def __init__(self, pool: Pool, origin: ServerOrigin, timeouts: Timeouts, patience: Patience | None) -> None:
+        super().__init__(pool, origin, timeouts, patience)
+        self._woken = asyncio.get_running_loop().create_future()
+        if patience is not None:
+            patience.attend(self)
 
-    def grant(self, member: PooledConnection) -> None:
-        assert isinstance(member, AsyncioConnection)
-        self.granted.set_result(member)
-
-    def refuse(self, error: TransportError) -> None:
-        self.granted.set_result(error)
+    def wake(self) -> None:
+        """Wake the task."""
+        if not self._woken.done():
+            self._woken.set_result(None)
 
     def give_up(self) -> None:
         """Wake the task of a request that was given up. From any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self.granted.get_loop().call_soon_threadsafe(self._wake)
+            self._woken.get_loop().call_soon_threadsafe(self.wake)
 
-    def _wake(self) -> None:
-        if self._given_up is not None and not self._given_up.done():
-            self._given_up.set_result(None)
-
-    async def wait(self, timeout_s: float | None, patience: Patience | None) -> bool:
-        """Wait to be woken; return whether the wait ended because something arrived."""
-        granted = self.granted
-        if patience is None:
-            await asyncio.wait([granted], timeout=timeout_s)
-        else:
-            self._given_up = given_up = granted.get_loop().create_future()
-            patience.attend(self)
-            await asyncio.wait([granted, given_up], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        return granted.done()
+    async def wait(self, timeout_s: float | None) -> bool:
+        """Wait to be woken; return whether an answer has come."""
+        await asyncio.wait([self._woken], timeout=timeout_s)
+        return self.is_answered
 
 
 class LoopPool:
@@ -692,15 +681,14 @@ class LoopPool:
         self, origin: ServerOrigin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
     ) -> AsyncioConnection:
         """Return a connection with room for one exchange. Raises TransportError."""
-        avoid = None if patience is None else patience.avoid
-        member = self.pool.claim(origin, now_ns(), avoid)
+        member = self.pool.claim(origin, now_ns(), None if patience is None else patience.avoid)
         if member is None:
             if phases is not None:
                 phases.connection_wait_started_ns = now_ns()
-            waiter = _Waiter(self.loop, avoid)
+            waiter = LoopWaiter(self.pool, origin, timeouts, patience)
             self.pool.wait(origin, waiter, now_ns())
             self._start()
-            return await self._wait(origin, waiter, timeouts, patience)
+            return await self._wait(waiter)
         assert isinstance(member, AsyncioConnection)
         if member.claimed == 1 and member.looks_stale():
             try:
@@ -712,53 +700,21 @@ class LoopPool:
                 raise
         return member
 
-    async def _wait(
-        self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
-    ) -> AsyncioConnection:
-        opening = self.pool.is_opening(origin)
-        granted = waiter.granted
+    async def _wait(self, waiter: LoopWaiter) -> AsyncioConnection:
         try:
-            while not granted.done():
-                timeout_s = timeouts.connect if opening else timeouts.pool
-                if patience is not None:
-                    timeout_s = patience.within(timeout_s, now_ns())
-                if await waiter.wait(timeout_s if waiter.avoid is None else avoidance_wait_s(timeout_s), patience):
-                    break
-                given_up = patience is not None and patience.given_up
-                if waiter.avoid is not None and not given_up:
-                    waiter.avoid = None  # no other is to be had soon
-                    self._serve()
-                    continue
-                if opening and not given_up and not self.pool.is_opening(origin):
-                    opening = False  # the connection came, and has no place: from here on it is the pool's time
-                    continue
-                self.pool.withdraw(origin, waiter)
-                for unwanted in self.pool.take_unwanted(origin):
-                    assert isinstance(unwanted, AsyncioConnection)
-                    unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
-                    self._serve()  # its place is another's now
-                if patience is not None:
-                    patience.check()
-                if opening:
-                    raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
-                raise TransportError("PoolTimeout", "No connection became free in time.")
+            while not waiter.is_answered and not await waiter.wait(waiter.timeout_s()):
+                if waiter.expire():
+                    self.pool.withdraw(waiter.origin, waiter)
+                    for unwanted in self.pool.take_unwanted(waiter.origin):
+                        assert isinstance(unwanted, AsyncioConnection)
+                        unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
+                self._serve()
         except BaseException:
-            self.pool.withdraw(origin, waiter)
-            if granted.done():
-                connection = granted.result()
-                if isinstance(connection, AsyncioConnection):
-                    self.unclaim(connection)
+            self.pool.withdraw(waiter.origin, waiter)
+            if waiter.connection is not None:
+                self.unclaim(waiter.connection)
             raise
-        result = granted.result()
-        if isinstance(result, TransportError):
-            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
-            waiter.granted = self.loop.create_future()
-            del granted
-            try:
-                raise result
-            finally:
-                del result
-        return result
+        return waiter.take()
 
     def _start(self) -> None:
         new, surplus = self.pool.take_orders()

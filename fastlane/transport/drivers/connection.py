@@ -11,23 +11,26 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import ConnectionForecast, PooledConnection, is_farther, opening_round_trip_ns
+from ..pool.pool import ConnectionForecast, Pool, PooledConnection, is_farther, opening_round_trip_ns
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import (
     GIVEN_UP,
     Exchange,
     Opening,
+    Patience,
     TransportError,
+    avoidance_wait_s,
     ends_soon,
 )
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
 from ..protocols.upload import INITIAL_WINDOW, SEGMENT_BYTES, EstimatedWindows, window_after_silence
+from .requests import Timeouts
 
 # What the kernel knows of a connection's socket
 
@@ -643,3 +646,73 @@ class ClientConnection(PooledConnection):
         if info == "is_readable":
             return self.looks_stale()
         return None
+
+
+Connection = TypeVar("Connection", bound=ClientConnection)
+
+
+class PoolWaiter(Generic[Connection]):
+    """A call that waits for a connection. A driver says how it waits, and how it is woken."""
+
+    def __init__(self, pool: Pool, origin: ServerOrigin, timeouts: Timeouts, patience: Patience | None) -> None:
+        self.origin = origin
+        self.avoid = None if patience is None else patience.avoid
+        self.connection: Connection | None = None
+        self._error: TransportError | None = None
+        self._pool = pool
+        self._timeouts = timeouts
+        self._patience = patience
+        self._opening = True
+        """Whether a connection to the origin has been opened for all the time."""
+
+    def grant(self, member: PooledConnection) -> None:
+        """Take a connection on which a place is claimed for the call."""
+        self.connection = cast("Connection", member)
+        self.wake()
+
+    def refuse(self, error: TransportError) -> None:
+        """Take the reason why there is no connection."""
+        self._error = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the call. Drivers override it."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the wait is over."""
+        return self.connection is not None or self._error is not None
+
+    def timeout_s(self) -> float | None:
+        """Return the seconds that a wait beginning now may last."""
+        self._opening = self._opening and self._pool.is_opening(self.origin)
+        timeout_s = self._timeouts.connect if self._opening else self._timeouts.pool
+        if self._patience is not None:
+            timeout_s = self._patience.within(timeout_s, now_ns())
+        return timeout_s if self.avoid is None else avoidance_wait_s(timeout_s)
+
+    def expire(self) -> bool:
+        """End the wait with an error, because nothing came in time; False if another wait is to follow."""
+        if self._patience is not None and self._patience.given_up:
+            self._error = TransportError("ReadError", GIVEN_UP)
+        elif self.avoid is not None:
+            self.avoid = None  # no other connection is to be had soon
+        elif not self._opening:
+            self._error = TransportError("PoolTimeout", "No connection became free in time.")
+        elif self._pool.is_opening(self.origin):
+            host, port = self.origin.host, self.origin.port
+            self._error = TransportError("ConnectTimeout", f"No connection to {host}:{port} in time.")
+        # Otherwise the connection came, and has no place: from here on it is the pool's time.
+        return self._error is not None
+
+    def take(self) -> Connection:
+        """Return the connection. Raises the error that came instead."""
+        if self.connection is not None:
+            return self.connection
+        error, self._error = self._error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
+            del error

@@ -18,9 +18,9 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import GROW_AGAIN_NS, Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin
-from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError, avoidance_wait_s
+from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError
 from .connect import connect_sync
-from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, PoolWaiter, Tls, is_ready
 from .requests import Timeouts
 
 
@@ -534,39 +534,29 @@ class ThreadConnection(ClientConnection):
 _JOIN_NS = 5_000_000_000
 
 
-class _Waiter:
+class ThreadWaiter(PoolWaiter[ThreadConnection]):
     """A thread that waits for a connection."""
 
-    def __init__(self, avoid: str | None) -> None:
-        self.avoid = avoid
+    def __init__(self, pool: Pool, origin: ServerOrigin, timeouts: Timeouts, patience: Patience | None) -> None:
+        super().__init__(pool, origin, timeouts, patience)
         self._signal = threading.Lock()
         self._signal.acquire()
-        self.connection: ThreadConnection | None = None
-        self.error: TransportError | None = None
+        if patience is not None:
+            patience.attend(self)
 
-    def grant(self, member: PooledConnection) -> None:
-        assert isinstance(member, ThreadConnection)
-        self.connection = member
-        self._wake()
-
-    def refuse(self, error: TransportError) -> None:
-        self.error = error
-        self._wake()
-
-    def give_up(self) -> None:
-        """Nobody wants the request any more: the thread is woken, and sees to it. From any thread."""
-        self._wake()
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake the thread. From any thread."""
         try:
             self._signal.release()
         except RuntimeError:  # somebody else has woken it
             pass
 
+    give_up = wake
+
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait to be woken; return whether the wait ended because something arrived."""
+        """Wait to be woken; return whether an answer has come."""
         self._signal.acquire(True, -1 if timeout_s is None else max(0.0, min(timeout_s, TIMEOUT_MAX)))
-        return self.connection is not None or self.error is not None
+        return self.is_answered
 
 
 class ThreadPool:
@@ -597,7 +587,7 @@ class ThreadPool:
             with self._lock:
                 member = self.pool.claim(origin, now_ns(), avoid)
                 if member is None:
-                    waiter = _Waiter(avoid)
+                    waiter = ThreadWaiter(self.pool, origin, timeouts, patience)
                     self.pool.wait(origin, waiter, now_ns())
                 if self.pool.new or self.pool.surplus:
                     new, surplus = self.pool.take_orders()
@@ -607,7 +597,7 @@ class ThreadPool:
                 if phases is not None:
                     phases.connection_wait_started_ns = now_ns()
                 self._start(new, surplus)
-                return self._wait(origin, waiter, timeouts, patience)
+                return self._wait(waiter)
             assert isinstance(member, ThreadConnection)
             if new or surplus:
                 self._start(new, surplus)
@@ -619,68 +609,35 @@ class ThreadPool:
             if isinstance(member, ThreadConnection):
                 self.unclaim(member)
             elif waiter is not None:
-                self._give_up(origin, waiter)
+                self._give_up(waiter)
             raise
         return member
 
-    def _wait(
-        self, origin: ServerOrigin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
-    ) -> ThreadConnection:
-        if patience is not None:
-            patience.attend(waiter)
-        opening = self.pool.is_opening(origin)
-        while True:
-            timeout_s = timeouts.connect if opening else timeouts.pool
-            if patience is not None:
-                timeout_s = patience.within(timeout_s, now_ns())
-            if waiter.wait(timeout_s if waiter.avoid is None else avoidance_wait_s(timeout_s)):
+    def _wait(self, waiter: ThreadWaiter) -> ThreadConnection:
+        while not waiter.wait(waiter.timeout_s()):
+            if waiter.expire():
+                for unwanted in self._withdraw(waiter):
+                    unwanted.hang_up(TransportError("ConnectTimeout", CLOSED))
+            self.serve()
+            if waiter.is_answered:
                 break
-            given_up = patience is not None and patience.given_up
-            if waiter.avoid is not None and not given_up:
-                waiter.avoid = None  # no other is to be had soon
-                self.serve()
-                continue
-            if opening and not given_up and not self.pool.is_opening(origin):
-                opening = False  # the connection came, and has no place: from here on it is the pool's time
-                continue
-            unwanted = self._withdraw(origin, waiter)
-            if waiter.connection is not None or waiter.error is not None:
-                break  # it has come in the last moment
-            for connection in unwanted:
-                connection.hang_up(TransportError("ConnectTimeout", CLOSED))
-            if unwanted:
-                self.serve()  # their places are others' now
-            if patience is not None:
-                patience.check()
-            if opening:
-                raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
-            raise TransportError("PoolTimeout", "No connection became free in time.")
-        if waiter.connection is not None:
-            return waiter.connection
-        error, waiter.error = waiter.error, None
-        assert error is not None
-        try:
-            raise error
-        finally:
-            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
-            del error
+        return waiter.take()
 
-    def _withdraw(self, origin: ServerOrigin, waiter: _Waiter) -> list[ThreadConnection]:
+    def _withdraw(self, waiter: ThreadWaiter) -> list[ThreadConnection]:
         """Wait no longer; the connections that were being opened and that nobody waits for any more."""
         try:
             with self._lock:
-                self.pool.withdraw(origin, waiter)
+                self.pool.withdraw(waiter.origin, waiter)
                 return [
                     connection
-                    for connection in self.pool.take_unwanted(origin)
+                    for connection in self.pool.take_unwanted(waiter.origin)
                     if isinstance(connection, ThreadConnection)
                 ]
         finally:
             self._catch_up()
 
-    def _give_up(self, origin: ServerOrigin, waiter: _Waiter) -> None:
-        unwanted = self._withdraw(origin, waiter)
-        for opening in unwanted:
+    def _give_up(self, waiter: ThreadWaiter) -> None:
+        for opening in self._withdraw(waiter):
             opening.hang_up(TransportError("ConnectError", CLOSED))
         self.serve()  # their places are others' now
         connection, waiter.connection = waiter.connection, None

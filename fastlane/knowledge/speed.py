@@ -182,18 +182,14 @@ def _sensible(seconds: float | None) -> float | None:
 
 
 def _line(first_token_s: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return the seconds of an empty prompt, and those that each token adds: the least squares of relative errors."""
-    points = [(float(tokens), seconds) for tokens, seconds in first_token_s if seconds > 0]
+    """Return the seconds of an empty prompt, and those that each token adds, from the smallest and the largest one."""
+    points = sorted((float(tokens), seconds) for tokens, seconds in first_token_s if seconds > 0)
     if not points:
         return 1.0, _READ_TOKEN_S
     if len(points) == 1:
         tokens, seconds = points[0]
         slope = min(_READ_TOKEN_S, 0.5 * seconds / max(1.0, tokens))
         return seconds - slope * tokens, slope
-    weights = [seconds**-2.0 for _, seconds in points]
-    mean_tokens = sum(w * tokens for w, (tokens, _) in zip(weights, points, strict=True)) / sum(weights)
-    mean_s = sum(w * seconds for w, (_, seconds) in zip(weights, points, strict=True)) / sum(weights)
-    covariance = sum(w * (t - mean_tokens) * (s - mean_s) for w, (t, s) in zip(weights, points, strict=True))
-    variance = sum(w * (t - mean_tokens) ** 2 for w, (t, _) in zip(weights, points, strict=True))
-    slope = max(1e-8, covariance / variance)
-    return max(0.05 * min(seconds for _, seconds in points), mean_s - slope * mean_tokens), slope
+    (few, few_s), (many, many_s) = points[0], points[-1]
+    slope = max(1e-8, (many_s - few_s) / (many - few))
+    return max(0.05 * min(few_s, many_s), few_s - slope * few), slope

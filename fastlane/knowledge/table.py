@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .._clock import now_ns
-from .._fork import new_lock, starts_over
+from .._fork import new_lock
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -32,24 +32,21 @@ class Table(Generic[K, V]):
         max_entries: int,
         expires_s: float | None = None,
         in_use: Callable[[V], bool] | None = None,
-        in_child: Literal["keep", "empty"] = "keep",
     ) -> None:
         """Make an empty table.
 
         If there are more than `max_entries`, those written or fetched longest ago are dropped. An entry expires
         `expires_s` seconds after it was last written or fetched. An entry whose value is `in_use` is neither dropped
-        nor expires; that function must not take a lock. `in_child`: whether a forked child keeps the entries.
+        nor expires; that function must not take a lock.
         """
         self.name = name
         self._max_entries = max_entries
         self._expires_ns = None if expires_s is None else int(expires_s * 1e9)
         self._in_use = in_use
-        self._in_child = in_child
         # Not a dict: finding its first key is slow after many deletions.
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = new_lock()
         _tables.add(self)
-        starts_over(self)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {len(self._entries)} of {self._max_entries})"
@@ -117,11 +114,6 @@ class Table(Generic[K, V]):
         """Empty every table of the process, for tests."""
         for table in list(_tables):
             table.clear()
-
-    def begin_in_child(self) -> None:
-        """See `StartsOver`."""
-        if self._in_child == "empty":
-            self._entries = OrderedDict()
 
     def _set(self, key: K, value: V) -> None:
         self._entries[key] = value, _NEVER if self._expires_ns is None else now_ns() + self._expires_ns

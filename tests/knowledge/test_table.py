@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -148,16 +148,6 @@ def test_table_clear_all_empties_every_living_table() -> None:
     del table
     gc.collect()
     assert gone() is None
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.parametrize(("kept", "expected"), [("keep", 1), ("empty", None)])
-def test_table_in_child_keeps_or_begins_empty(kept: Literal["keep", "empty"], expected: int | None) -> None:
-    table: Table[str, int] = Table("t", max_entries=9, in_child=kept)
-    table.put("a", 1)
-
-    assert in_child(lambda: table.get("a")) == expected
-    assert table.get("a") == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -287,10 +287,12 @@ def find_departure(
     if alike and alike[0][0]:
         found = _departure(alike[0][-1].segments, new)
     elif known_size < new.size(0, new.leading) - 1:
-        beginnings = {tuple(then.segments.digests[: then.segments.leading]): then.segments for *_, then in alike[::-1]}
-        compared = [*beginnings.values()][-_MAX_BEGINNINGS:]
-        shares = {_beginning_share(old, new): old for old in compared}
-        found = _difference(shares[max(shares)], new) if shares and max(shares) >= _SIMILAR else None
+        heads = [
+            PromptSegments(one.rows[: one.leading], one.heads) for one in (new, *(then.segments for *_, then in alike))
+        ]
+        distinct = {tuple(one.digests): one for one in heads[:0:-1]}
+        shares = {_beginning_share(one, heads[0]): one for one in [*distinct.values()][-_MAX_BEGINNINGS:]}
+        found = _difference(shares[max(shares)], heads[0]) if shares and max(shares) >= _SIMILAR else None
     if found is not None and found.before_size + found.lost_size <= known_size:
         found = None
     # The same prompt under another model, parameter or key.
@@ -323,7 +325,7 @@ def _departure(old: PromptSegments, new: PromptSegments) -> Difference | None:
     if at == min(len(old.rows), len(new.rows)):
         return None
     both = set(old.digests[at:]) & set(new.digests[at:])
-    is_alike = _similar(old, at, new, at) >= _SIMILAR
+    is_alike = similarity(old.rows[at].value, new.rows[at].value) >= _SIMILAR
     found = _difference(old, new)
     if at < min(old.leading, new.leading):
         # The same text edited, or before the same messages.
@@ -336,21 +338,9 @@ def _departure(old: PromptSegments, new: PromptSegments) -> Difference | None:
 
 def _beginning_share(old: PromptSegments, new: PromptSegments) -> float:
     """Return how much of two leading parts is the same: of the instructions if there are any, else of the tools."""
-    leading = [one.rows[: one.leading] for one in (old, new)]
-    texts = ["".join(_written(row.value) for row in rows if row.part in _MESSAGES) for rows in leading]
-    if not any(texts):
-        texts = ["".join(_written(row.value) for row in rows) for rows in leading]
+    rows = [[row for row in one.rows if row.part in _MESSAGES] or one.rows for one in (old, new)]
+    texts = ["".join(_written(row.value) for row in each) for each in rows]
     return similarity(*texts) if all(texts) else 0.0
-
-
-def _similar(old: PromptSegments, old_at: int, new: PromptSegments, at: int) -> float:
-    """Return how much of two segments is the same; 0 if it cannot be enough to matter."""
-    if old_at >= len(old.rows) or at >= len(new.rows):
-        return 0.0
-    one, other = old.rows[old_at], new.rows[at]
-    if min(one.size, other.size) < _SIMILAR * max(one.size, other.size):
-        return 0.0
-    return similarity(one.value, other.value)
 
 
 def similarity(old: Any, new: Any) -> float:
@@ -411,40 +401,20 @@ def _difference(old: PromptSegments, new: PromptSegments) -> Difference | None:
     elif is_within and gone > added:
         # Messages are gone, or several became fewer: a summary stands in their place.
         kind = "compacted"
-    size, lost = new.size(0, at), _common_behind(old, min(old_at, at), new, at)
+    size, common_size = new.size(0, at), min(old.size(), new.size())
     if row is None or then is None or what != "replace" or kind in ("reordered_tools", "compacted"):
         before = None if then is None or (kind, what) == ("changed_tool", "insert") else then.value
         after = None if row is None or (kind, what) == ("changed_tool", "delete") else row.value
-        return Difference(kind, f"{part}[{common}]" if row is None else row.path, None, size, lost, before, after)
+        path = f"{part}[{common}]" if row is None else row.path
+        return Difference(kind, path, None, size, max(0, common_size - size), before, after)
     edit = _edit(then.value, row.value) or _Edit(None, "")
     if edit.kind is not None and (kind == "changed" or edit.character is not None or edit.kind == "reordered_keys"):
         kind = edit.kind
     elif is_within and _is_shortened(edit):
         kind = "compacted"
-    front = min(row.size, common_length(json_of(then.value), json_of(row.value)))
-    share = 1.0 if kind in _REWRITTEN else similarity(then.value, row.value)
-    lost = max(0, round(share * row.size) - front) + _common_behind(old, old_at + 1, new, at + 1)
-    return Difference(kind, row.path + edit.path, edit.character, size + front, lost, edit.before, edit.after)
-
-
-def _common_behind(old: PromptSegments, old_at: int, new: PromptSegments, at: int) -> int:
-    """Return the bytes of the new prompt's segments from one on that the old one had as well, in whatever order."""
-    left = Counter(map(_content, old.rows[old_at:]))
-    total = 0
-    for row in new.rows[at:]:
-        content = _content(row)
-        if left[content] > 0:
-            left[content] -= 1
-            total += row.size
-    return total
-
-
-def _content(row: Segment) -> int:
-    """Return a hash that is the same for other orders of keys."""
-    try:
-        return hash(orjson.dumps(row.value, option=orjson.OPT_SORT_KEYS))
-    except TypeError:
-        return row.digest
+    size += min(row.size, common_length(json_of(then.value), json_of(row.value)))
+    lost = max(0, common_size - size)
+    return Difference(kind, row.path + edit.path, edit.character, size, lost, edit.before, edit.after)
 
 
 def _is_shortened(edit: _Edit) -> bool:

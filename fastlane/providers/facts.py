@@ -122,7 +122,6 @@ class Cache(Part):
     """The field that marks the last content part of a prefix."""
     breakpoint_value: Fact[Table[Text]] | None = None
     """What stands in that field."""
-    most_breakpoints: Fact[Count] | None = None
     explicit_models: Fact[Texts] | None = None
     """Models that take breakpoints and `retention_field`. Others may refuse the request."""
     requests_per_key_per_minute: Fact[Seconds] | None = None

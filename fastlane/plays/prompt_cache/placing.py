@@ -21,8 +21,6 @@ from .history import value_of
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
 
-# Four are the most that any provider writes, and OpenAI's own implicit one is among its four.
-_MAX_MARKS: Final = 3
 _TEXT_PART: Final = {CHAT: "text", RESPONSES: "input_text"}
 # Content parts that may carry a mark; in /responses what the model has said itself ("output_text") may not.
 _PARTS: Final = (
@@ -49,13 +47,6 @@ def laid_out(call: Call, *, order_tools: bool) -> Call:
             how = "in the order of their names, their keys in order" if order_tools else "with their keys in order"
             call = call.with_body(f"PromptCache wrote the tools {how}", tools=written)
     return call
-
-
-def with_marks(call: Call, retention: str | None, *, breakpoints: bool) -> Call:
-    """Return the call with what its provider is to be asked to keep, and for how long."""
-    if retention is not None:
-        call = with_retention(call, retention)
-    return with_breakpoints(call) if breakpoints else call
 
 
 def takes_marks(model: str | None, facts: ProviderFacts) -> bool:
@@ -146,7 +137,7 @@ def place_breakpoints(
         at = next((index for index in range(end, -1, -1) if _can_carry(items[index], kind)), None)
         if at is not None and at not in places:
             places.append(at)
-    places = sorted(places[: min(value_of(facts.cache.most_breakpoints) or _MAX_MARKS, _MAX_MARKS)])
+    places.sort()
     if not places:
         return None
     changed = list(items)

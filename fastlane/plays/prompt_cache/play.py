@@ -103,9 +103,10 @@ class _PromptCacheSession(Session):
         play.history.expect(prompt)
         if play.retention is not None or play.breakpoints:
             # Marks are no part of what the model reads.
-            from .placing import with_marks
+            from .placing import with_breakpoints, with_retention
 
-            call = with_marks(call, play.retention, breakpoints=play.breakpoints)
+            call = call if play.retention is None else with_retention(call, play.retention)
+            call = with_breakpoints(call) if play.breakpoints else call
         return call
 
     def close(self, outcome: CallOutcome) -> PromptCacheRecord | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import given, strategies as st
 from fastlane.engine.call import Call
 from fastlane.plays.prompt_cache.placing import place_breakpoints, takes_marks, with_breakpoints, with_retention
 from fastlane.protocol.prompt_marks import Placement
-from fastlane.providers import Fact, ProviderFacts, facts_named
+from fastlane.providers import ProviderFacts, facts_named
 from tests.plays.prompt_cache.provider import CHAT, call as call_to
 
 OPENAI = facts_named("openai")
@@ -147,12 +146,6 @@ def test_answers_in_responses_carry_no_mark() -> None:
         {"role": "assistant", "content": "22 C"},
     ]
     assert breakpoints_in({"model": "gpt-5.6", "input": items}, endpoint=RESPONSES) == [0]
-
-
-def test_no_more_marks_are_placed_than_are_taken() -> None:
-    one = Fact(value=1, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="documented")
-
-    assert breakpoints_in(body(SYSTEM, USER, ASSISTANT, USER), most_breakpoints=one) == [0]
 
 
 @pytest.mark.parametrize(

@@ -271,15 +271,17 @@ def find_departure(
     new: PromptSegments, parameters: Mapping[str, Any], key: str | None, known_size: int, earlier: Sequence[Earlier]
 ) -> Difference | None:
     """Find what broke the beginning of a prompt, of which `known_size` bytes were sent before; None for nothing."""
-    sizes = [sum(new.spoken[one] for one in new.spoken.keys() & then.segments.spoken.keys()) for then in earlier]
+    shared = [new.spoken.keys() & then.segments.spoken.keys() for then in earlier]
+    sizes = [sum(new.spoken[digest] for digest in each) for each in shared]
     enough = max(_TELLING, _SAME_CONVERSATION * max(sizes, default=0))
-    # Those of the same conversation first, then those that begin alike for longest.
+    most = _SAME_CONVERSATION * max(map(len, shared), default=0)
+    # Those of the same conversation first, then those that begin alike for longest, then the latest.
     ranked = sorted(
         (
-            (size >= enough, in_common(then.segments, new), size, then.used_ns, then)
-            for size, then in zip(sizes, earlier, strict=True)
+            (size >= enough and len(each) >= most, in_common(then.segments, new), then.used_ns, then)
+            for each, size, then in zip(shared, sizes, earlier, strict=True)
         ),
-        key=itemgetter(0, 1, 2, 3),
+        key=itemgetter(0, 1, 2),
         reverse=True,
     )
     alike = [rank for rank in ranked if rank[-1].parameters == parameters]
@@ -301,7 +303,7 @@ def find_departure(
     least = max(new.leading + 1, round(_SAME_CONVERSATION * longest))
     apart = [rank for rank in others if rank[1] >= least and new.size(0, rank[1]) > known_size + 1]
     if apart:
-        _, count, _, _, then = max(apart, key=itemgetter(3, 1))
+        _, count, _, then = max(apart, key=itemgetter(2, 1))
         size = new.size(0, count)
         names = [
             name for name in {**parameters, **then.parameters} if parameters.get(name) != then.parameters.get(name)

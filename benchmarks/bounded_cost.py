@@ -156,7 +156,6 @@ def _chunk(text: str) -> dict[str, Any]:
 def _plan(schema: Any) -> OutputPlan:
     return OutputPlan(
         endpoint="/chat/completions",
-        origin="https://example.com:443",
         model="model",
         body={"model": "model", "messages": []},
         play=BoundedOutput(),

@@ -20,19 +20,16 @@ PROMPT_FIELDS = ("messages", "input", "instructions", "prompt", "tools")
 """Where a body has its prompt."""
 
 _NUMBERS = (
-    "temperature", "top_p", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "presence_penalty",
-    "frequency_penalty", "top_logprobs",
+    "temperature", "top_p", "max_tokens", "max_completion_tokens", "max_output_tokens", "presence_penalty",
+    "frequency_penalty",
 )  # fmt: skip
-_SWITCHES = ("logprobs", "parallel_tool_calls", "store")
 # What else stands in their places may be anything.
 _CHOICES = {
     "service_tier": frozenset({"auto", "default", "flex", "priority", "scale", "batch"}),
     "reasoning_effort": frozenset({"none", "minimal", "low", "medium", "high", "xhigh"}),
     "verbosity": frozenset({"low", "medium", "high"}),
-    "tool_choice": frozenset({"none", "auto", "required"}),
 }
-_FORMATS = frozenset({"text", "json_object", "json_schema"})
-_KEPT = (*PROMPT_FIELDS, *_NUMBERS, *_SWITCHES, *_CHOICES, "response_format", "text", "reasoning", "stop")
+_KEPT = (*PROMPT_FIELDS, *_NUMBERS, *_CHOICES, "parallel_tool_calls", "reasoning")
 
 
 def issued(call: Call) -> Mapping[str, Any] | None:
@@ -86,18 +83,14 @@ def _sampling(body: Mapping[str, Any]) -> dict[str, Any]:
         value = body.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             found[name] = value
-    found |= {name: body[name] for name in _SWITCHES if isinstance(body.get(name), bool)}
+    if isinstance(body.get("parallel_tool_calls"), bool):
+        found["parallel_tool_calls"] = body["parallel_tool_calls"]
     for name, known in _CHOICES.items():
         if body.get(name) is not None:
             found[name] = _known(body[name], known)
-    reasoning, text = body.get("reasoning"), body.get("text")
+    reasoning = body.get("reasoning")
     if isinstance(reasoning, Mapping) and reasoning.get("effort") is not None:
         found["reasoning_effort"] = _known(reasoning["effort"], _CHOICES["reasoning_effort"])
-    form = text.get("format") if isinstance(text, Mapping) else body.get("response_format")
-    if form is not None:
-        found["response_format"] = _known(form.get("type") if isinstance(form, Mapping) else "json_schema", _FORMATS)
-    if body.get("stop"):
-        found["stop"] = len(body["stop"]) if isinstance(body["stop"], list | tuple) else 1
     return found
 
 

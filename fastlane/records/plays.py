@@ -76,7 +76,7 @@ class BoundedOutputRecord(RecordSection):
     bound_tokens: int | None = None
     """The most tokens of an answer that the schema allows; None without a schema or a bound."""
     unbounded: tuple[str, ...] = ()
-    """Fields without a bound: "Ticket.notes: string without maxLength or pattern"."""
+    """Fields without a bound: "Ticket.notes: string without maxLength"."""
     ceiling_field: str | None = None
     """The request field with the token limit; None if none was sent."""
     ceiling_tokens: int | None = None

@@ -13,7 +13,6 @@ from fastlane.errors import ConfigurationError
 from fastlane.knowledge.table import Table
 
 from .given import Schema, check_schema, given_schema, resolve, written
-from .texts import PAIR_WIDTH, longest_number, number_length, pattern_limit
 
 _INDENT = 4
 _MAX_GAPS = 1_000
@@ -22,6 +21,14 @@ _MAX_PATH_CHARACTERS = 200
 _FIELD_TOKENS = 200
 # A number without a range: enough for 128 bits and for any double.
 _NUMBER_CHARACTERS = 40
+
+# The most characters of JSON that one character of a text takes, where all but ASCII is escaped.
+_PAIR_WIDTH = len("\\ud83d\\ude00")
+# The shortest text that gives a double back has at most 17 digits: "1.7976931348623157e+308", and a sign.
+_DOUBLE = 23
+# Whole doubles of so many digits are written out, with ".0" behind; longer ones with an exponent.
+_WRITTEN_OUT = 16
+_NEGATIVE_ZERO = len("-0.0")
 
 _DRAFT = re.compile(r"https?://json-schema\.org/(draft-07/schema|draft/20(19-09|20-12)/schema|schema)#?").fullmatch
 _TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
@@ -54,7 +61,7 @@ class Gap:
     """From the name of the whole: "Ticket.notes", "Ticket.tags[]". One of more than 200 characters is cut off, with "…"
     for the rest."""
     reason: str
-    """What is missing: "string without maxLength or pattern"."""
+    """What is missing: "string without maxLength"."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
@@ -79,11 +86,11 @@ def bound(schema: Any, *, name: str | None = None, unbounded: int | None = None)
     what is wrapped with `strict`, is read as in strict mode: objects have no properties but those that are named. The
     fields are named from `name`, or else from the name of the class, format or tool, or the schema's title.
 
-    What bounds a value: `enum` and `const`, `maxLength`, simple patterns, formats, ranges of numbers, `maxItems` and
-    closed objects, also in `$ref`, `anyOf`, `oneOf` and `allOf`. No valid value is longer by `json.dumps` with an
-    indent of up to four, or none, and any way with non-ASCII characters; formats count as asserted. A text can be
-    longer that has needless white space, escapes for letters that need none, zeros at the end of a number, or more
-    digits than a double has. A number without a range is taken for at most 40 characters, an e-mail address for 254.
+    What bounds a value: `enum` and `const`, `maxLength`, formats, ranges of numbers, `maxItems` and closed objects,
+    also in `$ref`, `anyOf`, `oneOf` and `allOf`. No valid value is longer by `json.dumps` with an indent of up to four,
+    or none, and any way with non-ASCII characters; formats count as asserted. A text can be longer that has needless
+    white space, escapes for letters that need none, zeros at the end of a number, or more digits than a double has. A
+    number without a range is taken for at most 40 characters, an e-mail address for 254.
 
     With `unbounded=200` each field without a bound is given 200 tokens. The result is kept by the content of the
     schema. Raises ConfigurationError for what is no JSON schema, or has a reference that leads nowhere inside of it.
@@ -263,28 +270,23 @@ class _Measuring:
         lowest = max(_numbers(schema, "minimum", "exclusiveMinimum"), default=None)
         highest = min(_numbers(schema, "maximum", "exclusiveMaximum"), default=None)
         if lowest is not None and highest is not None:
-            return _TextSize(longest_number(lowest, highest, integer=integer))
+            return _TextSize(_longest_number(lowest, highest, integer=integer))
         if self._assumptions.assume:
             return _TextSize(_NUMBER_CHARACTERS)
         return self._assumptions.field(f"{'integer' if integer else 'number'} without minimum and maximum")
 
     def _string(self, schema: Mapping[Any, Any]) -> _TextSize:
         most = _limit(schema, "maxLength")
-        pattern, format_ = schema.get("pattern"), schema.get("format")
-        characters = pattern_limit(pattern).within(most) if isinstance(pattern, str) else None
-        if characters is None and most is not None:
-            characters = most * PAIR_WIDTH
+        format_ = schema.get("format")
+        characters = None if most is None else most * _PAIR_WIDTH
         if isinstance(format_, str) and format_ in _FORMATS:
             known = _FORMATS[format_]
             characters = known if characters is None else min(known, characters)
         if characters is None and isinstance(format_, str) and self._assumptions.assume:
             characters = _ASSUMED_FORMATS.get(format_)
-        if characters is not None:
-            return _TextSize(characters + 2)
-        reason = "string without maxLength or pattern"
-        if isinstance(pattern, str):
-            reason = "string without maxLength, and with a pattern that does not limit it"
-        return self._assumptions.field(reason)
+        if characters is None:
+            return self._assumptions.field("string without maxLength")
+        return _TextSize(characters + 2)
 
     def _array(self, schema: Mapping[Any, Any], depth: int, closed: bool) -> _TextSize:
         items = schema.get("items")
@@ -337,7 +339,7 @@ def _value(value: Any, depth: int) -> _TextSize:
     if isinstance(value, list | tuple):
         return _within([(_value(one, depth + 1), 1) for one in value], depth)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _TextSize(number_length(value))
+        return _TextSize(_number_length(value))
     return _TextSize(len(json.dumps(value if value is None or isinstance(value, bool) else str(value))))
 
 
@@ -382,3 +384,36 @@ def _limit(schema: Mapping[Any, Any], name: str) -> int | None:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
+
+
+def _number_length(value: float) -> int:
+    """Return the characters of the longest text of a number: 1 and 1.0 are the same number to JSON schema.
+
+    Raises ValueError for an integer of more than 4,300 digits.
+    """
+    forms = [value]
+    if isinstance(value, int):
+        try:
+            forms.append(float(value))
+        except OverflowError:
+            pass
+    elif value.is_integer():
+        forms.append(int(value))
+    return max(len(json.dumps(form)) for form in forms) if value else _NEGATIVE_ZERO
+
+
+def _longest_number(minimum: float, maximum: float, *, integer: bool) -> int:
+    """Return the characters of the longest number of a range.
+
+    A number that is not whole is taken for a double. 2.0 is an integer to JSON schema. Raises ValueError for limits of
+    more than 4,300 digits.
+    """
+    low, high, sign = math.floor(minimum), math.ceil(maximum), minimum < 0
+    longest = max(_NEGATIVE_ZERO, _whole_length(high), _whole_length(low) + sign)
+    return longest if integer else max(longest, _DOUBLE + sign)
+
+
+def _whole_length(number: int) -> int:
+    """Return the characters of the longest whole number from 0 to this one, written as an integer or as a double."""
+    digits = len(str(abs(number)))
+    return digits + len(".0") if digits <= _WRITTEN_OUT else max(digits, _DOUBLE)

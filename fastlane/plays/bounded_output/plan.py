@@ -51,7 +51,6 @@ class OutputPlan:
     """The plan of one call's output at one upstream."""
 
     endpoint: str
-    origin: str
     model: str | None
     body: Mapping[str, Any]
     """The body as planned, for estimates."""
@@ -134,7 +133,6 @@ class OutputPlanner:
         )
         plan = OutputPlan(
             endpoint=endpoint,
-            origin=call.origin,
             model=call.model,
             body=call.body,
             play=play,

@@ -59,7 +59,7 @@ _SEEN_WITHIN_S = 3.0
 _FULL_S = 2.0
 _SETTINGS: Mapping[str, Any] = {
     "lane": "batch", "linger_s": 0.0, "most_requests": _IN_A_BATCH, "lease_s": 1.0, "poll_s": 0.05,
-    "retry_s": 0.05, "max_attempts": 50, "listing_lag_s": 0.6, "patience_s": 120.0,
+    "retry_s": 0.05, "max_attempts": 50, "listing_lag_s": 0.6,
 }  # fmt: skip
 _FAULTS = (
     "lost_answer;on=POST batches;probability=0.1",

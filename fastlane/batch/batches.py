@@ -272,6 +272,8 @@ class BatchSteps:
         if lacks_file and held.unreadable < self._settings.max_attempts:
             held.unreadable += 1
             return pause_s(self._settings, held.unreadable)
+        if batch.status == "failed":
+            self._fail_lines(row, batch)
         is_fenced = row.error == FENCED and batch.status == "failed"
         files = {"output_file_id": batch.output_file_id, "error_file_id": batch.error_file_id}
         error = FENCED if is_fenced else _code_of(batch)
@@ -283,8 +285,7 @@ class BatchSteps:
     def _collect(self, held: LeasedBatch, now: float) -> float | None:
         """Record the answers of a batch that has ended. Jobs without one are sent again, or fail."""
         row = held.row
-        heads = self._storage.heads(row)
-        left = {job.number: job for job in heads}
+        left = {job.number: job for job in self._storage.heads(row)}
         files = [file_id for file_id in (row.output_file_id, row.error_file_id) if file_id is not None]
         problems = [problem for file_id in files if left and (problem := self._read(row, file_id, left))]
         if problems:
@@ -296,7 +297,9 @@ class BatchSteps:
         # The jobs are not at fault: it counts as no attempt.
         blameless = is_too_much or (row.provider_state == "failed" and row.error == FENCED)
         if left and not blameless:
-            self._record(row, self._without_line(row, list(left.values()), heads))
+            codes = {"expired": "batch_expired", "cancelled": "batch_cancelled", "failed": row.error or "batch_failed"}
+            code = codes.get(row.provider_state or "", "no_answer")
+            self._record(row, [again(job, code, self._settings) for job in left.values()])
         self._delete(row.file_id, *files)
         kind = row.endpoint, row.model
         if not is_too_much and kind in self._too_much:
@@ -346,26 +349,15 @@ class BatchSteps:
         if rest.strip():
             yield rest
 
-    def _without_line(self, row: BatchRow, left: Sequence[Job], heads: Sequence[Job]) -> list[JobOutcome]:
-        """Return the outcomes of jobs without a line."""
-        if row.provider_state != "failed":
-            code = {"expired": "batch_expired", "cancelled": "batch_cancelled"}.get(row.provider_state or "")
-            return [again(job, code or "no_answer", self._settings) for job in left]
-        # The batch was refused. The lines that the provider names are at fault.
-        at_fault: dict[int, str] = {}
-        if row.batch_id is not None and len(heads) == row.requests:
-            errors = self._client.batches.retrieve(row.batch_id).errors
-            at_fault = {
-                heads[error.line - 1].number: word(error.code) or "batch_failed"
-                for error in (errors.data if errors is not None else None) or []
-                if error.line is not None and 1 <= error.line <= len(heads)
-            }
-        return [
-            JobOutcome(number=job.number, state="failed", error=at_fault[job.number])
-            if job.number in at_fault
-            else again(job, row.error or "batch_failed", self._settings)
-            for job in left
+    def _fail_lines(self, row: BatchRow, batch: Batch) -> None:
+        """Fail the jobs whose lines are why the provider has refused a batch, before its other jobs are sent again."""
+        jobs = self._storage.heads(row)
+        codes = {error.line: word(error.code) or "batch_failed" for error in (batch.errors and batch.errors.data) or []}
+        # After a crash, those that have failed are not among the jobs any more.
+        at_fault = [
+            (line, job) for line, job in enumerate(jobs, start=1) if line in codes and len(jobs) == row.requests
         ]
+        self._record(row, [JobOutcome(number=job.number, state="failed", error=codes[line]) for line, job in at_fault])
 
     def most_requests(self, endpoint: str, model: str) -> int:
         """Return the most requests of the next batch of an endpoint and a model."""

@@ -16,9 +16,6 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
 
 from ..client.clients import OpenAI
 from ..errors import ConfigurationError, FastlaneError
@@ -26,7 +23,7 @@ from ..providers import facts_of
 from ..providers.origins import origin_of
 from .answers import line_of
 from .errors import StorageError, WorkerDeniedError
-from .jobs import JOB_STATES, Status
+from .jobs import Status
 from .queue import Queue, open_storage
 from .requests import jobs_in
 from .settings import WorkerSettings
@@ -102,7 +99,7 @@ def status(
         if as_json:
             typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now)}))
         else:
-            Console(soft_wrap=True).print(_shown(now))
+            typer.echo(_shown(now))
 
 
 @batch.command()
@@ -115,19 +112,13 @@ def submit(
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Put a file's calls into a queue, under their custom_id. Repeated, it adds nothing."""
-    count = 0
     with _reported_errors():
         open_storage(where, schema=schema).close()
         with Queue(where, schema=schema) as queue:
-            before = queue.status().total
-            try:
-                jobs = jobs_in(file)
-                while several := list(itertools.islice(jobs, _AT_ONCE)):
-                    count += len(queue.storage.add(several))
-            except FastlaneError:
-                if count:
-                    _note(f"{count:,} jobs before that are in the queue: correct the line and submit the file again")
-                raise
+            before, count = queue.status().total, 0
+            jobs = jobs_in(file)
+            while several := list(itertools.islice(jobs, _AT_ONCE)):
+                count += len(queue.storage.add(several))
             now = queue.status()
             typer.echo(f"{count:,} jobs, {now.total - before:,} of them new")
             if warning := _without_worker(now):
@@ -267,22 +258,18 @@ def _reported_errors() -> Iterator[None]:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except (StorageError, WorkerDeniedError) as error:
-        _note(str(error))
-        raise typer.Exit(1) from None
     except OSError as error:
         _note(f"{error.filename or 'the output'}: {error.strerror or error}")
         raise typer.Exit(1) from None
     except FastlaneError as error:
         _note(str(error))
-        raise typer.Exit(2) from None
+        raise typer.Exit(1 if isinstance(error, (StorageError, WorkerDeniedError)) else 2) from None
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
 
 
 def _note(text: str) -> None:
-    console = Console(stderr=True, soft_wrap=True)
-    console.print(f"fastlane batch: {text}", markup=False, emoji=False, highlight=False)
+    typer.echo(f"fastlane batch: {text}", err=True)
 
 
 def _summary(now: Status) -> str:
@@ -295,23 +282,18 @@ def _without_worker(now: Status) -> str | None:
     return None if now.workers or now.over == now.total else "no worker runs: start one by `fastlane batch run`"
 
 
-def _shown(now: Status) -> Group:
-    """Return a status for the terminal. Names are no markup."""
-    counts = [f"{now.jobs[state]:,} {state}" for state in JOB_STATES if now.jobs.get(state)]
-    parts: list[Any] = [Text("  ".join(counts) or "the queue is empty")]
+def _shown(now: Status) -> str:
+    """Return a status as lines for the terminal."""
+    counts = [f"{count:,} {state}" for state, count in now.jobs.items() if count]
+    lines = ["  ".join(counts) or "the queue is empty"]
     if now.total:
-        parts.append(Text(f"{now.over:,} of {now.total:,} are over ({now.over / now.total:.0%})"))
-    if warning := _without_worker(now):
-        parts.append(Text(warning, style="yellow"))
+        lines.append(f"{now.over:,} of {now.total:,} are over ({now.over / now.total:.0%})")
+    lines += filter(None, [_without_worker(now)])
     if now.failures:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in now.failures.items())
-        parts.append(Text(f"failed: {reasons}", style="red"))
-    tokens = f"{now.input_tokens:,} tokens in ({now.cached_tokens:,} of them cached), {now.output_tokens:,} out"
-    parts.append(Text(tokens, style="dim"))
-    if now.batches:
-        table = Table("batch", "state", "at the provider", "model", "requests", "done", "failed")
-        for one in now.batches:
-            counted = (f"{count:,}" for count in (one.requests, one.provider_done, one.provider_failed))
-            table.add_row(one.name, one.state, Text(one.provider_state or ""), Text(one.model), *counted)
-        parts.append(table)
-    return Group(*parts)
+        lines.append("failed: " + ", ".join(f"{count:,} {reason}" for reason, count in now.failures.items()))
+    lines.append(f"{now.input_tokens:,} tokens in ({now.cached_tokens:,} of them cached), {now.output_tokens:,} out")
+    for one in now.batches:
+        where = f", {one.provider_state} at the provider" if one.provider_state else ""
+        done = f"{one.provider_done:,} done and {one.provider_failed:,} failed of {one.requests:,}"
+        lines.append(f"{one.name} ({one.model}): {one.state}{where}, {done}")
+    return "\n".join(lines)

@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import Any
 
 import openai
-import orjson
 
 from ..compat.parsing import json_bytes, with_response_format, with_text_format
 from ..compat.requests import stock_bytes
@@ -166,10 +165,5 @@ def _create(endpoint: str) -> tuple[Callable[..., Any], frozenset[str]]:
 
 def _digest(endpoint: str, line: bytes) -> bytes:
     """Return a hash of a body that does not depend on the order of its members."""
-    # The standard library keeps whole numbers of any size.
-    body = json.loads(line)
-    try:
-        ordered = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        ordered = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    return sha256(endpoint.encode() + b"\n" + ordered).digest()
+    ordered = json.dumps(json.loads(line), sort_keys=True)
+    return sha256(f"{endpoint}\n{ordered}".encode()).digest()

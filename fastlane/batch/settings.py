@@ -39,8 +39,6 @@ class WorkerSettings:
     """After so many seconds, another worker continues what a dead worker had begun."""
     max_concurrency: _Count = 8
     """Live calls at once."""
-    patience_s: _Seconds = 600.0
-    """How long the storage may fail (a full disk, an unreachable server) before the worker ends."""
 
     def retry_after_s(self, attempts: int) -> float:
         """Return the pause before a job that was sent so often is sent again, in seconds."""

@@ -34,7 +34,7 @@ from sqlalchemy.schema import CreateSchema
 
 from .._clock import now_ns, wall_ns
 from .._fork import new_lock, starts_over
-from ..errors import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError
 from .answers import Finished
 from .errors import JobConflictError, LeaseLostError, QueueNotFoundError, StorageError
 from .jobs import (
@@ -155,6 +155,7 @@ _ANSWERS = (
     .where(jobs.c.sequence.is_not(None))
 )
 _BODIES = sa.select(*_JOB, bodies.c.body).join(bodies, bodies.c.number == jobs.c.number).order_by(jobs.c.number)
+_CHUNK = 500
 _IS_NUMBER = jobs.c.number == sa.bindparam("its_number")
 
 
@@ -259,9 +260,6 @@ class Storage:
         with self._lock:
             self._closed = True
             self._engine.dispose()
-
-    def __repr__(self) -> str:
-        return f"<storage {self.name}>"
 
     @_reads
     def now(self, t: sa.Connection) -> float:
@@ -384,12 +382,14 @@ class Storage:
             **{kind: int(total or 0) for kind, total in tokens._mapping.items()},
         )
 
-    @_writes
-    def abandon(self, t: sa.Connection, origin: str) -> int:
+    def abandon(self, origin: str) -> int:
         """Give up the batches at a base URL that no worker leases. Return how many of their jobs wait again."""
-        gone = sa.func.rtrim(batches.c.origin, "/") == origin.rstrip("/")
-        found = _batches(t, _LIVE, gone, batches.c.lease_until < now_of(t))
-        return sum(_settle(t, batch.name, "abandoned", error="given_up") for batch in found)
+        return sum(self.settle(batch, "abandoned", error="given_up") for batch in self._unleased(origin))
+
+    @_reads
+    def _unleased(self, t: sa.Connection, origin: str) -> list[BatchRow]:
+        at_origin = sa.func.rtrim(batches.c.origin, "/") == origin.rstrip("/")
+        return _batches(t, _LIVE, at_origin, batches.c.lease_until < now_of(t))
 
     # For workers.
 
@@ -469,10 +469,10 @@ class Storage:
         jobs_of_batch = sa.select(*_JOB).where(*_in_batch(batch.name)).order_by(jobs.c.number)
         return [_job_of(row) for row in t.execute(jobs_of_batch)]
 
-    def bodies(self, batch: BatchRow, *, chunk: int = 500) -> Iterator[tuple[Job, bytes]]:
+    def bodies(self, batch: BatchRow) -> Iterator[tuple[Job, bytes]]:
         """Yield the same with their bodies, read in chunks."""
         after = 0
-        while found := self._bodies_after(batch.name, after, chunk):
+        while found := self._bodies_after(batch.name, after, _CHUNK):
             yield from found
             after = found[-1][0].number
 
@@ -539,7 +539,17 @@ class Storage:
         LeaseLostError like `advance`.
         """
         _check_lease(t, batch)
-        return _settle(t, batch.name, state, error=error, not_before_s=not_before_s, sent=sent)
+        now = now_of(t)
+        inside = sa.select(jobs.c.number, jobs.c.cancel_asked).where(*_in_batch(batch.name))
+        rows = t.execute(inside.order_by(jobs.c.number)).all()
+        _end_cancelled(t, [row.number for row in rows if row.cancel_asked])
+        again = {"state": "waiting", "not_before": now + not_before_s, "error": error}
+        attempts = jobs.c.attempts - (0 if sent else 1)
+        t.execute(sa.update(jobs).where(*_in_batch(batch.name)).values(attempts=attempts, **again))
+        # Without an error the one that was recorded before stays.
+        ended = {"state": state, "changed_at": now, "error": sa.func.coalesce(error, batches.c.error)}
+        t.execute(sa.update(batches).where(batches.c.name == batch.name).values(ended))
+        return len(rows)
 
     @_writes
     def extend(self, t: sa.Connection, owner: str, *, lease_s: float) -> list[BatchRow]:
@@ -652,33 +662,11 @@ def _end_cancelled(t: sa.Connection, numbers: Sequence[int]) -> None:
         t.execute(sa.update(jobs).where(_IS_NUMBER).values(over), rows)
 
 
-def _settle(
-    t: sa.Connection,
-    name: str,
-    state: Literal["collected", "abandoned"],
-    *,
-    error: str | None,
-    not_before_s: float = 0.0,
-    sent: bool = True,
-) -> int:
-    now = now_of(t)
-    inside = sa.select(jobs.c.number, jobs.c.cancel_asked).where(*_in_batch(name))
-    rows = t.execute(inside.order_by(jobs.c.number)).all()
-    _end_cancelled(t, [row.number for row in rows if row.cancel_asked])
-    again = {"state": "waiting", "not_before": now + not_before_s, "error": error}
-    attempts = jobs.c.attempts - (0 if sent else 1)
-    t.execute(sa.update(jobs).where(*_in_batch(name)).values(attempts=attempts, **again))
-    # Without an error the one that was recorded before stays.
-    ended = {"state": state, "changed_at": now, "error": sa.func.coalesce(error, batches.c.error)}
-    t.execute(sa.update(batches).where(batches.c.name == name).values(ended))
-    return len(rows)
-
-
 def storage_at(where: str | os.PathLike[str], *, schema: str, create: bool) -> Storage:
     """Open a queue. Where there is none it is made; without `create`, QueueNotFoundError is raised.
 
-    `schema` names the queue within a PostgreSQL database. Raises ConfigurationError for what cannot be a queue,
-    MissingExtraError and StorageError.
+    `schema` names the queue within a PostgreSQL database. Raises ConfigurationError for what cannot be a queue, and
+    StorageError.
     """
     if not isinstance(where, (str, os.PathLike)):
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got {type(where).__name__}")
@@ -783,11 +771,9 @@ class PostgresStorage(Storage):
     first_pause_s, longest_pause_s = 0.05, 2.0
 
     def __init__(self, url: str, *, schema: str, create: bool) -> None:
-        try:
-            import psycopg
-            from psycopg import conninfo
-        except ImportError as error:
-            raise MissingExtraError("batch", "psycopg") from error
+        import psycopg
+        from psycopg import conninfo
+
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
             raise ConfigurationError(
                 f"schema expects a name of small letters, digits and underscores, at most 63, got {schema!r}"

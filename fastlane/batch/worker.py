@@ -35,6 +35,8 @@ _log = logging.getLogger("fastlane.batch")
 # How often a worker looks for new jobs, which come from other processes too.
 _LOOK_S = 1.0
 _ANY_BYTES = 1 << 62
+# How long the storage may fail, such as on a full disk, before a worker ends.
+_PATIENCE_NS = 600_000_000_000
 # How long the end of a process waits for what its worker has under way. The rest is continued later.
 _AT_EXIT_S = 10.0
 
@@ -106,6 +108,7 @@ class LiveCalls:
         except LeaseLostError as error:
             _log.warning("an answer could not be recorded: %s", error)
         except Exception as error:  # noqa: BLE001 - it would be lost with this thread
+            _log.warning("a live call was left off: %s", type(error).__name__)
             self.error = error
         self._wake()
 
@@ -223,31 +226,28 @@ class QueueWorker:
         """Work until `stop()`, or until every job is over.
 
         Raises WorkerDeniedError where the provider refuses the key, and StorageError where the storage has failed for
-        longer than `patience_s`. Everything that it has begun is recorded, and the next worker continues it.
+        ten minutes. Everything that it has begun is recorded, and the next worker continues it.
         """
         heartbeat = threading.Thread(target=self._keep_leases, name="fastlane-batch-lease", daemon=True)
         heartbeat.start()
         failing_since: int | None = None
-        failures = 0
         try:
             with urgency("offline"):
                 while not self._stop.is_set():
                     try:
-                        if failing_since is not None:
-                            # It is not known which changes were recorded: begin as after a crash.
-                            self._held.clear()
-                            self._looked_ns = None
                         wait_s = self._round()
-                        failing_since, failures = None, 0
+                        failing_since = None
                         if until_empty and self._storage.unfinished() == 0:
                             return
                     except StorageError as error:
-                        failures += 1
                         failing_since = failing_since or now_ns()
-                        if (now_ns() - failing_since) / 1e9 >= self.settings.patience_s:
+                        if now_ns() - failing_since >= _PATIENCE_NS:
                             raise
                         _log.error("the queue cannot be written, and is tried again: %s", error)
-                        wait_s = min(pause_s(self.settings, failures), 60.0)
+                        # It is not known which changes were recorded: begin as after a crash.
+                        self._held.clear()
+                        self._looked_ns = None
+                        wait_s = self.settings.poll_s
                     self._woken.wait(max(0.0, wait_s))
                     self._woken.clear()
         except StoppedError:

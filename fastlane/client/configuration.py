@@ -125,7 +125,7 @@ def checked_experiment(experiment: Any) -> Any:
 
 def arms_of_client(experiment: Any, pipeline: Pipeline, copy: Callable[..., Any], shared: Any = None) -> Any:
     """Make the experiment arms of a client. `shared`: arms of another client with the same pipeline, to share."""
-    from ..experiments.client_arms import ClientArms
+    from ..experiments.experiment import ClientArms
 
     return ClientArms(experiment, pipeline, copy, shared)
 

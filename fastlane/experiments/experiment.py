@@ -1,8 +1,9 @@
-"""An experiment on live calls, the keyed hash that assigns units to its arms, and its report."""
+"""An experiment on live calls, the keyed hash that assigns units to its arms, its report, and the arms of a client."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
@@ -14,16 +15,21 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from .._environment import is_disabled
-from .._fork import in_child
+from .._fork import in_child, new_lock
+from ..compat.clients import given_headers, given_query, http_client_of
 from ..compat.context import restore
+from ..engine.pipeline import Pipeline
 from ..errors import ConfigurationError
 from ..plays import Play
-from ..records.record import CallRecord
+from ..protocol.endpoints import GENERATING
+from ..records.record import CallRecord, ExperimentRecord, Why
 from .comparison import METRICS, ArmSums, Comparison, Guard, compare_all, model_prices
-from .ledger import EndedArm, ExperimentLedger, ExperimentState, MemoryStore, store_at
+from .ledger import ArmAssignment, EndedArm, ExperimentLedger, ExperimentState, MemoryStore, store_at
 
 if TYPE_CHECKING:
     from ..plays.routing.catalog.models import Catalog
+
+_log = logging.getLogger("fastlane")
 
 # Units are assigned by a keyed hash: to the same arm in every process, on every machine, after every restart.
 
@@ -308,8 +314,6 @@ def _checked_name(setting: str, value: Any, example: str) -> str:
 
 
 def _checked_arms(arms: Any) -> dict[str, tuple[Play, ...]]:
-    from ..engine.pipeline import Pipeline
-
     takes = 'at least two arms such as {"control": [Connection()], "encoding": [Connection(), RequestEncoding()]}'
     _check(isinstance(arms, Mapping) and len(arms) > 1, "arms", takes, arms)
     found: dict[str, tuple[Play, ...]] = {}
@@ -321,3 +325,98 @@ def _checked_arms(arms: Any) -> dict[str, tuple[Play, ...]]:
         except ConfigurationError as error:
             raise ConfigurationError(f"Experiment(arms=...): arm {name!r}: {error}") from None
     return found
+
+
+# The arms of one client.
+
+
+class ClientArms:
+    """Chooses an arm for the calls of one client.
+
+    `copy` copies a client: fastlane's own method, whatever a subclass makes of it. `shared`: the arms of a client with
+    the same pipeline, whose arms have the same pipelines too.
+    """
+
+    def __init__(
+        self, experiment: Experiment, own: Pipeline, copy: Callable[..., Any], shared: ClientArms | None = None
+    ) -> None:
+        self.experiment = experiment
+        self.copy = copy
+        self.pipelines: dict[str, Pipeline]
+        if shared is not None and shared.experiment is experiment:
+            self.pipelines = shared.pipelines
+        else:
+            self.pipelines = {arm: _pipeline(own, plays) for arm, plays in experiment.arms.items()}
+        self._clients: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        """By arm: the options of the client when that of the arm was made, and the latter."""
+        self._lock = new_lock()
+        self._logged: set[str] = set()
+
+    def choose(self, client: Any, options: Any) -> tuple[Any, ArmAssignment | None]:
+        """Return the client whose plays a call goes through, and how the call is counted. Never raises.
+
+        That is the client itself, and None, for calls that no play shapes.
+        """
+        if options.url not in GENERATING:
+            return client, None
+        try:
+            return self._chosen(client, options)
+        except Exception as error:  # noqa: BLE001 - an experiment must not break a call
+            self._log_once("could not assign a call: it goes by the client's own plays", error)
+            return client, None
+
+    def _chosen(self, client: Any, options: Any) -> tuple[Any, ArmAssignment]:
+        experiment = self.experiment
+        ledger, reference = experiment.ledger, experiment.reference
+        ledger.start()
+        unit = draw(experiment.key, unit_id(experiment.unit_of, options))
+        drawn = arm = arm_at(unit.point, experiment.shares, reference)
+        why: Why | None = None
+        if ledger.ended is None:
+            arm, why = reference, "unknown"
+        elif arm in ledger.ended:
+            arm, why = reference, "ended"
+        try:
+            chosen = self._client_of(client, arm)
+        except Exception as error:  # noqa: BLE001 - a subclass that cannot be copied, for example
+            self._log_once("could not make a client for an arm: its calls go to the reference arm", error)
+            arm, why = reference, "failed"
+            chosen = self._client_of(client, arm)
+        record = ExperimentRecord(name=experiment.name, arm=arm, unit_id_hash=unit.unit_id_hash, drawn=drawn, why=why)
+        return chosen, ArmAssignment(record, ledger)
+
+    def _client_of(self, client: Any, arm: str) -> Any:
+        # The user may set these on the client between two calls.
+        state = (
+            client.api_key, client.base_url, client.timeout, client.max_retries, client.organization, client.project,
+            given_headers(client), given_query(client), http_client_of(client),
+        )  # fmt: skip
+        found = self._clients.get(arm)
+        if found is not None and found[0] == state:
+            return found[1]
+        with self._lock:
+            pipeline, made = self.pipelines[arm], client
+            if pipeline is not client._fastlane.pipeline:
+                made = self.copy(client, only_plays=pipeline.plays)
+                made._fastlane.pipeline = pipeline
+            self._clients[arm] = state, made
+        return made
+
+    def _log_once(self, text: str, error: Exception) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
+            name = self.experiment.name
+            _log.warning("the experiment %r %s (%s, logged once)", name, text, type(error).__name__)
+
+    def others(self, client: Any) -> list[Any]:
+        """Return the clients that were made for arms. They are closed with this one."""
+        return [made for _, made in self._clients.values() if made is not client]
+
+
+def _pipeline(own: Pipeline, plays: tuple[Any, ...]) -> Pipeline:
+    """Return the pipeline of an arm: the client's own where it has the same plays."""
+    if len(plays) == len(own.plays) and all(one is other for one, other in zip(plays, own.plays, strict=True)):
+        return own
+    made = Pipeline(plays, own.on_call_end, raise_play_errors=own.raise_play_errors)
+    made.share_log_of(own)
+    return made

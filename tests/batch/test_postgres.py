@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import sys
 import threading
@@ -15,7 +14,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from fastlane import ConfigurationError, MissingExtraError
+from fastlane import ConfigurationError
 from fastlane._clock import now_ns
 from fastlane.batch.errors import LeaseLostError, StorageError
 from fastlane.batch.jobs import JobOutcome
@@ -108,19 +107,6 @@ def test_a_schema_that_is_no_plain_name_is_refused() -> None:
         open_storage("postgresql://host/database", schema='x"; DROP TABLE jobs')
 
 
-def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.partition(".")[0] == "psycopg":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match="batch"):
-        open_storage("postgresql://host/database")
-
-
 def test_several_that_come_at_once_make_one_queue(postgres_server: PostgresServer, schema: str) -> None:
     start = threading.Barrier(6)
 
@@ -132,14 +118,6 @@ def test_several_that_come_at_once_make_one_queue(postgres_server: PostgresServe
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(come, range(6)))) == 1
-
-
-def test_queues_of_one_database_know_nothing_of_each_other(postgres_server: PostgresServer, storage: Storage) -> None:
-    storage.add([new("a")])
-
-    with closing(open_storage(postgres_server.url, schema=f"test_{uuid4().hex}")) as other:
-        assert other.unfinished() == 0
-        assert other.queue_id != storage.queue_id
 
 
 def test_a_queue_of_another_version_is_refused(postgres_server: PostgresServer, storage: Storage, schema: str) -> None:
@@ -185,15 +163,6 @@ def test_a_lost_acknowledgement_does_nothing_twice(storage: Storage, monkeypatch
     assert storage.find(["2"])["2"].attempts == 1
     assert storage.unfinished() == 3
     assert len(broken_connections) == 4
-
-
-def test_a_connection_that_the_server_ends_is_made_again(postgres_server: PostgresServer, storage: Storage) -> None:
-    storage.add([new("a")])
-    with closing(open_storage(postgres_server.url, schema=f"test_{uuid4().hex}")) as other:
-        pid = backend_of(storage)
-        other.run(lambda t: t.execute(sa.select(sa.func.pg_terminate_backend(pid))).scalar_one())
-
-    assert storage.add([new("a")])[0].number == 1
 
 
 def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage) -> None:

@@ -17,7 +17,6 @@ from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ParsedChatCompletion
 from openai.types.responses import Response
 
-import fastlane
 from fastlane import ConfigurationError, FastlaneError, OpenAI
 from fastlane.batch import (
     JobCancelledError,
@@ -96,10 +95,6 @@ def work_off(queue: Queue, **answer: Any) -> None:
         assert batch is not None
         storage.record(batch, [JobOutcome(number=job.number, **outcome) for job in storage.heads(batch)])
         storage.settle(batch, "collected")
-
-
-def test_it_is_reached_from_the_package() -> None:
-    assert fastlane.batch.Queue is Queue
 
 
 def test_an_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> None:

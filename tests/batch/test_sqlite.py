@@ -25,10 +25,9 @@ import sqlalchemy as sa
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
 from fastlane.batch.errors import StorageError
-from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
-from fastlane.batch.storage import VERSION, SqliteStorage, Storage, queue
-from tests.batch.conftest import add_when_begun, advanced, claim, new
+from fastlane.batch.storage import VERSION, Storage
+from tests.batch.conftest import add_when_begun, new
 
 
 @pytest.fixture
@@ -134,21 +133,6 @@ def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
     assert is_whole(path)
 
 
-def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(storage: Storage, path: Path) -> None:
-    storage.add([new(f"{i}") for i in range(50)])
-    batch = advanced(storage, claim(storage))
-    outcomes = [JobOutcome(number=job.number, state="done", body=b"x" * 50_000) for job in storage.heads(batch)]
-    pages = storage.run(lambda t: t.execute(sa.text("PRAGMA page_count")).scalar_one())
-    storage.run(lambda t: t.execute(sa.text(f"PRAGMA max_page_count = {pages + 20}")).scalar_one())
-
-    with pytest.raises(StorageError, match="disk is full"):
-        storage.record(batch, outcomes)
-
-    assert storage.status().jobs["packed"] == 50
-    storage.run(lambda t: t.execute(sa.text("PRAGMA max_page_count = 100000")).scalar_one())
-    assert storage.record(batch, outcomes) == 50
-
-
 def test_every_commit_reaches_the_disk_before_it_returns(storage: Storage) -> None:
     def settings(name: str) -> object:
         return storage.run(lambda t: t.execute(sa.text(f"PRAGMA {name}")).scalar_one())
@@ -189,13 +173,6 @@ def test_a_queue_of_another_version_is_refused(path: Path, version: int) -> None
 
     with pytest.raises(ConfigurationError, match=f"of version {version}, this one knows {VERSION}"):
         open_storage(path)
-
-
-def test_an_empty_file_becomes_a_queue(path: Path) -> None:
-    path.touch()
-
-    with closing(open_storage(path)) as storage:
-        assert storage.unfinished() == 0
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -339,42 +316,6 @@ def test_a_child_of_a_fork_has_locks_of_its_own(path: Path, storage: Storage) ->
     assert read_elsewhere(path) == "a b\n"
     os.close(go)
     os.close(going)
-
-
-def test_who_reads_does_not_wait_for_who_writes(path: Path, storage: Storage) -> None:
-    storage.add([new("a")])
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("UPDATE jobs SET state = 'done'")
-
-        assert storage.find(["a"])["a"].state == "waiting"
-        writer.execute("ROLLBACK")
-
-
-def test_who_writes_waits_for_who_writes_already(path: Path, storage: Storage) -> None:
-    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    writer.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(0.1, lambda: writer.execute("COMMIT"))
-    release.start()
-
-    storage.add([new("a")])
-
-    release.join()
-    writer.close()
-    assert storage.unfinished() == 1
-
-
-def test_what_raises_in_a_transaction_leaves_nothing_of_it(path: Path) -> None:
-    with closing(SqliteStorage(str(path), create=True)) as database:
-
-        def interrupted(t: sa.Connection) -> None:
-            t.execute(sa.update(queue).values(finished=7))
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            database.run(interrupted)
-
-        assert database.run(lambda t: t.execute(sa.select(queue.c.finished)).scalar_one()) == 0
 
 
 WRITES = """

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastlane.batch.errors import JobConflictError, LeaseLostError, StorageError
-from fastlane.batch.jobs import LINE_BYTES, JobGroup, JobOutcome, JobState, number_of
+from fastlane.batch.errors import JobConflictError, LeaseLostError
+from fastlane.batch.jobs import LINE_BYTES, JobOutcome, JobState, number_of
 from fastlane.batch.storage import Storage
-from tests.batch.conftest import CHAT, ORIGIN, Open, advanced, claim, new
+from tests.batch.conftest import ORIGIN, Open, advanced, claim, new
 
 
 def states(storage: Storage, *keys: str) -> list[JobState]:
@@ -80,41 +79,6 @@ def test_a_job_that_is_too_large_for_any_batch_is_one_by_itself(storage: Storage
     assert batch.bytes > 1_000
 
 
-def test_nothing_is_packed_where_nothing_waits(storage: Storage) -> None:
-    storage.add([new("a", model="large")])
-
-    found = storage.claim(
-        "worker", JobGroup(CHAT, "small", 1, 2, 0.0), origin=ORIGIN, most_requests=1, most_bytes=1_000, lease_s=1.0
-    )
-
-    assert found is None
-    assert storage.status().batches == ()
-
-
-def test_bodies_come_in_order_and_in_chunks(storage: Storage) -> None:
-    storage.add([new(f"{i}", body=b'{"n":%d}' % i) for i in range(7)])
-    batch = claim(storage, most_requests=6)
-
-    found = list(storage.bodies(batch, chunk=2))
-
-    assert [body for _, body in found] == [b'{"n":%d}' % i for i in range(6)]
-    assert [job for job, _ in found] == storage.heads(batch)
-
-
-def test_a_step_is_recorded_with_what_is_known(storage: Storage) -> None:
-    storage.add([new("a")])
-    planned = claim(storage)
-
-    uploaded = storage.advance(storage.advance(planned, "uploading"), "uploaded", file_id="file-1")
-    creating = storage.advance(uploaded, "creating")
-    again = storage.advance(creating, "creating")
-    created = storage.advance(again, "created", batch_id="batch-1", provider_state="validating")
-
-    assert (created.file_id, created.batch_id, created.provider_state) == ("file-1", "batch-1", "validating")
-    assert again.changed_at == creating.changed_at
-    assert storage.status().batches == (created,)
-
-
 def test_who_lost_the_lease_can_write_nothing(storage: Storage) -> None:
     storage.add([new("a"), new("b")])
     mine = advanced(storage, claim(storage, "slow", lease_s=-1.0), "created")
@@ -135,15 +99,6 @@ def test_who_lost_the_lease_can_write_nothing(storage: Storage) -> None:
     assert storage.record(theirs, [outcome]) == 1
 
 
-def test_a_step_that_somebody_took_already_is_not_taken_again(storage: Storage) -> None:
-    storage.add([new("a")])
-    uploaded = advanced(storage, claim(storage), "uploaded")
-    storage.advance(uploaded, "creating")
-
-    with pytest.raises(LeaseLostError, match="is creating"):
-        storage.advance(uploaded, "creating")
-
-
 def test_only_a_lease_that_has_run_out_is_taken_over(storage: Storage) -> None:
     storage.add([new("a"), new("b"), new("c")])
     claim(storage, "alive", most_requests=1)
@@ -160,16 +115,6 @@ def test_only_a_lease_that_has_run_out_is_taken_over(storage: Storage) -> None:
     assert taken.name == gone.name
     assert [batch.name for batch in storage.extend("late", lease_s=600.0)] == [late.name]
     assert storage.take_over("third", origin=ORIGIN, lease_s=600.0) == []
-
-
-def test_what_was_not_created_yet_may_be_taken_over_for_any_address(storage: Storage) -> None:
-    storage.add([new("a")])
-    first = claim(storage, "gone", lease_s=-1.0)
-
-    (taken,) = storage.take_over("other", origin="https://elsewhere.test/", lease_s=600.0)
-    assert taken.name == first.name
-    with pytest.raises(LeaseLostError):
-        storage.advance(first, "uploading")
 
 
 def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage) -> None:
@@ -197,17 +142,6 @@ def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage
     # One waits for its time, the other for nothing.
     assert [group.requests for group in storage.groups()] == [1]
     assert storage.status().batches == ()
-
-
-def test_a_batch_that_was_never_sent_costs_no_attempt(storage: Storage) -> None:
-    storage.add([new("a")])
-    batch = claim(storage)
-
-    assert storage.settle(batch, "abandoned", sent=False) == 1
-
-    assert storage.find(["a"])["a"].attempts == 0
-    with pytest.raises(LeaseLostError):
-        storage.settle(batch, "abandoned", sent=False)
 
 
 def test_a_job_of_a_batch_that_has_ended_belongs_to_the_next(storage: Storage) -> None:
@@ -252,43 +186,6 @@ def test_all_that_is_not_over_is_cancelled(storage: Storage) -> None:
     assert storage.forget(states=["cancelled"]) == 5
 
 
-@pytest.mark.parametrize(("comes_back", "becomes"), [("done", "done"), ("failed", "failed"), ("waiting", "cancelled")])
-def test_a_cancelled_job_keeps_an_answer_that_came_and_is_not_sent_again(
-    storage: Storage, comes_back: str, becomes: JobState
-) -> None:
-    storage.add([new("a"), new("b")])
-    batch = advanced(storage, claim(storage))
-    storage.cancel(["a", "b"])
-    numbers = [job.number for job in storage.heads(batch)]
-
-    storage.record(batch, [JobOutcome(number=numbers[0], state=comes_back, status_code=200)])  # type: ignore[arg-type]
-    storage.settle(batch, "collected")
-
-    assert states(storage, "a", "b") == [becomes, "cancelled"]
-    assert storage.unfinished() == 0
-
-
-def test_failed_jobs_wait_again_as_if_they_were_new(storage: Storage) -> None:
-    storage.add([new("a"), new("b"), new("c")])
-    batch = advanced(storage, claim(storage))
-    storage.cancel(["a"])
-    failed = [
-        JobOutcome(number=job.number, state="failed", status_code=400, body=b"{}", error="x")
-        for job in storage.heads(batch)
-    ]
-    storage.record(batch, failed)
-
-    assert storage.retry_failed(["a", "nobody"]) == 1
-    assert storage.retry_failed() == 2
-    assert storage.retry_failed() == 0
-
-    job = storage.find(["a"])["a"]
-    assert (job.state, job.attempts, job.error, job.status_code, job.finished_at) == ("waiting", 0, None, None, None)
-    assert not job.cancel_asked
-    assert storage.answers(["a", "b", "c"]) == {}
-    assert storage.answers_after(0, 10) == []
-
-
 def test_jobs_come_in_the_order_in_which_they_were_over(storage: Storage) -> None:
     storage.add([new(f"{i}") for i in range(5)])
     batch = advanced(storage, claim(storage, most_requests=4))
@@ -303,23 +200,6 @@ def test_jobs_come_in_the_order_in_which_they_were_over(storage: Storage) -> Non
     assert (set(keys[:2]), keys[2], set(keys[3:])) == ({"0", "2"}, "4", {"1", "3"})
     assert [answer.sequence for answer in found] == sorted({answer.sequence for answer in found})
     assert storage.answers_after(found[1].sequence, 1) == [found[2]]
-
-
-def test_what_is_over_is_forgotten_when_that_is_asked_for(storage: Storage) -> None:
-    storage.add([new(f"{i}") for i in range(4)])
-    batch = advanced(storage, claim(storage, most_requests=2))
-    numbers = [job.number for job in storage.heads(batch)]
-    storage.record(batch, [JobOutcome(number=numbers[0], state="done"), JobOutcome(number=numbers[1], state="failed")])
-    storage.settle(batch, "collected")
-    storage.cancel(["2"])
-
-    assert storage.forget(states=["done", "waiting"], older_than_s=600.0) == 0
-    assert storage.forget(states=["done", "waiting"]) == 1
-    assert storage.find(["0", "1", "2", "3"]).keys() == {"1", "2", "3"}
-    assert storage.forget(keys=["1", "3"], states=["done", "failed", "cancelled"]) == 1
-    assert storage.find(["1", "2", "3"]).keys() == {"2", "3"}
-    # The key is free.
-    assert storage.add([new("0", body=b"another")])[0].number > numbers[-1]
 
 
 def test_running_batch_of_a_dead_worker_is_taken_over(storage: Storage) -> None:
@@ -382,28 +262,6 @@ def test_a_status_says_how_many_workers_run(storage: Storage) -> None:
     assert storage.status().workers == 0
 
 
-def test_two_that_take_at_the_same_time_take_different_jobs(open_again: Open) -> None:
-    first = open_again()
-    first.add([new(f"{i:03}") for i in range(120)])
-    storages = [first, open_again(), open_again()]
-    start = threading.Barrier(len(storages))
-
-    def take(storage: Storage) -> list[str]:
-        start.wait()
-        taken: list[str] = []
-        for _ in range(14):
-            group = JobGroup(CHAT, "small", 1, 2, 0.0)
-            batch = storage.claim("w", group, origin=ORIGIN, most_requests=3, most_bytes=9_999, lease_s=600.0)
-            if batch is not None:
-                taken += [job.key for job in storage.heads(batch)]
-        return taken
-
-    with ThreadPoolExecutor(3) as pool:
-        taken = [key for keys in pool.map(take, storages) for key in keys]
-
-    assert sorted(taken) == [f"{i:03}" for i in range(120)]
-
-
 def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again: Open) -> None:
     feeding, working, reading = open_again(), open_again(), open_again()
     total = 120
@@ -433,14 +291,6 @@ def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again
             part.result()
 
     assert sorted(seen, key=int) == [f"{i}" for i in range(total)]
-
-
-def test_a_storage_that_is_closed_says_so(storage: Storage) -> None:
-    storage.close()
-    storage.close()
-
-    with pytest.raises(StorageError, match="is closed"):
-        storage.unfinished()
 
 
 def test_a_custom_id_names_a_job_and_nothing_else_does() -> None:

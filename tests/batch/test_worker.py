@@ -36,6 +36,7 @@ def test_every_job_gets_its_own_answer_in_as_few_batches_as_there_is_room_for(
         queue.run()
 
         assert states(queue) == {"done": 50}
+        assert files_left(provider) == 0
         assert sorted(batch.total for batch in provider.offline().batches) == [10, 20, 20]
         assert executions(provider, range(50)) == [1] * 50
         answers = [queue.result(str(number)) for number in range(50)]
@@ -43,35 +44,6 @@ def test_every_job_gets_its_own_answer_in_as_few_batches_as_there_is_room_for(
         assert all(isinstance(answer, ChatCompletion) for answer in answers)
         assert answers[3].choices[0].message.content == live.choices[0].message.content
         assert len({answer.id for answer in answers}) == 50
-
-
-def test_models_and_endpoints_go_in_batches_of_their_own(provider: Emulator, tmp_path: Path) -> None:
-    with queue_of(tmp_path / "q", provider) as queue:
-        submit(queue, range(3))
-        submit(queue, range(3, 5), model="another")
-        queue.submit(
-            {"model": "model", "input": "a question", "max_output_tokens": 3}, key="r", endpoint="/v1/responses"
-        )
-        queue.run()
-
-        assert states(queue) == {"done": 6}
-        assert sorted((batch.endpoint, batch.total) for batch in provider.offline().batches) == [
-            ("/v1/chat/completions", 2),
-            ("/v1/chat/completions", 3),
-            ("/v1/responses", 1),
-        ]
-        assert queue.result("r").object == "response"
-
-
-def test_files_are_deleted_at_the_provider_when_their_answers_are_kept(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(rate_limited_share=0.5)
-    with queue_of(tmp_path / "q", provider, max_attempts=50) as queue:
-        submit(queue, range(10))
-        queue.run()
-
-        assert states(queue) == {"done": 10}
-        assert len(provider.offline().files) >= 4
-        assert files_left(provider) == 0
 
 
 @pytest.mark.parametrize("share", ["server_error_share", "rate_limited_share", "timeout_share", "missing_share"])

@@ -92,7 +92,7 @@ def exists(command: str) -> bool:
 
             commands = getattr(typer.main.get_command(command_line()), "commands", {})
             within = getattr(commands.get(name), "commands", None)
-            return name in commands and (within is None or any(word in within for word in rest[:1]))
+            return name in commands and (within is None or not rest or rest[0] in within)
         case [".venv/bin/python", "-m", module, *_] if module.startswith("benchmarks."):
             return module.removeprefix("benchmarks.") in benchmarks.__main__.names()
         case ["bash", script, *_]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from fastlane._fork import new_lock, starts_over
 from fastlane.protocol.endpoints import PROMPT_FIELDS
@@ -25,6 +25,7 @@ from .section import PromptCacheSection
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
+    from fastlane.providers import ProviderFacts
     from fastlane.records.plays import PromptCacheRecord
     from fastlane.records.usage import Usage
 
@@ -42,24 +43,34 @@ _PARAMETERS: Final = (
     "reasoning_effort", "verbosity", "service_tier", "cache_salt", "extra_key", "prompt_cache_isolation_key",
     "reasoning.effort", "text.verbosity",
 )  # fmt: skip
+_RULES: Final = (
+    "automatic", "minimum_tokens", "block_tokens", "lifetime_s", "requests_per_key_per_minute", "key_field",
+)  # fmt: skip
 # With one of these, most of the prompt is the provider's own record of the conversation.
 _STORED: Final = ("previous_response_id", "conversation")
 
 
-class CacheRules(NamedTuple):
+class CacheRules:
     """How a provider keeps the beginnings of prompts, by its facts; None for what is not known."""
 
-    automatic: bool | None = None
-    """Whether it does so without being asked to."""
-    minimum_tokens: int | None = None
-    """Tokens from which on a beginning is kept."""
-    block_tokens: int | None = None
-    """What is read from the cache is a whole multiple of so many tokens."""
-    lifetime_ns: float = math.inf
-    """Nanoseconds that a beginning is kept after its last use."""
-    key_field: str | None = None
-    """The field of the request that takes a cache key."""
-    requests_per_key_per_minute: float | None = None
+    def __init__(self, facts: ProviderFacts | None) -> None:
+        known = {} if facts is None else {name: value_of(getattr(facts.cache, name)) for name in _RULES}
+        self.automatic: bool | None = known.get("automatic")
+        """Whether it does so without being asked to."""
+        self.minimum_tokens: int | None = known.get("minimum_tokens")
+        """Tokens from which on a beginning is kept."""
+        self.block_tokens: int | None = known.get("block_tokens")
+        """What is read from the cache is a whole multiple of so many tokens."""
+        self.lifetime_ns: float = (known.get("lifetime_s") or math.inf) * 1e9
+        """Nanoseconds that a beginning is kept after its last use."""
+        self.requests_per_key_per_minute: float | None = known.get("requests_per_key_per_minute")
+        # OpenAI's own field if it is taken: another one may have other effects too, such as a name for the conversation
+        # in a dashboard.
+        field = known.get("key_field")
+        if field is not None and facts is not None and value_of(facts.parameters.get(KEY_FIELD)) is True:
+            field = KEY_FIELD
+        self.key_field: str | None = None if field is None or "." in field else field
+        """The field of the request that takes a cache key."""
 
     def kept(self, tokens: int) -> int:
         """Return how many of so many tokens that were sent before can be read from the cache."""
@@ -75,7 +86,7 @@ class PromptHead:
         body = call.body
         self.items_name = items_name
         self.facts = call.facts
-        self.rules = rules_of(call.facts)
+        self.rules = CacheRules(call.facts)
         self.is_read = is_read
         """Whether anything of such a prompt was ever read from the cache."""
         self.address = (call.origin, call.endpoint)
@@ -387,27 +398,6 @@ class PromptHistory:
     def report(self) -> PromptCacheReport:
         """Return what was read from providers' caches by the latest calls, and why not more."""
         return PromptCacheReport.of([(head.model, record) for head, record in self._records.copy()])
-
-
-def rules_of(facts: Any) -> CacheRules:
-    """Return what a provider's facts say of its cache."""
-    if facts is None:
-        return CacheRules()
-    cache = facts.cache
-    lifetime_s = value_of(cache.lifetime_s)
-    # If OpenAI's own field is taken, it is that: another one may have other effects too, such as a name for the
-    # conversation in a dashboard.
-    field = value_of(cache.key_field)
-    if field is not None and value_of(facts.parameters.get(KEY_FIELD)) is True:
-        field = KEY_FIELD
-    return CacheRules(
-        automatic=value_of(cache.automatic),
-        minimum_tokens=value_of(cache.minimum_tokens),
-        block_tokens=value_of(cache.block_tokens),
-        lifetime_ns=math.inf if lifetime_s is None else lifetime_s * 1e9,
-        key_field=None if field is None or "." in field else field,
-        requests_per_key_per_minute=value_of(cache.requests_per_key_per_minute),
-    )
 
 
 def value_of(fact: Any) -> Any:

@@ -179,13 +179,6 @@ class _Keeper:
         self._used_ns = now_ns()
         self._sent = 0
 
-    def __repr__(self) -> str:
-        # Of the arguments only what cannot be text of a prompt.
-        return (
-            f"{type(self).__name__}(model={self._arguments['model']!r}, every_s={self.every_s!r}, "
-            f"max_requests={self.max_requests!r}, requests={self.requests!r}, error={self.error!r})"
-        )
-
     def _due_in_s(self) -> float | None:
         """Return the seconds until the next request; None until the next call of the application with this model."""
         latest = max(

@@ -358,7 +358,7 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
 
 @given(st.integers(0, 10**6), st.none() | st.integers(1, 5_000), st.none() | st.integers(1, 500))
 def test_providers_keep_whole_blocks_above_their_minimum(tokens: int, minimum: int | None, block: int | None) -> None:
-    kept = CacheRules(minimum_tokens=minimum, block_tokens=block).kept(tokens)
+    kept = CacheRules(facts(minimum_tokens=minimum, block_tokens=block)).kept(tokens)
 
     assert 0 <= kept <= tokens
     assert kept % (block or 1) == 0

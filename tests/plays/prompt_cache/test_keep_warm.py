@@ -175,9 +175,3 @@ def test_with_the_kill_switch_nothing_is_sent(
         assert keeper.requests == 0
     assert asyncio.run(kept()) == 0
     assert len(provider.log()) == before
-
-
-def test_it_says_what_it_does_and_nothing_of_the_prompt(client: Client) -> None:
-    keeper = client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=2, model="m", user="a passenger")
-
-    assert repr(keeper) == "KeepWarm(model='m', every_s=0.05, max_requests=2, requests=0, error=None)"

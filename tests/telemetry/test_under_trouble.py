@@ -34,8 +34,6 @@ from tests.attempts.scripted import (
     Upstream,
     answer,
     once,
-    refuse,
-    routing,
     say_nothing,
     two_upstreams,
     used_to,
@@ -225,22 +223,6 @@ def test_no_call_pays_for_the_start_of_telemetry(arguments: dict[str, Any]) -> N
 
 
 # The tree
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_call_that_fell_back_has_one_span_for_each_model_however_spans_are_made(
-    way: str, upstreams: tuple[Upstream, Upstream], telling: Listen
-) -> None:
-    near, far = upstreams
-    told = telling(way)
-    near.scripts = [refuse(503)]
-    with Asked("sync", near.url, routing(near, far)) as asked:
-        asked.text(stream=True)
-    first, second = told.named("chat")
-    assert (first.name, second.name) == ("chat near-1", "chat far-1")
-    ports = [url.rpartition(":")[2].split("/")[0] for url in (near.url, far.url)]
-    assert [str((span.attributes or {})["server.port"]) for span in (first, second)] == ports
-    assert (first.attributes or {})["error.type"] == "503"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -18,7 +18,6 @@ from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
 from fastlane.schemas.given import check_schema, given_schema
 
-from .plan import OutputPlanner
 from .section import BoundedOutputSection
 from .session import BoundedOutputSession
 
@@ -98,7 +97,7 @@ class BoundedOutput(Play):
         """Begin the play's part in a call."""
         if call.endpoint not in GENERATING:
             return None
-        return BoundedOutputSession(call, lambda call: OutputPlanner(call, self).run())
+        return BoundedOutputSession(call, self)
 
 
 def _read_schema(given: Any) -> tuple[Mapping[str, Any], str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import openai
 
@@ -19,9 +19,12 @@ from fastlane.protocol.usage import usage_counts
 from fastlane.records.plays import RejectedAnswer
 
 from .answer import WatchedAnswer
-from .plan import OutputPlan
+from .plan import OutputPlan, OutputPlanner
 from .section import BoundedOutputSection
 from .validation import Problem, encodable
+
+if TYPE_CHECKING:
+    from .play import BoundedOutput
 
 # Around what was wrong, the sentences are always the same: the provider's prompt cache holds the first request.
 _WRONG = "Your last answer is not valid. What is wrong with it:\n"
@@ -31,8 +34,8 @@ _AGAIN = "\nGive the whole answer again, corrected: only the answer itself, in t
 class BoundedOutputSession(Session):
     """Keeps the output of a call at one upstream within its plan."""
 
-    def __init__(self, call: Call, plan_call: Callable[[Call], tuple[Call, OutputPlan | None]]) -> None:
-        self._plan_call = plan_call
+    def __init__(self, call: Call, play: BoundedOutput) -> None:
+        self._play = play
         self._is_stream = call.stream
         self._on_error = partial(call.caller.report_error, "BoundedOutput")
         # Where a class may read the answer, it says what is valid. Helpers read what they stream by classes that the
@@ -56,7 +59,7 @@ class BoundedOutputSession(Session):
             body = {name: value for name, value in self._asked_again.items() if name not in refused}
             call = self._planned.replaced(body=body, refused=call.refused, attempt_kind=call.attempt_kind)
         else:
-            call, self._plan = self._plan_call(call)
+            call, self._plan = OutputPlanner(call, self._play).run()
             self._planned = call
             if self._plan is None:
                 return call

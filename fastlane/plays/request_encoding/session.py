@@ -159,7 +159,9 @@ class RequestEncodingSession(Session):
             if self._call is None:
                 return (yield from send(attempt))
             if self._is_tried:
-                return (yield from self._send_again(send, attempt))
+                if self._form != "json":  # after an error that may have been the form's fault
+                    self._go_plain(f"The encoded body met {self._refused}: the attempts after it were JSON.")
+                return (yield from send(attempt))
             self._is_tried = True
             encoded = None
             try:
@@ -219,12 +221,6 @@ class RequestEncodingSession(Session):
             self._refused = str(status)
             _failures.put(key, f"Encoded bodies met {status}.")
         return reply
-
-    def _send_again(self, send: SendAttempt, attempt: RequestAttempt) -> Flow:
-        """Send a further attempt as JSON, after an error that may have been the form's fault."""
-        if self._form != "json":
-            self._go_plain(f"The encoded body met {self._refused}: the attempts after it were JSON.")
-        return (yield from send(attempt))
 
     def _go_plain(self, reason: str) -> None:
         self._form, self._sent_bytes, self._reason = "json", self._plain_bytes, reason

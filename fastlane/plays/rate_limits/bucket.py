@@ -19,10 +19,6 @@ _LEFT_TO_URGENT = 0.1
 _HELD_S, _AFTER_HELD = 5.0, 2.0
 # The share of the flow that this process counts on at the very end of a limit.
 _LEAST_SHARE = 1 / 16
-# A limit of which each second has its share: the share of the rate that is used, less after each refusal and slowly
-# more again; how late a request may catch up, and for how long a refusal makes a limit one.
-_EVEN_SHARE, _LESS_EVEN, _MORE_EVEN, _LEAST_EVEN = 0.97, 0.9, 1.0005, 0.02
-_CATCH_UP_S, _EVEN_S = 0.1, 600.0
 # The end of a window is the provider's, on another clock.
 _WINDOW_GUARD_S = 0.05
 
@@ -54,9 +50,6 @@ class TokenBucket:
         """When a request was sent last."""
         self._held_s = [-math.inf, -math.inf]
         """When an urgent and a patient request had to wait last."""
-        self._even_until_s = -math.inf
-        self._even_share = _EVEN_SHARE
-        self._next_even_s = now_s
 
     def resize(self, limit: float, per_s: float, holds: float) -> None:
         """Change the limit, what it allows each second in the long run, and how much there is at most at one time."""
@@ -88,8 +81,6 @@ class TokenBucket:
             self.advance(now_s)
             if self.level < min(need, self.holds):
                 ready_s += self._slow_s(self.level - need + spread, cost * spread / self.per_s, now_s - self._spent_s)
-        if now_s < self._even_until_s:
-            ready_s = max(ready_s, self._next_even_s)
         if now_s - self._held_s[patient] < _HELD_S:
             ready_s = max(ready_s, self._spent_s + cost / (_AFTER_HELD * self.per_s))
         if ready_s > now_s:
@@ -115,21 +106,10 @@ class TokenBucket:
         # Of what was spent before the limit was known, no more than one limit is owed.
         self.level = max(self.level - cost, -self.limit)
         self._spent_s = now_s
-        if now_s < self._even_until_s:
-            self._even_share = min(_EVEN_SHARE, self._even_share * _MORE_EVEN)
-            even_s = min(cost, self.limit) / (self.per_s * self._even_share)
-            self._next_even_s = max(self._next_even_s, now_s - _CATCH_UP_S) + even_s
 
     def give_back(self, cost: float) -> None:
         """Count less, or more for a negative cost, than was spent."""
         self.level = min(self.holds, self.level + cost)
-
-    def spread_evenly(self, now_s: float, until_s: float) -> None:
-        """Let each second have its share: the provider enforces the limit over shorter times than it says."""
-        if now_s < self._even_until_s:
-            self._even_share = max(_LEAST_EVEN, _LESS_EVEN * self._even_share)
-        self._even_until_s = max(self._even_until_s, until_s)
-        self._next_even_s = max(self._next_even_s, now_s)
 
 
 class AnnouncedBucket(TokenBucket):
@@ -138,14 +118,12 @@ class AnnouncedBucket(TokenBucket):
     def __init__(self, facts: RateLimit, said: Announcement, now_s: float) -> None:
         limit = said.limit if said.limit is not None else max(said.remaining, 1.0)
         self._facts = facts
-        self._window_s = facts.window_s or 60.0
-        super().__init__(facts.counts, limit, self._window_s, now_s, holds=limit)
+        self.window_s = facts.window_s or 60.0
+        super().__init__(facts.counts, limit, self.window_s, now_s, holds=limit)
         self.level = -limit  # what was sent before counts, until responses say otherwise
         self._newest = -1
         self._whole_s = math.inf
         """When a window ends; infinite for a bucket, and while the end of a window is not known."""
-        if facts.enforced_s is not None:
-            self.spread_evenly(now_s, math.inf)
 
     def advance(self, now_s: float) -> None:
         """Let time pass until now."""
@@ -187,13 +165,13 @@ class AnnouncedBucket(TokenBucket):
             return
         self._newest = number
         limit = said.limit if said.limit is not None else max(self.limit, said.remaining)
-        per_s, holds, whole_s = limit / self._window_s, limit, math.inf
+        per_s, holds, whole_s = limit / self.window_s, limit, math.inf
         if said.reset_s is not None and said.reset_s > 0:
             if self._facts.kind == "window":
                 whole_s = sent_s + said.reset_s + _WINDOW_GUARD_S + (1.0 if said.reset_step_s == 1.0 else 0.0)
                 if whole_s <= now_s:
                     return  # the window has ended since
-            elif said.reset_s > 1.05 * self._window_s:
+            elif said.reset_s > 1.05 * self.window_s:
                 # The limit counts over a longer time than the facts say.
                 per_s = max(limit - said.remaining, 1.0) / said.reset_s
             else:
@@ -207,8 +185,3 @@ class AnnouncedBucket(TokenBucket):
         left = self.refilled(said.remaining, now_s - sent_s)
         least, most = spent_since
         self.level = max(-limit, left - most, min(self.level, left - least))
-
-    def refused(self, cost: float, now_s: float) -> None:
-        """A request of this cost was refused although enough was left."""
-        if self._window_s <= _EVEN_S and self.per_s >= 2.0 * cost:
-            self.spread_evenly(now_s, now_s + _EVEN_S)

@@ -101,7 +101,6 @@ class RateLimiter:
         self._doubted_until_s = -math.inf
         """Until when what other replicas share is ignored."""
         self._is_probe = False
-        self._spread_after = -1
         self._in_vain = 0
         self._in_vain_s = self._read_s = -math.inf
         self.refused = 0
@@ -184,7 +183,10 @@ class RateLimiter:
         for name, said in announced.items():
             bucket = self._announced.get(name)
             if bucket is None:
-                bucket = self._announced[name] = AnnouncedBucket(self._reader.limits[name], said, now_s)
+                facts = self._reader.limits[name]
+                bucket = self._announced[name] = AnnouncedBucket(facts, said, now_s)
+                if facts.enforced_s is not None and facts.counts == "requests":
+                    self._learned.refused(now_s, 0, 0, bucket.per_s)
             part = bucket.part
             total, own = self._total[part], sent.cost[part]
             spent_since = total - sent.burst.after[part], total - sent.burst.before[part] - own
@@ -196,7 +198,8 @@ class RateLimiter:
             self.refused += 1
             self.settled(now_ns, sent, RequestCost())  # no provider counts the tokens of a request that it refuses
             if not is_explained:
-                self._spread(now_s, sent)
+                # The provider enforces a limit that it does not announce, or over shorter times than it says.
+                self._learned.refused(now_s, sent.number, self._number, self._announced_per_s())
         return self._rest_after(now_s, sent, status, retry_after_s(), is_explained=is_explained)
 
     def settled(self, now_ns: int, sent: Reservation, cost: RequestCost | None) -> None:
@@ -254,14 +257,10 @@ class RateLimiter:
             )
         return self._stated[counts, per_minute][0]
 
-    def _spread(self, now_s: float, sent: Reservation) -> None:
-        """A request was refused though enough was left of every limit that is known."""
-        if sent.number > self._spread_after:
-            self._spread_after = self._number
-            for bucket in self._announced.values():
-                bucket.refused(sent.cost[bucket.part], now_s)
-        if not any(bucket.counts == "requests" for bucket in self._announced.values()):
-            self._learned.refused(now_s, sent.number, self._number)
+    def _announced_per_s(self) -> float:
+        """Return the requests per second of the announced limits; infinite where none is announced."""
+        known = [one.per_s for one in self._announced.values() if one.counts == "requests" and one.window_s <= _EVEN_S]
+        return min(known, default=math.inf)
 
     def _rest_after(
         self, now_s: float, sent: Reservation, status: int, asked_s: float | None, *, is_explained: bool
@@ -283,13 +282,18 @@ class RateLimiter:
 
 
 # Additive increase and multiplicative decrease (Chiu and Jain, 1989).
-_LESS, _MORE_PER_S = 0.85, 0.01
+_LESS, _MORE_PER_S = 0.9, 0.001
 _OBSERVED_S = 10.0
+# The rate of an announced limit over a longer time says nothing of shorter ones.
+_EVEN_S = 600.0
 _FORGOTTEN_S = 600.0
 
 
 class LearnedRate:
-    """Requests per second that refusals alone have taught: none until two came within ten seconds."""
+    """Requests per second that refusals have taught, which are then sent evenly.
+
+    Where no limit is announced, there is none until two refusals came within ten seconds.
+    """
 
     __slots__ = ("_began_s", "_cut_number", "_next_s", "_raised_s", "_refused_s", "_seen", "_seen_s", "per_s")
 
@@ -321,14 +325,16 @@ class LearnedRate:
         if self.per_s is not None:
             self._next_s = min(now_s + MAX_WAIT_S, max(self._next_s, now_s) + 1.0 / self.per_s)
 
-    def refused(self, now_s: float, number: int, newest: int) -> None:
+    def refused(self, now_s: float, number: int, newest: int, announced_per_s: float) -> None:
         """The request of that number was refused; `newest` was sent last."""
-        is_alone = self.per_s is None and now_s - self._refused_s > _OBSERVED_S
+        is_alone = self.per_s is None and announced_per_s == math.inf and now_s - self._refused_s > _OBSERVED_S
         self._refused_s = self._raised_s = now_s
         if is_alone or number <= self._cut_number:
             return  # the few requests before a single one teach nothing, and those sent before a cut belong to it
         self._cut_number = newest
-        if self.per_s is None:
+        if self.per_s is None and announced_per_s < math.inf:
+            self.per_s = announced_per_s
+        elif self.per_s is None:
             elapsed_s = max(1.0, now_s - self._began_s) if self._began_s is not None else 1.0
             self.per_s = self._seen / (_OBSERVED_S * (1 - math.exp(-elapsed_s / _OBSERVED_S)))
         self.per_s = max(0.05, self.per_s * _LESS)

@@ -42,7 +42,9 @@ class RateLimits(Play):
     QueueFullError."""
     max_wait_s: Annotated[float, Field(ge=0)] | None = None
     """The most seconds that a call waits, then QueueTimeoutError; None: its own read timeout."""
-    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = None
+    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = field(
+        default=None, repr=False
+    )  # it may hold a password
     """Where replicas share their limits, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     stated: Any = field(init=False, repr=False, compare=False)
     """The application's own limits: what they count, and how much of it in a minute."""
@@ -58,17 +60,6 @@ class RateLimits(Play):
         setting = "RateLimits(store=...)"
         object.__setattr__(self, "redis", None if self.store is None else shared(self.store, setting=setting))
 
-    def __repr__(self) -> str:
-        # The fingerprint: what differs from the defaults, without the address of a store, which may hold a password.
-        shown = [f"{name}={value!r}" for name in _SHOWN if (value := getattr(self, name)) != _DEFAULTS[name]]
-        if self.store is not None:
-            shown.append("store=...")
-        return f"RateLimits({', '.join(shown)})"
-
     def open(self, call: Call) -> RateLimitsSession:
         """Begin the play's part in a call."""
         return RateLimitsSession(self, call)
-
-
-_SHOWN = ("requests_per_minute", "tokens_per_minute", "max_queued", "max_wait_s")
-_DEFAULTS = {name: RateLimits.__dataclass_fields__[name].default for name in _SHOWN}

@@ -65,7 +65,9 @@ class Routing(Play):
     """How many other models are tried where one fails."""
     exploration: Annotated[float, Field(ge=0, le=0.5, description="a share from 0 to 0.5")] = 0.02
     """The share of calls that may go to a model that is not predicted to be the fastest, to see whether it is."""
-    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = None
+    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = field(
+        default=None, repr=False
+    )  # it may hold a password
     """Where replicas share what they learn, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     streams: bool = True
     """Whether an answer that the application does not stream is streamed underneath, so that its first token is
@@ -88,16 +90,6 @@ class Routing(Play):
             knowledge.share(self.store)
         for name, value in (("catalog", catalog), ("defaults", defaults), ("knowledge", knowledge)):
             object.__setattr__(self, name, value)
-
-    def __repr__(self) -> str:
-        # The fingerprint: a catalog by its digest, and no address of a store, which may hold a password.
-        shown = [repr(self.catalog)]
-        for name, given in type(self).__dataclass_fields__.items():
-            if name not in ("catalog", "store") and given.init and getattr(self, name) != given.default:
-                shown.append(f"{name}={getattr(self, name)!r}")
-        if self.store is not None:
-            shown.append("store=...")
-        return f"Routing({', '.join(shown)})"
 
     def open(self, call: Call) -> Session | None:
         """Take part in calls that ask for a route."""

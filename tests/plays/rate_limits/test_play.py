@@ -31,11 +31,10 @@ def create(client: Any, **more: Any) -> Any:
 
 
 def test_repr_is_the_fingerprint_and_holds_no_address() -> None:
-    assert repr(RateLimits()) == "RateLimits()"
-    assert repr(RateLimits(tokens_per_minute=6_000)) == "RateLimits(tokens_per_minute=6000.0)"
+    assert "tokens_per_minute=6000.0" in repr(RateLimits(tokens_per_minute=6_000))
     pytest.importorskip("redis")
     play = RateLimits(store="redis://:secret@localhost:1/0")
-    assert repr(play) == "RateLimits(store=...)"
+    assert repr(play) == repr(RateLimits())
     assert copy.deepcopy(play) == play
 
 

@@ -101,7 +101,7 @@ def test_its_fingerprint_names_what_was_set_and_no_address_of_a_store() -> None:
     assert "min_quality=45" in repr(play)
     assert "deadline_s=20.0" in repr(play)
     assert "Catalog(" in repr(play)
-    assert "exploration" not in repr(play)
+    assert "store" not in repr(play)
 
 
 def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upstream]) -> None:

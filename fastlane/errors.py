@@ -51,7 +51,7 @@ class QueueFullError(CallRefusedError):
     """The queue is full: as many calls as allowed are waiting for a slot. Nothing was sent."""
 
     expected_wait_s: float | None
-    """The estimated wait for a slot in seconds; None if unknown."""
+    """The least seconds until a slot can be free, as the provider's limit says; None if no limit does."""
     queued: int
     """The number of waiting calls."""
 
@@ -68,7 +68,7 @@ class QueueTimeoutError(CallRefusedError, openai.APITimeoutError):
     """No slot was free within the call's timeout, or none would be. Nothing was sent."""
 
     expected_wait_s: float | None
-    """The estimated wait for a slot in seconds; None if unknown."""
+    """The least seconds until a slot can be free, as the provider's limit says; None if no limit does."""
     queued: int
     """The number of calls ahead of it when it joined the queue."""
 

@@ -6,7 +6,6 @@ loop, may wait in it.
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 from collections import deque
@@ -31,11 +30,6 @@ FREE, QUEUED, GRANTED = range(3)
 _S = 1_000_000_000
 # While a level is passed over, every eighth grant goes to one of its tickets that has waited long enough.
 _EVERY = 8
-# Grants before waits are estimated, and tickets ahead before a minimum wait is certain.
-_KNOWN, _AHEAD = 32, 8
-# The factor by which grants may become faster than the recent rate, for a wait to be certain.
-_FASTER = 2.0
-_GAP_WEIGHT = 1 / 16
 
 
 class QueueTicket:
@@ -113,7 +107,6 @@ class RequestQueue:
         self.lock = new_lock()
         self.queued = [0, 0, 0]
         self._alarm_ns: int | None = None
-        self._gap_ns, self._gaps = 0.0, 0
         self._clear()
         starts_over(self)
 
@@ -163,13 +156,11 @@ class RequestQueue:
             if not ahead and ready_ns is not None and ready_ns <= now:
                 self._grant(ticket, now)
                 return
+            least_s = None if ready_ns is None else (ready_ns - now) / _S
             if ahead >= ticket.max_queued:
-                raise _full(ahead, ticket.max_queued, self._expected_s(ahead))
-            certain_s = max(self._expected_s(ahead - _AHEAD) or 0.0, 0.0) / _FASTER if ahead > _AHEAD else 0.0
-            if ready_ns is not None:
-                certain_s = max(certain_s, (ready_ns - now) / _S)
-            if ticket.max_wait_s is not None and certain_s > ticket.max_wait_s:
-                raise _too_late("it would wait too long", max(certain_s, self._expected_s(ahead) or 0.0), ticket)
+                raise _full(ahead, ticket.max_queued, least_s)
+            if least_s is not None and ticket.max_wait_s is not None and least_s > ticket.max_wait_s:
+                raise _too_late("it would wait too long", least_s, ticket)
             timer.start()
             ticket.arrival = self._arrivals
             self._arrivals += 1
@@ -186,9 +177,10 @@ class RequestQueue:
         with self.lock:
             if ticket.state == GRANTED:
                 return
-            expected_s = self._expected_s(sum(self.queued[: ticket.level + 1]))
+            now = self.clock()
+            ready_ns = self.ready_ns(ticket, ticket.level, now)
             self._withdraw(ticket)
-        raise _too_late("it waited too long", expected_s, ticket) from None
+        raise _too_late("it waited too long", None if ready_ns is None else (ready_ns - now) / _S, ticket) from None
 
     def release(self, ticket: QueueTicket, *, failed: bool) -> None:
         """See `QueueTicket.release`."""
@@ -247,7 +239,6 @@ class RequestQueue:
         for ticket, level in ((best, rank), (heads[0], heads[0].level)) if best is not heads[0] else ((best, rank),):
             ready_ns = self.ready_ns(ticket, level, now)
             if ready_ns is not None and ready_ns <= now:
-                self._observe_gap(now)
                 self._grant(ticket, now)
                 return ticket, None
             if ready_ns is not None:
@@ -303,40 +294,27 @@ class RequestQueue:
             self._lines = tuple(deque(one for one in line if one.state == QUEUED) for line in self._lines)
             self._dead = 0
 
-    # Estimating waits
 
-    def _observe_gap(self, now: int) -> None:
-        gap_ns = now - max(self._last_ns)
-        self._gaps += 1
-        self._gap_ns += max(_GAP_WEIGHT, 1 / self._gaps) * (gap_ns - self._gap_ns)
-
-    def _expected_s(self, ahead: int) -> float | None:
-        """Estimate the seconds that a ticket waits behind `ahead` others; None before enough were granted."""
-        return (ahead + 1) * self._gap_ns / _S if self._gaps >= _KNOWN else None
-
-
-def _full(ahead: int, max_queued: int, expected_s: float | None) -> QueueFullError:
+def _full(ahead: int, max_queued: int, least_s: float | None) -> QueueFullError:
     return QueueFullError(
-        f"not sent: {ahead:,} calls wait already, and max_queued is {max_queued:,}; {_expected(expected_s)}: send "
-        "fewer at once, or let more wait",
-        expected_wait_s=expected_s,
+        f"not sent: {ahead:,} calls wait already, and max_queued is {max_queued:,}{_at_least(least_s)}: send fewer at "
+        "once, or let more wait",
+        expected_wait_s=least_s,
         queued=ahead,
     )
 
 
-def _too_late(what: str, expected_s: float | None, ticket: QueueTicket) -> QueueTimeoutError:
+def _too_late(what: str, least_s: float | None, ticket: QueueTicket) -> QueueTimeoutError:
     return QueueTimeoutError(
-        f"not sent: {what}; it may wait {ticket.max_wait_s or 0.0:.3g} s, {ticket.ahead:,} calls were ahead of it when "
-        f"it came, and {_expected(expected_s)}: send fewer at once, or give it more time",
-        expected_wait_s=expected_s,
+        f"not sent: {what}; it may wait {ticket.max_wait_s or 0.0:.3g} s, and {ticket.ahead:,} calls were ahead of it "
+        f"when it came{_at_least(least_s)}: send fewer at once, or give it more time",
+        expected_wait_s=least_s,
         queued=ticket.ahead,
     )
 
 
-def _expected(expected_s: float | None) -> str:
-    if expected_s is None or not math.isfinite(expected_s):
-        return "how long it would wait is not known, because too few calls were sent so far"
-    return f"it would wait for about {expected_s:.3g} s"
+def _at_least(least_s: float | None) -> str:
+    return "" if least_s is None else f"; the next call may be sent in {least_s:.3g} s"
 
 
 class QueueSession(Session):

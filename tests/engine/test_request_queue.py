@@ -182,23 +182,6 @@ def test_wait_for_a_time_is_certain_at_once() -> None:
     assert not clock.come(0, max_wait_s=61.0).is_granted
 
 
-def test_wait_in_line_is_certain_once_enough_were_granted() -> None:
-    clock = Clock(1)
-    held = clock.come(0)
-    for _ in range(100):
-        clock.come(0)
-    assert not clock.come(0, max_wait_s=1.0).is_granted
-    for number in range(1, 41):
-        clock.at(number)
-        held.release()
-        held = clock.granted[-1]
-    # 61 wait, a second each: half of that is certain.
-    with pytest.raises(QueueTimeoutError) as raised:
-        clock.come(0, max_wait_s=20.0)
-    assert raised.value.expected_wait_s == pytest.approx(62, rel=0.1)
-    assert not clock.come(0, max_wait_s=40.0).is_granted
-
-
 def test_full_queue_refuses_and_counts_no_less_urgent_ones() -> None:
     clock = Clock(1)
     clock.come(0)

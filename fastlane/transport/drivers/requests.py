@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from threading import TIMEOUT_MAX
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -105,6 +106,8 @@ def read_request(request: Any, library: ModuleType) -> OutgoingRequest:
         # TypeError for what is no number: before anything is sent, and not when the first wait is over.
         if seconds is not None and not seconds >= 0:
             raise ValueError(f"a timeout is 0 or more seconds, or None for no limit; got {seconds!r}")
+        if seconds is not None and seconds > TIMEOUT_MAX:  # longer than a thread can wait, such as infinity
+            timeouts = Timeouts(*[None if each is not None and each > TIMEOUT_MAX else each for each in timeouts])
     headers = request.headers.raw
     if headers and headers[0][0] == b"Host":
         authority = headers[0][1]

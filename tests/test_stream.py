@@ -365,7 +365,7 @@ def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlan
             for chunk in super().__stream__():
                 yield chunk.choices[0].delta.content
 
-    texts: Any = client.post(
+    texts = client.post(
         "/chat/completions", body=CREATE, cast_to=ChatCompletionChunk, stream=True, stream_cls=Own, options={}
     )
 

@@ -10,6 +10,7 @@ with the same results. A failed probe logs one warning. The fast paths and their
 
 resources      transforming a body       openai's `create()` and `parse()` are plain functions that send the same
                                          with a copied `maybe_transform`, and no argument type renames a field
+requests       FinalRequestOptions       `construct()` gives the same fields for options with and without arguments
 requests       URL, headers, timeouts    each kind of request is compared with openai's before it is used again
 send           the HTTP client's layers  the transport is ours; no hooks, mounts, credentials; known names in its module
 responses      `_process_response()`     `Stream()` takes the arguments that are known; `decode` builds equal objects

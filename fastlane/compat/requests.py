@@ -6,15 +6,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
+from functools import cache
 from gc import get_referents
 from itertools import islice
 from operator import attrgetter, is_
 from types import FunctionType, NoneType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import openai
 import orjson
+from openai._models import FinalRequestOptions
+from openai._types import NotGiven
+from openai._utils import strip_not_given
 
+from ..decode.probes import holds
 from ..transport.drivers.requests import ROUTE, target_of
 from ..transport.protocols.exchange import TransportError
 
@@ -97,7 +102,7 @@ class Issued:
         self.ns = ns
         """Monotonic nanoseconds at which the application issued it."""
         self.is_direct = is_direct
-        """Whether no code between the resource and our client's `request()` can change the body."""
+        """Whether no code between the resource and our client's `post()` can change the body."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, if they were written to check that it is plain JSON."""
@@ -105,17 +110,6 @@ class Issued:
         """The declared placement of each message, or of each part of its content; None if nothing was declared."""
         self.telemetry_context: Any = None
         """The application's OpenTelemetry context, if another one was attached for this call."""
-
-    def handed_on(self, body: Any) -> None:
-        """Note the body in the call's options, if it is openai's copy of ours with the very same members."""
-        own = self.body
-        if (
-            own is not None
-            and type(body) is dict
-            and list(own) == list(body)
-            and all(map(is_, own.values(), body.values()))
-        ):
-            self.body = body
 
 
 issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)
@@ -175,8 +169,11 @@ def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, obje
     count = len(body)
     if not body or len(longer) < count:
         return None
+    members = iter(longer.items())
     # By identity: equal members may be written differently (1 and 1.0).
-    if list(islice(longer, count)) != list(body) or not all(map(is_, body.values(), longer.values())):
+    if not all(
+        name == own and value is given for (own, given), (name, value) in zip(body.items(), members, strict=False)
+    ):
         return None
     added = dict(islice(longer.items(), count, None))
     if not added:
@@ -213,6 +210,79 @@ def _floats(value: object, types: frozenset[type], max_members: int) -> list[flo
     return None
 
 
+# Options
+
+_set = object.__setattr__
+
+# The options that openai's resources pass besides the body.
+_POST_OPTIONS = frozenset({
+    "extra_json", "follow_redirects", "headers", "idempotency_key", "max_retries", "params", "post_parser", "security",
+    "stream_mode", "synthesize_event_and_data", "timeout",
+})  # fmt: skip
+
+
+def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: bool = False) -> Any:
+    """Return what `FinalRequestOptions.construct()` returns for a POST of a JSON body without files.
+
+    `is_checked`: build the options here even if that was not compared with openai's code yet.
+    """
+    if not (is_checked or (_is_known() and given.keys() <= _POST_OPTIONS)):
+        return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
+    values = dict(_Defaults.values)
+    values["params"] = {}
+    security = values.get("security")
+    if security is not None:
+        values["security"] = dict(security)
+    values["method"] = "post"
+    values["url"] = path
+    call = issued.get()
+    # A body that was written already contains no `NotGiven`.
+    values["json_data"] = body if call is not None and call.body is body else strip_not_given(body)
+    fields_set = {"method", "url", "json_data", "content", "files"}
+    for name, value in given.items():
+        values[name] = strip_not_given(value)
+        fields_set.add(name)
+    options = FinalRequestOptions.__new__(FinalRequestOptions)
+    _set(options, "__dict__", values)
+    _set(options, "__pydantic_fields_set__", fields_set)
+    _set(options, "__pydantic_extra__", None)
+    _set(options, "__pydantic_private__", None)
+    return options
+
+
+class _Defaults:
+    values: ClassVar[dict[str, Any]] = {}
+
+
+@cache
+def _is_known() -> bool:
+    return holds("openai.FinalRequestOptions", _is_as_expected)
+
+
+def _is_as_expected() -> bool:
+    """Return whether options made here equal those of the stock client."""
+    given: dict[str, Any] = {"headers": {"a": "b"}, "timeout": 3.0}
+    arguments: dict[str, Any] = {"method": "post", "url": "/x", "json_data": {"c": "d"}, "content": None, "files": None}
+    stock = FinalRequestOptions.construct(**arguments)
+    _Defaults.values = dict(stock.__dict__)
+    if _Defaults.values["params"] != {} or not isinstance(_Defaults.values.get("security", {}), dict):
+        return False
+    for extra in ({}, given):
+        stock = FinalRequestOptions.construct(**arguments, **extra)
+        ours = post_options("/x", {"c": "d"}, extra, is_checked=True)
+        names = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+        if any(getattr(stock, name) != getattr(ours, name) for name in names):
+            return False
+        if _described(stock) != _described(ours):
+            return False
+    return True
+
+
+def _described(options: Any) -> list[tuple[str, Any]]:
+    # `NotGiven` objects do not compare equal.
+    return [(name, "not given" if type(value) is NotGiven else value) for name, value in options.__dict__.items()]
+
+
 # Requests made from templates: URL, headers and timeouts of an earlier request, with another body
 
 # Methods that determine a request, apart from its body. If any is overridden, openai's code builds the request.
@@ -233,7 +303,7 @@ _LOOP_METHODS = (
 _ENTRY_METHOD = "request"
 
 _METHODS = frozenset({*_REQUEST_METHODS, *_LOOP_METHODS, _ENTRY_METHOD, "_process_response_data"})
-_BYPASSED = _METHODS | {"_send_with_auth_retry"}
+_BYPASSED = _METHODS | {"post", "_send_with_auth_retry"}
 
 _log = logging.getLogger("openai._base_client")
 

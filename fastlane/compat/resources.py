@@ -22,7 +22,7 @@ from threading import RLock
 from types import CellType, CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from openai import NotGiven, Omit, _base_client
+from openai import NotGiven, Omit
 from pydantic import BaseModel
 
 from .._clock import now_ns
@@ -362,11 +362,8 @@ _log = logging.getLogger("fastlane")
 # The methods that issue a call, with a body that can be built quickly.
 _ISSUING = ("create", "parse")
 
-
-def _is_openais(post: Any) -> bool:
-    """Return whether this is `post()` of openai's client itself, which hands on the body unchanged."""
-    function = post.__func__ if type(post) is MethodType else None
-    return type(function) is FunctionType and function.__globals__ is vars(_base_client)
+OWN_POSTS: set[Any] = set()
+"""The `post()` functions of our clients, which register them."""
 
 
 class _Method:
@@ -432,7 +429,7 @@ def _stamped(resource: type[Any], name: str) -> Any:
     @functools.wraps(getattr(resource, name))
     def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
         post = self._post  # an application's own may change the body, and so may the one of its resource
-        call = Issued(now_ns(), is_direct=_is_openais(post))
+        call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
             run = method.now()
@@ -453,7 +450,7 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
     @functools.wraps(getattr(resource, name))
     async def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
         post = self._post  # an application's own may change the body, and so may the one of its resource
-        call = Issued(now_ns(), is_direct=_is_openais(post))
+        call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
             run = method.now()

@@ -98,8 +98,6 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
         transport=client_state.transport,
     )
     state.client, state.cast_to, state.experiment = client, cast_to, assigned
-    if state.issued is not None:
-        state.issued.handed_on(options.json_data)
     if stream and stream_cls is not None:
         stream_cls = observing(stream_cls)
     state.stream_cls = stream_cls

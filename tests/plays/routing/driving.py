@@ -7,9 +7,9 @@ from typing import Any
 
 import openai
 from openai._base_client import make_request_options
-from openai._models import FinalRequestOptions
 from openai.types.chat import ChatCompletion
 
+from fastlane.compat.requests import post_options
 from fastlane.engine.drivers import async_run as async_driven, run as driven
 from fastlane.engine.flow import begin_call, send_planned
 from fastlane.plays.routing.catalog.models import CatalogModel
@@ -29,8 +29,7 @@ def model_at(url: str, *, variable: str | None = VARIABLE, **fields: Any) -> Cat
 def options_of(path: str = "/chat/completions", *, own: dict[str, Any] | None = None, **given: Any) -> Any:
     """The options of a call as openai's resources make them; `own`: fields of theirs beside those of the caller."""
     body = {"model": "m", "messages": MESSAGES}
-    given = {**make_request_options(**given), **(own or {})}
-    options = FinalRequestOptions.construct(method="post", url=path, json_data=body, **given)
+    options = post_options(path, body, make_request_options(**given) | (own or {}))
     if options.extra_json:
         options.json_data = {**body, **options.extra_json}
     return options

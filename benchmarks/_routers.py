@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -59,6 +60,12 @@ class Router(Protocol):
     def timeout_s(self, index: int, number: int, at_s: float) -> float:
         """Seconds without a first token after which the next one is tried."""
 
+    def begin(self, seen: Seen) -> None:
+        """An attempt begins: what it will come to is not to be looked at."""
+
+    def first(self, seen: Seen, at_s: float) -> None:
+        """It has its first token."""
+
     def note(self, seen: Seen, at_s: float) -> None:
         """It has ended: learn."""
 
@@ -75,6 +82,12 @@ class _Plain:
         (small, low), (large, high) = model.first_token_s
         size = self.fleet.requests[number].input_tokens
         return max(_LEAST_TIMEOUT_S, 4 * (low + (high - low) * (size - small) / (large - small)))
+
+    def begin(self, seen: Seen) -> None:
+        """Nothing."""
+
+    def first(self, seen: Seen, at_s: float) -> None:
+        """Nothing."""
 
     def note(self, seen: Seen, at_s: float) -> None:
         """Nothing."""
@@ -144,12 +157,14 @@ class LastTen(_Plain):
 
 
 class Ours(_Plain):
-    """fastlane's own router."""
+    """fastlane's own router. `told`: whether it is told when an attempt begins, and when its first token is there."""
 
-    def __init__(self, fleet: Fleet, seed: int = 0) -> None:
+    def __init__(self, fleet: Fleet, seed: int = 0, *, told: bool = True) -> None:
         super().__init__(fleet)
+        self.told = told
         self.router = RoutingRouter(fleet.catalog, random=Random(seed), scoreboard=Scoreboard())
         self.reasons: dict[str, int] = {}
+        self._end: dict[Seen, Callable[[bool], None]] = {}
 
     def rank(self, number: int, at_s: float) -> list[int]:
         request = self.fleet.requests[number]
@@ -163,8 +178,21 @@ class Ours(_Plain):
         model = self.fleet.catalog.models[index]
         return self.router.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
 
+    def begin(self, seen: Seen) -> None:
+        if not self.told:
+            return
+        model = self.fleet.catalog.models[seen.model]
+        size = self.fleet.requests[seen.number].input_tokens
+        self._end[seen] = self.router.began(model, size, round(seen.began_s * _NS))
+
+    def first(self, seen: Seen, at_s: float) -> None:
+        if self.told:
+            self._end[seen](True)
+
     def note(self, seen: Seen, at_s: float) -> None:
         outcome = seen.outcome
+        if self.told:
+            self._end.pop(seen)(seen.answered)
         if seen.late:
             self._note(seen, at_s, late_s=seen.timeout_s, failure="timeout")
         elif outcome.failure is not None:
@@ -195,7 +223,7 @@ class Drive:
         """Attempts that were given up for want of a first token."""
         self.cut_off = 0
         """Those of them that would have had one, and are paid for twice."""
-        self._pending: list[tuple[float, int, Seen]] = []
+        self._pending: list[tuple[float, int, str, Seen]] = []
         self._counter = 0
         self.first_choices: list[int] = []
 
@@ -213,22 +241,30 @@ class Drive:
             tried.add(index)
             timeout_s = self.router.timeout_s(index, number, now)
             seen = Seen(number, index, self.fleet.outcome(index, number, now), timeout_s, now)
+            self._push(now, "begin", seen)
+            if seen.answered:
+                self._push(now + seen.outcome.first_token_s, "first", seen)
             now += seen.taken_s
             self.late += seen.late
             self.cut_off += seen.late and seen.outcome.failure is None
-            self._push(now, seen)
+            self._push(now, "end", seen)
             if seen.answered:
                 return now - at_s
         return now - at_s + _FAILED_S
 
-    def _push(self, at_s: float, seen: Seen) -> None:
+    def _push(self, at_s: float, what: str, seen: Seen) -> None:
         self._counter += 1
-        heappush(self._pending, (at_s, self._counter, seen))
+        heappush(self._pending, (at_s, self._counter, what, seen))
 
     def _learn(self, until_s: float) -> None:
         while self._pending and self._pending[0][0] <= until_s:
-            at_s, _, seen = heappop(self._pending)
-            self.router.note(seen, at_s)
+            at_s, _, what, seen = heappop(self._pending)
+            if what == "begin":
+                self.router.begin(seen)
+            elif what == "first":
+                self.router.first(seen, at_s)
+            else:
+                self.router.note(seen, at_s)
 
     def finish(self) -> None:
         """Learn what is left."""

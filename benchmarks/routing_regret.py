@@ -3,16 +3,17 @@
 The fleet (`benchmarks/_fleet.py` says all of it) lives for twenty minutes; the requests are those of a chat service,
 recorded where the record is, else made up with the same quantiles. Each way to choose drives the same calls with the
 same random numbers: what call n would take at each model depends neither on who asks nor on what was asked before. It
-learns of an attempt when that has ended. An attempt that fails, or that has no first token in time, is followed by one
-at the next model of the ranking, and its time counts. Beside ours: an oracle that knows every distribution of the
-moment (not the draws) and takes the least mean; round-robin; always the best by the catalog's figures; the least mean
-of the last ten answers' times, as it is and with 2 % of the calls at random. Regret: mean end-to-end time over the
-oracle's, less 1.
+learns of an attempt when that has ended; ours is also told when an attempt begins and when its first token is there,
+as the client tells it. An attempt that fails, or that has no first token in time, is followed by one at the next model
+of the ranking, and its time counts. Beside ours: an oracle that knows every distribution of the moment (not the draws)
+and takes the least mean; round-robin; always the best by the catalog's figures; the least mean of the last ten
+answers' times, as it is and with 2 % of the calls at random. Regret: mean end-to-end time over the oracle's, less 1.
 
 Twice: with the requests as they come, some three a second, so that many are under way ("busy"), and with one every
-five seconds ("sparse"), where little is ever known. Of ours are counted the attempts that were given up for want of a
-first token, and how many of them would have had one: their answers were alive, and are paid for twice
-(`cut_off_alive_ratio`: of those that were given up; `cut_off_calls_ratio`: of all calls).
+five seconds ("sparse"), where little is ever known. Busy also without being told of beginnings and first tokens
+(`ours_untold_regret_ratio`). Of ours are counted the attempts that were given up for want of a first token, and how
+many of them would have had one: their answers were alive, and are paid for twice (`cut_off_alive_ratio`: of those that
+were given up; `cut_off_calls_ratio`: of all calls).
 
 Then recovery, one call after the other in a fleet that only drifts: the model that is mostly chosen becomes slow (first
 token three times, pace half). It is read in three ways:
@@ -56,6 +57,7 @@ _WINDOW, _ENOUGH = 10, 0.1
 
 ROUTERS: dict[str, Callable[[Fleet], Router]] = {
     "ours": Ours,
+    "ours_untold": lambda fleet: Ours(fleet, told=False),
     "round_robin": RoundRobin,
     "best_by_prior": ByPrior,
     "last_ten": LastTen,

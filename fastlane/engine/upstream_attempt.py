@@ -58,7 +58,7 @@ class UpstreamAttempt:
     __slots__ = (
         "attempts", "body", "changes", "client", "deadline_ns", "facts", "is_late", "is_lost",
         "is_unread", "kind", "may_leave", "must_not_wait", "on_begin", "on_failed",
-        "optional", "options", "patience", "price", "racer", "request", "started_ns", "state",
+        "on_first_token", "optional", "options", "patience", "price", "racer", "request", "started_ns", "state",
         "was_claimed", "why",
     )  # fmt: skip
 
@@ -103,6 +103,9 @@ class UpstreamAttempt:
         """Whether to send it only if a slot is free."""
         self.on_begin: list[Callable[[], None]] = []
         """Called before its first request is sent, once it has its slot."""
+        self.on_first_token: Callable[[bool], object] = bool
+        """Called with True at its first token, or with False once it will have none. Any thread or finalizer may call
+        it, more than once: it takes no lock."""
         self.on_failed: Callable[[Exception], object] | None = None
         """Called with its error, if another attempt goes on."""
         self.racer: Racer | None = None
@@ -264,6 +267,7 @@ class UpstreamAttempt:
         if self.racer is not None:
             self.racer.win()
         self.was_claimed = True
+        self.on_first_token(True)
         # From here on the call's own timeouts apply, and the deadline to an answer that is assembled here.
         self.patience.until_ns = None if self.state.stream or self.is_unread else self.deadline_ns
 
@@ -279,6 +283,7 @@ class UpstreamAttempt:
     def _lose(self) -> None:
         """Record that another attempt was faster."""
         self.is_lost = True
+        self.on_first_token(False)
         attempts = self.state.attempts
         if attempts:
             attempts[-1].given_up = "lost"
@@ -287,11 +292,13 @@ class UpstreamAttempt:
 
     def failed(self, error: Exception) -> None:
         """Record that the attempt has failed and another one goes on."""
+        self.on_first_token(False)
         if self.on_failed is not None:
             self.on_failed(error)
 
     def forget(self) -> None:
         """Drop all references to the call, which has ended."""
+        self.on_first_token(False)
         self.options = self.body = self.request = self.racer = None
         self.on_failed = None
         self.on_begin = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from math import copysign, exp, hypot, inf
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -28,6 +30,9 @@ _LENGTHS = 0.3
 # Answers that the catalog's length of a task, or the other models' answers, count as.
 _PRIOR_ANSWERS = 3.0
 _MOST_KINDS = 256
+# One first token of 50 takes more than so many standard deviations, if nothing has changed.
+_UNLIKELY = 2.05
+_LEAST_SLOWNESS = 1.5
 _FAILURES_TO_OPEN = 2
 _FORGOTTEN_NS = 60_000_000_000
 _LONGEST_PAUSE_S = 60.0
@@ -202,11 +207,14 @@ class ModelState:
     """One model of the catalog, and what is known of it."""
 
     __slots__ = (
-        "breaker", "chosen_at", "chosen_count", "context_tokens", "model", "name", "output_factor", "speed", "upstream"
+        "breaker", "chosen_at", "chosen_count", "context_tokens", "model", "name", "output_factor", "speed", "upstream",
+        "waiting",
     )  # fmt: skip
 
-    def __init__(self, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker) -> None:
-        """Models at the same upstream share its speed and its breaker."""
+    def __init__(
+        self, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker, waiting: _Waiting
+    ) -> None:
+        """Models at the same upstream share its speed, its breaker and the calls that wait there."""
         self.model = model
         self.name = model.name
         self.output_factor = model.output_factor
@@ -214,10 +222,17 @@ class ModelState:
         self.upstream = upstream
         self.speed = speed
         self.breaker = breaker
+        self.waiting = waiting
         self.chosen_at = 0
         """The number of the last decision for it."""
         self.chosen_count = 0
 
+
+_Waiting: TypeAlias = dict[int, tuple[int, float]]
+"""Calls that wait for their first token and that no later one has overtaken, by number: when each began, in monotonic
+nanoseconds, and the seconds that its first token was expected to take. The oldest is the first."""
+
+_numbers = count(1)
 
 _Ranked: TypeAlias = tuple[float, int, Candidate, ModelState]
 """Predicted seconds, the position in the catalog, and what they are of: the least of them is the fastest."""
@@ -244,13 +259,13 @@ class Router:
         self._lock = new_lock()
         self._sizes: Table[str | None, KindSizes] = Table("sizes of calls", max_entries=1_000)
         random = random or Random()
-        known: dict[Upstream, tuple[Upstream, Speed, Breaker]] = {}
+        known: dict[Upstream, tuple[Upstream, Speed, Breaker, _Waiting]] = {}
         self.states: dict[str, ModelState] = {}
         """By the name of the model."""
         for model in catalog.models:
             upstream = Upstream(model.model, catalog.origin_of(model))
             if upstream not in known:
-                known[upstream] = upstream, Speed(model.first_token_s, model.tokens_per_s), Breaker(random)
+                known[upstream] = upstream, Speed(model.first_token_s, model.tokens_per_s), Breaker(random), {}
             self.states[model.name] = ModelState(model, *known[upstream])
         self._by_upstream = {state.upstream: state for state in reversed(self.states.values())}
         self._suited: dict[Any, tuple[list[ModelState], list[Candidate]]] = {}
@@ -366,6 +381,17 @@ class Router:
 
         return self._sizes.fetch(kind, make)
 
+    def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Callable[[bool], None]:
+        """Note that a call waits for its first token.
+
+        Returns what is to be called with True once it is there, or with False once there will be none. It takes no
+        lock, and may be called again.
+        """
+        state = self.states[model.name]
+        number = next(_numbers)
+        state.waiting[number] = now_ns, state.speed.first_token(uncached_tokens, now_ns)
+        return partial(_ended, state.waiting, number)
+
     def note(self, sighting: Sighting, now_ns: int) -> float:
         """Learn from one attempt. What the catalog does not have is left out.
 
@@ -456,6 +482,26 @@ class Router:
 _new = tuple.__new__
 
 
+def _ended(waiting: _Waiting, number: int, has_token: bool) -> None:
+    if waiting.pop(number, None) is not None and has_token:
+        # A slow call that others overtake says nothing of its upstream.
+        for other in list(waiting):
+            if other < number:
+                waiting.pop(other, None)
+
+
+def _slowness(state: ModelState, now_ns: int) -> float:
+    """Return how many times as long as expected the oldest waiting call has waited; 1 where that may be chance.
+
+    A model becomes slow long before a time-out tells.
+    """
+    for began_ns, expected_s in list(state.waiting.values())[:1]:
+        times = (now_ns - began_ns) * 1e-9 / expected_s
+        if times > exp(_UNLIKELY * state.speed.first.deviation):
+            return max(_LEAST_SLOWNESS, times)
+    return 1.0
+
+
 def _predict(state: ModelState, query: RouteQuery, sizes: KindSizes, deviations: float, now_ns: int) -> Prediction:
     """Predict a call; `deviations` above the median are those of the query's quantile.
 
@@ -465,6 +511,8 @@ def _predict(state: ModelState, query: RouteQuery, sizes: KindSizes, deviations:
     if query.cached_tokens:
         tokens_in = max(0.0, tokens_in - query.cached_tokens.get(upstream, 0.0))
     first_s, token_s = speed.expected(tokens_in, now_ns)
+    if state.waiting:
+        first_s *= _slowness(state, now_ns)
     own = sizes.own.get(upstream)
     tokens = own.value if own is not None else sizes.output.value * state.output_factor
     if query.max_output_tokens is not None and tokens > query.max_output_tokens:

@@ -245,6 +245,7 @@ class _ModelChoice:
 
     def _begins(self, upstream: UpstreamAttempt, model: CatalogModel) -> None:
         """An attempt has its slot: from now on it waits for its first token."""
+        upstream.on_first_token = self._router.began(model, self._uncached(model), now_ns())
         timeout_s = self._play.first_token_timeout_s
         if timeout_s is None:
             timeout_s = self._router.first_token_timeout(model, self._uncached(model), now_ns())
@@ -295,6 +296,7 @@ class _ModelChoice:
 
     def _failed(self, upstream: UpstreamAttempt, error: Exception) -> str | None:
         """Learn from an attempt that has failed. Returns why; None for a mistake in the call."""
+        upstream.on_first_token(False)
         why = upstream.why if upstream.why is not None else why_of(error)
         if why is None or why == "deadline":
             return None

@@ -373,3 +373,22 @@ def test_threads_may_note_and_decide_at_once() -> None:
         thread.join()
     assert errors == []
     assert sum(row["share_of_calls"] for row in known.report(0)) == pytest.approx(1.0)
+
+
+def test_call_that_waits_in_vain_keeps_the_next_one_away() -> None:
+    known = router(model("hangs", 0.5), model("works", 0.8))
+    end = known.began(known._catalog.named("hangs"), 1_000, 0)
+    assert names(known, S // 10)[0] == "hangs"
+    assert names(known, 6 * S)[0] == "works"
+    end(True)
+    assert names(known, 6 * S)[0] == "hangs"
+
+
+@pytest.mark.parametrize(("has_token", "chosen"), [(True, "hangs"), (False, "works")])
+def test_waiting_call_counts_unless_a_later_one_was_answered(has_token: bool, chosen: str) -> None:
+    known = router(model("hangs", 0.5), model("works", 0.6))
+    known.began(known._catalog.named("hangs"), 1_000, 0)
+    end = known.began(known._catalog.named("hangs"), 1_000, 0)
+    end(has_token)
+    end(False)
+    assert names(known, 6 * S)[0] == chosen

@@ -52,15 +52,6 @@ def fields_of(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def members_of(source: Any) -> Mapping[str, Any]:
-    """Return all fields of an object or a JSON object by name, defaults included; empty for a plain value."""
-    if isinstance(source, Mapping):
-        return source
-    members: dict[str, Any] = getattr(source, "__dict__", {})
-    extra = source.__pydantic_extra__ if isinstance(source, BaseModel) else None
-    return {**members, **extra} if extra else members
-
-
 def string(value: Any) -> str | None:
     """Return a non-empty string; None for anything else."""
     return value if isinstance(value, str) and value else None

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from ..knowledge.tokens import Counter
 from .answer_texts import answer_texts
 from .content import REASONING_FIELDS
 from .endpoints import CHAT, RESPONSES
-from .fields import field, listed, members_of
+from .fields import field, listed
 from .request_fields import wanted_of
 
 _INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
@@ -29,7 +30,7 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
     """
     if usage is None:
         return {}
-    fields = members_of(usage)
+    fields = _members_of(usage)
     counts: dict[str, Any] = {"input_tokens": _count(fields, _INPUT), "output_tokens": _count(fields, _OUTPUT)}
     if fields.get("estimated") is True:
         return {**counts, "estimated": True}  # its details are only there to satisfy openai's types
@@ -44,6 +45,15 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
         own = _count({"cached_tokens": cached}, ("cached_tokens",))
         counts["cached_tokens"] = counts["cached_tokens"] if own is None else own
     return counts
+
+
+def _members_of(source: Any) -> Mapping[str, Any]:
+    """Return all fields of an object or a JSON object by name, defaults included; empty for a plain value."""
+    if isinstance(source, Mapping):
+        return source
+    members: dict[str, Any] = getattr(source, "__dict__", {})
+    extra = source.__pydantic_extra__ if isinstance(source, BaseModel) else None
+    return {**members, **extra} if extra else members
 
 
 def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> dict[str, Any]:
@@ -77,7 +87,7 @@ def _details(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, An
     """Return the details of a count under the first of these names that has any."""
     for name in names:
         if fields.get(name) is not None:
-            return members_of(fields[name])
+            return _members_of(fields[name])
     return {}
 
 

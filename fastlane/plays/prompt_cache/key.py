@@ -60,7 +60,7 @@ def with_key(call: Call, prompt: SentPrompt, play: PromptCache) -> Call:
     """Return the call with a cache key, if its provider takes one, and note on the prompt which one it has."""
     body, rules = call.body, prompt.head.rules
     name = rules.key_field
-    if name is None or play.key is False or KEY_FIELD in body or name in body or name in call.refused:
+    if name is None or KEY_FIELD in body or name in body or name in call.refused:
         return call
     # Of a prompt that is too short nothing is kept: it is sent as it was written.
     is_small = rules.minimum_tokens is not None and prompt.size < rules.minimum_tokens

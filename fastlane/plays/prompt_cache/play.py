@@ -89,8 +89,6 @@ class _PromptCacheSession(Session):
         self._prompt: SentPrompt | None = None
 
     def plan(self, call: Call) -> Call:
-        from .key import with_key
-
         play, volatile = self._play, 0
         if call.placements is not None or play.order_tools:
             from .placing import laid_out
@@ -99,7 +97,10 @@ class _PromptCacheSession(Session):
             placements = reversed(call.placements or ())
             volatile = sum(1 for _ in takewhile(lambda placement: placement == "volatile", placements))
         prompt = self._prompt = play.history.read(call, volatile)
-        call = with_key(call, prompt, play)
+        if prompt.head.rules.key_field is not None and play.key is not False:
+            from .key import with_key
+
+            call = with_key(call, prompt, play)
         play.history.expect(prompt)
         if play.retention is not None or play.breakpoints:
             # Marks are no part of what the model reads.

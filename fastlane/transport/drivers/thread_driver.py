@@ -77,7 +77,8 @@ class ThreadExchange(PooledExchange):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something has happened; False where nothing did within the time."""
-        timeout_s = self.within(timeout_s)
+        if self._patience is not None:
+            timeout_s = self.within(timeout_s)
         self.is_awaited = True
         try:
             return self._signal.acquire(True, -1 if timeout_s is None else max(0.0, min(timeout_s, TIMEOUT_MAX)))

@@ -330,6 +330,9 @@ _OVERRIDABLE = frozenset({
     "_send_with_auth_retry",
 })  # fmt: skip
 
+# How a call's own headers are sent: some versions of openai pass their names to the HTTP library in lower case.
+_UNKNOWN, _NEVER, _AS_GIVEN, _LOWER_CASE = range(4)
+
 # Limits of the caches. The calls of a client differ little besides their bodies and header names.
 _MOST_TEMPLATES = 64
 _MOST_SETS_OF_NAMES = 256
@@ -360,33 +363,35 @@ class _Template:
         if _RAW in names or request.__dict__.keys() != _ATTRIBUTES:
             raise ValueError
         self.names = frozenset(names)
-        self.verified: set[tuple[bytes, ...]] = set()
-        """The names of a call's own headers with which a built request equals the stock client's."""
+        self.verified: dict[tuple[bytes, ...], int] = {}
+        """By the names of a call's own headers: the form in which a built request equals the stock client's."""
 
     def verify(self, wanted: _Wanted, body: bytes, cookies: Any, request: Any) -> bool:
         """Return whether a request built here equals the one of the stock client."""
-        names = wanted.names
-        if len(set(names)) < len(names) or not self.names.isdisjoint(names):
-            return False
-        if not _are_equal(self._filled(wanted, body, cookies), request):
-            return False
+        form = _NEVER
+        lower = [line[1] for line in wanted.own]
+        if len(set(lower)) == len(lower) and self.names.isdisjoint(lower):
+            if _are_equal(self.fill(wanted, body, cookies, _AS_GIVEN), request):
+                form = _AS_GIVEN
+            elif _are_equal(self.fill(wanted, body, cookies, _LOWER_CASE), request):
+                form = _LOWER_CASE
         if len(self.verified) >= _MOST_SETS_OF_NAMES:
             self.verified.clear()
-        self.verified.add(names)
-        return True
+        self.verified[wanted.names] = form
+        return form != _NEVER
 
-    def fill(self, wanted: _Wanted, body: bytes, cookies: Any) -> Any:
+    def fill(self, wanted: _Wanted, body: bytes, cookies: Any, form: int = _UNKNOWN) -> Any:
         """Return the request of one attempt, with the cookies of its HTTP client.
 
-        None if such a request has not been verified against the stock client's.
+        None if it has not been verified against the stock client's. A given `form` is not checked.
         """
-        if wanted.names not in self.verified or self.state != wanted.state:
-            return None
-        return self._filled(wanted, body, cookies)
-
-    def _filled(self, wanted: _Wanted, body: bytes, cookies: Any) -> Any:
+        if form == _UNKNOWN:
+            form = self.verified.get(wanted.names, _NEVER)
+            if form == _NEVER or self.state != wanted.state:
+                return None
+        own = wanted.own if form == _AS_GIVEN else [(lower, lower, value) for _, lower, value in wanted.own]
         headers = self._headers_class.__new__(self._headers_class)
-        headers._list = [*self._before, *wanted.own, *self._after]
+        headers._list = [*self._before, *own, *self._after]
         headers._encoding = None
         request = self._request_class.__new__(self._request_class)
         request.method = self._method
@@ -570,7 +575,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
         )
         # repr(): a timeout header has 5 or 5.0.
         key = (options.url, retries_taken, parts, repr(parts))
-        return _Wanted(key, state, own, tuple([line[1] for line in own]) if own else ())
+        return _Wanted(key, state, own, tuple([line[0] for line in own]) if own else ())
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
 
@@ -621,10 +626,11 @@ def _lines(given: Any) -> list[_Line] | None:
     for name, value in given.items():
         if type(name) is not str or type(value) is not str or not name.isascii() or not value.isascii():
             return None
-        lower = name.lower().encode()  # as openai passes it to the HTTP library
+        raw = name.encode()
+        lower = raw.lower()
         if lower in _SPECIAL_HEADERS:
             return None
-        lines.append((lower, lower, value.encode()))
+        lines.append((raw, lower, value.encode()))
     return lines
 
 

@@ -14,6 +14,6 @@ requests       FinalRequestOptions       `construct()` gives the same fields for
 requests       URL, headers, timeouts    each kind of request is compared with openai's before it is used again
 send           the HTTP client's layers  the transport is ours; no hooks, mounts, credentials; known names in its module
 responses      `_process_response()`     `Stream()` takes the arguments that are known; `decode` builds equal objects
-streams        SSEDecoder, `__stream__`  `Stream` makes the same of the plainest events
+streams        SSEDecoder, `__stream__`  `Stream` and `AsyncStream` make the same of the plainest events
 bodies         the HTTP client's timing  the wrapper around a body hands its pieces on, and does nothing else
 """

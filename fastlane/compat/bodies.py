@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 from .._clock import now_ns
 from ..decode.probes import holds
@@ -18,13 +18,55 @@ from ..transport.protocols.exchange import PHASES, Phases
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
 
 OBSERVER = "fastlane.observation"
-"""The request extension with its observer, the engine's `CallState`, which gets what happens while a response is read.
-
-A stream may be read in another thread or task than it was opened in.
-"""
+"""The request extension with its observer: a stream may be read in another thread or task than it was opened in."""
 
 
-def watch_body(response: Any, observer: Any, *, asynchronous: bool) -> None:
+class Observer(Protocol):
+    """Gets what happens while a response is read; the engine's state of a call."""
+
+    answer: Any
+    decoded: bool
+    """A decoding stream passes its events on: the bytes need not be parsed."""
+    exhausted: bool
+    pulling: bool
+    """The decoding stream waits for the next piece."""
+    received_bytes: int
+    streaming: bool
+    watchers: Any
+
+    @property
+    def finishes(self) -> bool:
+        """Whether the answer ends with a finish reason."""
+
+    def show(self, event: Any, /) -> bool:
+        """Pass an event to the watchers. Returns whether the stream is to end after it."""
+
+    def closing_events(self, typed: Callable[[Any], Any], /) -> list[Any]:
+        """Return the events that end a stopped stream; `typed` makes each from its JSON."""
+
+    def note_raw_answer(self, body: bytes, /) -> None:
+        """Record a whole body that the caller reads undecoded."""
+
+    def done(self) -> None:
+        """Record the end of the events (`data: [DONE]`)."""
+
+    def failed(self, error: BaseException, /) -> None:
+        """Record the error that ended the reading."""
+
+    def finish(self) -> None:
+        """Report the call."""
+
+    def body_failed(self, error: BaseException, /) -> None:
+        """Record that reading the body failed."""
+
+    def body_closed(self) -> None:
+        """Record that the body was closed."""
+
+    def abandoned(self) -> None:
+        """Record that the body was garbage-collected."""
+
+
+def watch_body(response: Any, observer: Observer, *, asynchronous: bool) -> None:
     """Report the reading of a response's body to an observer."""
     observer.streaming = True
     body = body_around(response, asynchronous=asynchronous)
@@ -144,7 +186,7 @@ class _Body:
         self.phases = phases
         """Where fastlane's transport records when each piece arrived. Another transport records nothing."""
         self.observer: Any = None
-        """The engine's `CallState`; None without one."""
+        """The `Observer`; None without one."""
         self.reader: _UndecodedReader | None = None
         self.peeked: PeekedPieces | None = None
         """The peeked pieces; None if the body was not peeked at."""
@@ -264,7 +306,7 @@ class AsyncResponseBody(_Body):
 class _UndecodedReader:
     """Parses tokens and usage from bytes that the caller reads undecoded (`iter_lines()`, `iter_bytes()`)."""
 
-    def __init__(self, observer: Any, *, events: bool) -> None:
+    def __init__(self, observer: Observer, *, events: bool) -> None:
         self.observer = observer
         self._reader = EventReader() if events else None
         self._kept: list[bytes] = []
@@ -300,7 +342,7 @@ class _UndecodedReader:
         self.observer.answer.event(event)
 
 
-def _reader_for(response: Any, observer: Any) -> _UndecodedReader | None:
+def _reader_for(response: Any, observer: Observer) -> _UndecodedReader | None:
     if not observer.finishes or response.status_code >= 400:
         return None
     headers = response.headers

@@ -50,6 +50,15 @@ _method_for_logging: Any = getattr(_base_client, "get_http_method_for_logging", 
 
 _SLEEP: Any = (_base_client.time.sleep, _base_client.anyio.sleep)
 
+# The log message before a retry differs between versions of openai.
+_RETRYING: str = next(
+    text
+    for text in _base_client.SyncAPIClient._sleep_for_retry.__code__.co_consts
+    if isinstance(text, str) and text.startswith("Retrying request")
+)
+_NAMES_URL = "to %s" in _RETRYING
+_LOGS_URLS = not hasattr(_base_client, "get_http_method_for_logging")
+
 
 @dataclass(slots=True)
 class RequestAttempt:
@@ -156,7 +165,10 @@ def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stoc
             if asynchronous:
                 yield Await(prepared)
             arguments = _send_arguments(client, current)
-            log.debug("Sending HTTP Request: %s", _method_for_logging(request.method))
+            if _LOGS_URLS:
+                log.debug("Sending HTTP Request: %s %s", request.method, request.url)
+            else:
+                log.debug("Sending HTTP Request: %s", _method_for_logging(request.method))
             is_unread = stream or client._should_stream_response_body(request=request)
             attempt = RequestAttempt(
                 current,
@@ -177,8 +189,7 @@ def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stoc
             if not is_connection_error:
                 raise
             is_timeout = isinstance(error, openai.APITimeoutError)
-            what = "a timeout exception" if is_timeout else "exception"
-            log.debug("Encountered %s: %s", what, type(error.__cause__).__name__)
+            _log_failure(error.__cause__, is_timeout=is_timeout)
             if not (may_retry and replay.rewind()):
                 log.debug("Raising %s error", "timeout" if is_timeout else "connection")
                 raise
@@ -215,11 +226,28 @@ def openai_error_class(error: Exception) -> type[openai.APIConnectionError] | No
     return None
 
 
+def _log_failure(error: BaseException | None, *, is_timeout: bool) -> None:
+    what = "a timeout exception" if is_timeout else "Exception" if _LOGS_URLS else "exception"
+    if _LOGS_URLS:
+        log.debug("Encountered %s", what, exc_info=error)
+    else:
+        log.debug("Encountered %s: %s", what, type(error).__name__)
+
+
 def _log_response(request: Any, response: Any) -> None:
-    log.debug("HTTP Response: %s %i", _method_for_logging(request.method), response.status_code)
+    status = response.status_code
+    if _LOGS_URLS:
+        phrase = response.reason_phrase
+        log.debug('HTTP Response: %s %s "%i %s" %s', request.method, request.url, status, phrase, response.headers)
+    else:
+        log.debug("HTTP Response: %s %i", _method_for_logging(request.method), status)
     log.debug("request_id: %s", response.headers.get("x-request-id"))
-    if not response.is_success:
-        log.debug("Encountered an HTTP status error: %i", response.status_code)
+    if response.is_success:
+        return
+    if _LOGS_URLS:
+        log.debug("Encountered an HTTP status error")
+    else:
+        log.debug("Encountered an HTTP status error: %i", status)
 
 
 def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
@@ -257,7 +285,10 @@ def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, resp
     else:
         log.debug("%i retries left", remaining)
     seconds = client._calculate_retry_timeout(remaining, options, None if response is None else response.headers)
-    log.info("Retrying request in %f seconds (retry %i of %s)", seconds, retries_taken + 1, max_retries)
+    if _NAMES_URL:
+        log.info(_RETRYING, options.url, seconds)
+    else:
+        log.info(_RETRYING, seconds, retries_taken + 1, max_retries)
     if state.upstream is not None:
         state.upstream.before_retry(response, seconds)
     # Applications' tests mock these functions.

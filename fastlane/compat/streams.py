@@ -28,7 +28,7 @@ from .._clock import now_ns
 from ..decode import event_decoder
 from ..decode.probes import holds
 from ..protocol.events import EventSplitter
-from .bodies import OBSERVER, AsyncResponseBody, SyncResponseBody, name_request
+from .bodies import OBSERVER, AsyncResponseBody, Observer, SyncResponseBody, name_request
 from .context import is_asyncio
 from .requests import OwnMethods
 
@@ -81,7 +81,7 @@ class Reading:
         "source",
     )  # fmt: skip
 
-    def __init__(self, observer: Any, response: Any, cast_to: Any) -> None:
+    def __init__(self, observer: Observer, response: Any, cast_to: Any) -> None:
         self.observer = observer
         self.response = response
         self.decode: Any = None
@@ -171,8 +171,7 @@ class Reading:
 
     def closing_events(self) -> list[Any]:
         """Return the events that end a stream which a play has stopped."""
-        events: list[Any] = self.observer.closing_events(lambda event: construct_type(value=event, type_=self._cast_to))
-        return events
+        return self.observer.closing_events(lambda event: construct_type(value=event, type_=self._cast_to))
 
 
 def _single(event: Any) -> tuple[Any]:
@@ -325,7 +324,7 @@ class _Resuming:
         return self._decoder.aiter_bytes(self._remaining_bytes)
 
 
-def _decoder_for(stream: Any, stream_cls: Any, observer: Any) -> Callable[[bytes], Any] | None:
+def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[bytes], Any] | None:
     """Return the decoder of events, if a stream can be read without openai's code; None otherwise.
 
     Called by the stream's constructor, for its iterator. Checked for each stream, as a class may be patched any time.
@@ -347,7 +346,7 @@ def _decoder_for(stream: Any, stream_cls: Any, observer: Any) -> Callable[[bytes
         or not _methods(origin, _OF_STREAMS).are_own
         or type(stream._decoder) is not SSEDecoder
         or not _methods(SSEDecoder, _OF_DECODERS).are_own
-        or not holds("openai.Stream", _reads_as_expected)
+        or not holds(f"openai.{origin.__name__}", partial(_reads_as_expected, origin))
     ):
         return None
     return event_decoder(stream._cast_to)
@@ -365,7 +364,7 @@ def _is_data_alone(options: Any) -> bool:
     return not options.synthesize_event_and_data and getattr(options, "stream_mode", "legacy") == "legacy"
 
 
-def _is_plain(response: Any, observer: Any, *, asynchronous: bool) -> bool:
+def _is_plain(response: Any, observer: Observer, *, asynchronous: bool) -> bool:
     """Return whether a response is the library's own class, with an unread, uncompressed and observed body."""
     body = response.stream
     kind: Any = type(response)
@@ -405,14 +404,49 @@ class _ProbeResponse:
     def iter_bytes(self) -> Iterator[bytes]:
         yield b"data: these bytes must not be read\n\n"
 
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        yield b"data: these bytes must not be read\n\n"
+
     def close(self) -> None:
         self.is_closed = True
 
+    async def aclose(self) -> None:
+        self.is_closed = True
 
-def _reads_as_expected() -> bool:
-    """Return whether openai's `Stream` reads these forms of events as assumed. `AsyncStream` has the same code."""
+
+def _reads_as_expected(origin: Any) -> bool:
     client = SimpleNamespace(_make_sse_decoder=SSEDecoder, _process_response_data=lambda *, data, **_: data)
-    response: Any = _ProbeResponse()
-    stream: Any = openai.Stream(cast_to=dict, response=response, client=client, options=None)  # type: ignore[arg-type]
-    stream._decoder = _Resuming(stream._decoder, iter(_PROBE))
-    return list(stream._iterator) == _PROBED and response.is_closed
+    response = _ProbeResponse()
+    stream = origin(cast_to=dict, response=response, client=client, options=None)
+    if origin is openai.Stream:
+        stream._decoder = _Resuming(stream._decoder, iter(_PROBE))
+        found = list(stream._iterator)
+    else:
+        stream._decoder = _Resuming(stream._decoder, _one_by_one())
+        # Without hooks, the event loop does not close or report the generator that openai leaves unfinished.
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            found = list(_without_waiting(stream._iterator))
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+    return found == _PROBED and response.is_closed
+
+
+async def _one_by_one() -> AsyncIterator[bytes]:
+    for piece in _PROBE:
+        yield piece
+
+
+def _without_waiting(items: Any) -> Iterator[Any]:
+    """Yield the items of an async iterator that never waits."""
+    while True:
+        step = items.__anext__()
+        try:
+            step.send(None)
+        except StopIteration as item:
+            yield item.value
+        except StopAsyncIteration:
+            return
+        else:
+            raise RuntimeError("openai's stream waits for more than its bytes")

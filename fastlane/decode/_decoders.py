@@ -88,7 +88,7 @@ def _holds(cast_to: Any, what: str) -> bool:
 def parsed(data: bytes) -> Any:
     """Parse a JSON document to what the `json` module makes of it. Raises ValueError."""
     try:
-        return pydantic_core.from_json(data)
+        return pydantic_core.from_json(data, cache_strings="keys")
     except ValueError:
         # Lone surrogates and deep nesting. The stock client knows what to do with a text that is not UTF-8.
         return json.loads(data.decode())
@@ -103,7 +103,8 @@ def decoder_of_model(model: Any, *, is_event: bool) -> Decoder:
     def decode(data: bytes) -> Any:
         try:
             try:
-                values = pydantic_core.from_json(data)  # not `parsed`, whose frame each chunk would pay for
+                # Not `parsed`, whose frame each chunk would pay for. Ids and texts are not worth remembering.
+                values = pydantic_core.from_json(data, cache_strings="keys")
             except ValueError:
                 values = parsed(data)
             if values.__class__ is not dict or (is_event and values.get("error")):

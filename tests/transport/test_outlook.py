@@ -213,18 +213,6 @@ def test_a_place_that_was_left_quietly_is_not_promised_where_others_wait() -> No
     assert [member.origin for member in desk.opening] == [THERE]
 
 
-def test_a_connection_that_the_server_may_be_closing_is_not_promised() -> None:
-    desk, member = warm_desk()
-    desk.passes(60)
-    desk.closes(member)
-    call = desk.ask()
-    desk.opens()
-    desk.ends(call)
-    assert desk.pool.outlook(HERE, desk.now_ns).is_open
-    desk.passes(59.5)
-    assert not desk.pool.outlook(HERE, desk.now_ns).is_open
-
-
 # The transports
 
 

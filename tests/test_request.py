@@ -380,6 +380,7 @@ def test_threads_that_share_a_client_never_send_a_key_that_was_not_the_clients_a
     assert [one.header("authorization") for one in asked] == [f"Bearer {key}" for key in sorted(keys) for _ in range(3)]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nothing_grows_with_ever_new_headers_places_and_times() -> None:
     answer = LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json={}))
     http_client = LIBRARY.Client(transport=answer)

@@ -17,7 +17,7 @@ from fastlane.transport.drivers.transports import shared_transport
 from fastlane.transport.pool.pool import UNKNOWN, is_farther, opening_round_trip_ns
 from fastlane.transport.pool.settings import PoolSettings
 from tests.transport.faces import both_faces
-from tests.transport.fake_members import HERE, THERE, Desk, warm_desk
+from tests.transport.fake_members import HERE, THERE, Desk
 from tests.transport.peer import Peer
 from tests.transport.resources import comes_true
 from tests.transport.told_kernel import kernel

@@ -74,7 +74,8 @@ def test_a_server_that_stays_away_is_said_and_no_password_is(
 
         server.start()
         assert storage.find(["a", "b"]).keys() == {"a"}
-        for text in (str(raised.value), str(at_first.value), repr(storage), storage.name):
+        assert server.password not in repr(storage)
+        for text in (str(raised.value), str(at_first.value), storage.name):
             assert server.password not in text
             assert "127.0.0.1" in text
 

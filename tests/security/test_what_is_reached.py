@@ -79,7 +79,7 @@ def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
     # What is compiled without being a file: decoders, whose source is made of the names of openai's fields.
     made = [one.partition(" in ") for one in did["compiled"]]
     ours = {(title, by.removeprefix(package)) for title, _, by in made if by.startswith(package)}
-    assert {by for _, by in ours} == {"decode/_source.py"}
+    assert {by for _, by in ours} == {"decode/_build.py"}
     assert [title for title, _ in ours if not re.fullmatch(r"<fastlane: [\w ]+>", title)] == []
 
 

@@ -265,7 +265,7 @@ def test_a_model_whose_calls_all_timed_out_at_once_is_used_again_when_it_answers
         known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now)
     for number in range(12):
         known.note(sighting("fast", uncached_tokens=1_000.0, late_s=1.0, failure="timeout"), now + number * S // 20)
-    assert names(known, now + S)[0] == "slow"
+    assert names(known, now + 3 * S // 5)[0] == "slow"
     assert known.decide(RouteQuery(input_tokens=1_000), now + 4 * S).ranked[0].name == "fast"
     known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now + 4 * S)
     assert names(known, now + 5 * S)[0] == "fast"

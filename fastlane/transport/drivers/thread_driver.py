@@ -122,7 +122,9 @@ class ThreadConnection(ClientConnection):
         self.dropped: deque[tuple[ThreadExchange, bool]] = deque()
         """Exchanges that nobody reads any more; whether they were given up. Whoever lets go of the lock looks here."""
         self._by_us = False
-        self._has_room = threading.Event()
+        # No Event: an interrupt within its `set()` would leave the lock inside it taken.
+        self._has_room = threading.Lock()
+        """Locked while the reading thread waits for room. Taken and released with the connection's lock held."""
         """The application has made room for more of an answer over HTTP/1.1."""
         self.reads = 0
 
@@ -299,7 +301,7 @@ class ThreadConnection(ClientConnection):
                 self.reads += 1
                 full = self.is_full
                 if full:
-                    self._has_room.clear()
+                    self._has_room.acquire(blocking=False)
                 # (Calls may wait that a failure to open a further connection has left waiting.)
                 changed = self.has_changed() or data is None
                 used_up = changed and self.is_used_up
@@ -312,7 +314,7 @@ class ThreadConnection(ClientConnection):
                 self._tell(lambda owner: owner.changed(self))
             if used_up:
                 return None
-            while full and not self._dead and not self._has_room.wait(_LOOK_S):
+            while full and not self._dead and self.is_full and not self._has_room.acquire(timeout=_LOOK_S):
                 pass
 
     def _time_is_up(self, time_ns: int) -> bool:
@@ -438,7 +440,8 @@ class ThreadConnection(ClientConnection):
     abandon = drop
 
     def _drop(self, exchange: ThreadExchange, given_up: bool) -> None:
-        self._has_room.set()
+        if self._has_room.locked():
+            self._has_room.release()
         if self._dead:
             exchange.leave()
         elif not self.cancel(exchange, now_ns(), given_up=given_up):
@@ -471,8 +474,8 @@ class ThreadConnection(ClientConnection):
             with self.lock:
                 if not self._dead and self.http is not None:
                     self.http.took(exchange, count)
-                    if not self.is_full:
-                        self._has_room.set()
+                    if not self.is_full and self._has_room.locked():
+                        self._has_room.release()
                     with contextlib.suppress(TransportError):  # the reader will find out
                         self._flush()
         finally:

@@ -422,12 +422,14 @@ def _append_call(deltas: list[Delta], channel: Channel, name: Any, text: Any) ->
 class ToolCalls:
     """The tool calls of one choice, in the order in which they began."""
 
-    __slots__ = ("_by_index", "_calls", "_choice", "_last")
+    __slots__ = ("_by_index", "_calls", "_choice", "_last", "_next")
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
         self._calls: dict[int, dict[str, Any]] = {}
         """By position."""
+        self._next = 0
+        """The position behind the last call."""
         self._by_index: dict[int, int] = {}
         """The position of the last call that began with an index."""
         self._last: int | None = None
@@ -456,7 +458,8 @@ class ToolCalls:
             is_same = (id_ and id_ == known) or (index is not None and not (id_ and known))
             if is_same or not (_has_name(piece) and _has_name(call)):
                 return position
-        position = max(self._calls, default=-1) + 1 if index is None or index in self._calls or index < 0 else index
+        position = self._next if index is None or index in self._calls or index < 0 else index
+        self._next = max(self._next, position + 1)
         self._calls[position] = {}
         if index is not None:
             self._by_index[index] = position

@@ -107,14 +107,14 @@ def _by_conversation(request: Request, _body: Mapping[str, Any]) -> str:
 
 
 def _spread(replicas: int = 1) -> Keys:
-    spreaders = [KeySpreader(replicas) for _ in range(replicas)]
+    spreaders = [KeySpreader() for _ in range(replicas)]
     turn = Random(0)
 
     def key(request: Request, body: Mapping[str, Any]) -> str:
         spreader = turn.choice(spreaders)
         path, family = "/chat/completions", stable_key("/chat/completions", body)
-        shards = spreader.shards("", family, request.at_ns, _PER_MINUTE)
-        return spreader.key("", family, session_of(path, body), shards) if shards > 1 else family
+        shards = spreader.shards("", family, request.at_ns, _PER_MINUTE / replicas)
+        return spreader.key(family, session_of(path, body), shards) if shards > 1 else family
 
     return key
 

@@ -4,11 +4,12 @@ Runs of an agent with 14 tools, eight at a time, each asking for its turns one a
 (or, where the recordings are not there, built with their sizes). The app writes the time at the top of its system
 prompt and gathers its tools in another order for every call, as apps do. Stock: `openai.AsyncOpenAI` with that prompt.
 Fastlane: the same policy, history, time and tools as `Prompt(stable=..., session=..., volatile=..., tools=...)`, with
-`Connection()` and `PromptCache(order_tools=True)`. Beside them, fastlane with the prompt as the app wrote it, which
-shows what the connection alone does; and the stock client of an app that looks at the clock and gathers its tools only
-once for a run ("once"), as far as care alone can go with a time at the top. Each has a provider of its own with a
-prefix cache as OpenAI documents it (1,024 tokens, blocks of 128) and the times of the `bench` preset: 120 ms, and 20 us
-for every token that it has to read. Runs go in batches that all take turns with, in reversed order every other batch.
+`Connection()` and `PromptCache()`; the app sorts the tools by their names. Beside them, fastlane with the prompt as the
+app wrote it, which shows what the connection alone does; and the stock client of an app that looks at the clock and
+gathers its tools only once for a run ("once"), as far as care alone can go with a time at the top. Each has a provider
+of its own with a prefix cache as OpenAI documents it (1,024 tokens, blocks of 128) and the times of the `bench` preset:
+120 ms, and 20 us for every token that it has to read. Runs go in batches that all take turns with, in reversed order
+every other batch.
 
 Inside: from the application's call to the first content that it reads; the tokens as the provider's usage counts them.
 Outside: opening connections, thinking between turns, and what users of a real provider share its cache with.
@@ -104,7 +105,8 @@ def _as_apps_do(policy: str, history: list[dict[str, Any]], now: str, tools: lis
 
 
 def _laid_out(policy: str, history: list[dict[str, Any]], now: str, tools: list[Any]) -> dict[str, Any]:
-    return Prompt(stable=policy, session=history, volatile=now, tools=tools).arguments()
+    in_order = sorted(tools, key=lambda tool: str(tool["function"]["name"]))
+    return Prompt(stable=policy, session=history, volatile=now, tools=in_order).arguments()
 
 
 def _now() -> str:
@@ -160,9 +162,7 @@ async def _measure(trace: _Trace, base_urls: Sequence[str]) -> dict[str, _Arm]:
         openai.AsyncOpenAI(base_url=stock, **options) as as_it_comes,
         openai.AsyncOpenAI(base_url=once, **options) as with_one_time,
         fastlane.AsyncOpenAI(base_url=connection, only_plays=[fastlane.Connection()], **options) as connected,
-        fastlane.AsyncOpenAI(
-            base_url=prompt, only_plays=[fastlane.Connection(), PromptCache(order_tools=True)], **options
-        ) as ours,
+        fastlane.AsyncOpenAI(base_url=prompt, only_plays=[fastlane.Connection(), PromptCache()], **options) as ours,
     ):
         arms = {
             "stock": _Arm(as_it_comes, _as_apps_do),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 from .attempts import Form
@@ -138,10 +138,10 @@ class Drift:
     """Estimated tokens of the common prefix that were lost by the difference."""
     provider_reason: str | None = None
     """The reason that the provider reports ("tools_changed"); None if it reports none."""
-    before: str | None = None
-    """The text around the difference in the earlier prompt; only with `PromptCache(quote=True)`."""
-    after: str | None = None
-    """The same text in this prompt; only with `PromptCache(quote=True)`."""
+    before: str | None = field(default=None, repr=False, compare=False)
+    """The text around the difference in the earlier prompt. In memory alone: not in `to_dict()`, repr or copies."""
+    after: str | None = field(default=None, repr=False, compare=False)
+    """The same text in this prompt. In memory alone."""
 
     @property
     def diff(self) -> str | None:
@@ -203,11 +203,15 @@ class PromptCacheRecord(RecordSection):
         drift = self.drift  # found before: what finds it is no JSON
         shown = asdict(self)
         del shown["explanation"]
-        return {**shown, "drift": None if drift is None else asdict(drift), "hit_ratio": self.hit_ratio}
+        told = None if drift is None else asdict(drift)
+        if told is not None:
+            del told["before"], told["after"]
+        return {**shown, "drift": told, "hit_ratio": self.hit_ratio}
 
     def __getstate__(self) -> list[Any]:
-        # A copy has the drift, and not the memory of prompts that finds it.
-        return [self.drift if each.name == "explanation" else getattr(self, each.name) for each in fields(self)]
+        # A copy has the drift, and neither the memory of prompts that finds it nor text of them.
+        drift = None if self.drift is None else replace(self.drift, before=None, after=None)
+        return [drift if each.name == "explanation" else getattr(self, each.name) for each in fields(self)]
 
 
 CutKind = Literal["stubbed", "turn"]

@@ -62,7 +62,7 @@ class _Agent:
             "default_headers": {"x-customer": f"{IN_HEADERS}-{SECRET}"},
             "default_query": {"customer": f"{IN_QUERIES}-{SECRET}"},
         }
-        plays: list[fastlane.Play] = [Connection(), PromptCache(order_tools=arm == LAID_OUT)]
+        plays: list[fastlane.Play] = [Connection(), PromptCache()]
         # Of three clients, because a call that may be hedged or stopped is always streamed underneath.
         self.client = fastlane.OpenAI(only_plays=plays, **self.options)
         self.hedging = fastlane.OpenAI(only_plays=[*plays, Hedging(budget=1.0)], **self.options)

@@ -26,7 +26,7 @@ class OwnConnection(Connection):
         ([], [Connection(), PromptCache()]),
         ([Urgency(max_concurrency=8)], [Connection(), PromptCache(), Urgency(max_concurrency=8)]),
         ([BoundedOutput(), Connection(idle_s=9.0)], [Connection(idle_s=9.0), PromptCache(), BoundedOutput()]),
-        ([PromptCache(order_tools=True)], [Connection(), PromptCache(order_tools=True)]),
+        ([PromptCache(breakpoints=True)], [Connection(), PromptCache(breakpoints=True)]),
         ([OwnConnection(idle_s=9.0)], [OwnConnection(idle_s=9.0), PromptCache()]),
     ],
     ids=["none", "empty", "another", "same-type", "second-default", "subclass"],

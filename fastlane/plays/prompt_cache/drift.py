@@ -50,22 +50,6 @@ _QUOTED_BEFORE, _QUOTED_AFTER = 40, 120
 HEAD_PARTS: Final = ("tools", "functions", "response_format", "text.format", "instructions")
 _ITEM_PARTS: Final = ("messages", "input", "prompt")
 _MESSAGES: Final = (*_ITEM_PARTS, "instructions", "system")
-# What a provider's reason is in our words, with the path.
-_REASONS: Final[Mapping[str, tuple[DriftKind, str | None]]] = {
-    # OpenAI: `PromptCacheDiagnosticsCacheMiss.reason` in openai/types/responses/response.py, 2.47.
-    "model_changed": ("changed_model", "model"),
-    "prompt_cache_key_changed": ("changed_parameter", "prompt_cache_key"),
-    "tools_changed": ("changed_tool", "tools"),
-    "text_format_changed": ("changed", "text.format"),
-    "reasoning_effort_changed": ("changed_parameter", "reasoning.effort"),
-    "verbosity_changed": ("changed_parameter", "text.verbosity"),
-    "service_tier_changed": ("changed_parameter", "service_tier"),
-    "context_compacted": ("compacted", None),
-    "input_changed": ("changed", None),
-    # Anthropic: `cache_miss_reason` of its Messages API, anthropic 2.10.
-    "system_changed": ("changed", "system"),
-    "messages_changed": ("changed", "messages"),
-}
 
 
 def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
@@ -83,7 +67,7 @@ def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
 def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
     """Return the drift of a settled prompt; None if nothing was lost, or if the prompts are no longer kept.
 
-    What the comparison finds counts for more than the provider's reason, which names no value.
+    If the comparison finds nothing, the provider's own reason is all that is known.
     """
     drift, line = None, prompt.line
     new = None if line is None else segments_of(line, line.text, prompt.count)
@@ -98,7 +82,7 @@ def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
         fresh = [one for one in earlier if one.used_ns >= oldest_ns]
         found = find_departure(new, line.head.parameters, prompt.key, prompt.known_size, fresh)
         if found is not None:
-            drift = _broken(prompt, found, history.quote)
+            drift = _broken(prompt, found)
         elif prompt.keeps:
             alike = [one for one in earlier if (one.parameters, one.key) == (line.head.parameters, prompt.key)]
             common = max((new.size(0, in_common(one.segments, new)) for one in alike), default=0)
@@ -107,17 +91,16 @@ def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
         return drift
     if drift is not None:
         return replace(drift, provider_reason=prompt.reason)
-    kind, path = _REASONS.get(prompt.reason, (None, None))
     # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
     whole, cached = prompt.head.rules.kept(prompt.tokens), prompt.cached or 0
-    if kind is None or (cached and cached >= whole - _slack(whole, prompt.head.rules)):
+    if cached and cached >= whole - _slack(whole, prompt.head.rules):
         return None
     lost = max(0, prompt.tokens_of(prompt.known_size) - cached)
     offset = min(cached, prompt.tokens)
-    return Drift(kind=kind, path=path, token_offset=offset, tokens_lost=lost, provider_reason=prompt.reason)
+    return Drift(kind="changed", path=None, token_offset=offset, tokens_lost=lost, provider_reason=prompt.reason)
 
 
-def _broken(prompt: SentPrompt, departure: Difference, quote: bool) -> Drift | None:
+def _broken(prompt: SentPrompt, departure: Difference) -> Drift | None:
     """Return the drift that a difference is, unless the provider has read beyond it."""
     rules, cached = prompt.head.rules, prompt.cached or 0
     offset = prompt.tokens_of(departure.before_size)
@@ -132,7 +115,7 @@ def _broken(prompt: SentPrompt, departure: Difference, quote: bool) -> Drift | N
         return None
     if cached > reusable + (rules.block_tokens or _USUAL_BLOCK) and cached >= (whole + rules.kept(reusable)) / 2:
         return None
-    before, after = departure.quoted() if quote else (None, None)
+    before, after = departure.quoted()
     return Drift(
         kind=departure.kind,
         path=departure.path,

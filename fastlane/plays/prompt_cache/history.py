@@ -197,10 +197,8 @@ class PromptHistory:
     It holds at most 1,000 conversations and `kept_bytes` of their JSON; those that were not used for longest go first.
     """
 
-    def __init__(self, *, kept_bytes: int, quote: bool = False) -> None:
+    def __init__(self, kept_bytes: int) -> None:
         self.kept_bytes = kept_bytes
-        self.quote = quote
-        """Whether a drift shows the texts around a difference."""
         self.lock = new_lock()
         self._forget()
         starts_over(self)

@@ -73,7 +73,7 @@ def with_key(call: Call, prompt: SentPrompt, play: PromptCache) -> Call:
         prompt.shards = play.spreader.shards(call.origin, prompt.key, call.issued_ns, limit)
         if prompt.shards > 1:
             session = session_of(call.endpoint, body, call.placements)
-            prompt.key = play.spreader.key(call.origin, prompt.key, session, prompt.shards)
+            prompt.key = play.spreader.key(prompt.key, session, prompt.shards)
     return call.replaced(
         body={**body, name: prompt.key},
         changes=(*call.changes, f"PromptCache added {name}"),
@@ -235,16 +235,16 @@ class _KeyRate:
         self.shards = 1
         self.kept_until_ns = 0
 
-    def count(self, now_ns: int, limit: float, replicas: int) -> int:
+    def count(self, now_ns: int, limit: float) -> int:
         """Count a call and return the number of shards: as many as are needed, or were needed of late."""
         calls = self.calls
         while calls and calls[0] <= now_ns - _MINUTE_NS:
             calls.popleft()
         calls.append(now_ns)
-        per_minute = len(calls) * replicas
+        per_minute = len(calls)
         if per_minute > limit:
             lasted_ns = now_ns - calls[0]
-            per_minute = max(per_minute, (len(calls) - 1) * replicas * _MINUTE_NS // max(lasted_ns, _SHORTEST_NS))
+            per_minute = max(per_minute, (len(calls) - 1) * _MINUTE_NS // max(lasted_ns, _SHORTEST_NS))
         needed = min(_MAX_SHARDS, math.ceil(per_minute / (limit * _FILL))) if per_minute > limit else 1
         if needed >= self.shards or now_ns > self.kept_until_ns:
             self.shards, self.kept_until_ns = needed, now_ns + _KEPT_NS
@@ -254,22 +254,20 @@ class _KeyRate:
 class KeySpreader:
     """Measures how often each cache key is used, and spreads its calls over several keys. Thread-safe.
 
-    `replicas` is how many processes like this one share the traffic evenly. A key has one shard until its rate passes
-    the limit, grows at once and shrinks after 10 minutes. Which shard a session gets follows from its number and the
-    count of shards: jump consistent hashing, Lamping and Veach 2014, https://arxiv.org/abs/1406.2294. It keeps the
-    shard if more are added. With replicas it always gets the one that its number leads to, so that they agree.
+    A key has one shard until its rate passes the limit, grows at once and shrinks after 10 minutes. Which shard a
+    session gets follows from its number and the count of shards, so that all processes agree: jump consistent hashing,
+    Lamping and Veach 2014, https://arxiv.org/abs/1406.2294, which moves few sessions if shards are added.
     """
 
-    def __init__(self, replicas: int = 1) -> None:
-        self._replicas = replicas
+    def __init__(self) -> None:
         self._lock = new_lock()
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rates and sessions."""
+        """Forget all rates."""
         # In the order of their last use.
         self._rates: dict[tuple[str, str], _KeyRate] = {}
-        self._places: dict[tuple[str, str, int], int] = {}
+        self._places: dict[tuple[str, int], int] = {}
 
     def shards(self, origin: str, key: str, now_ns: int, limit_per_minute: float) -> int:
         """Count a call of this key and return over how many keys its calls are spread.
@@ -281,15 +279,15 @@ class KeySpreader:
             self._rates[origin, key] = rate
             if len(self._rates) > _MAX_RATES:
                 del self._rates[next(iter(self._rates))]
-            return rate.count(now_ns, limit_per_minute, self._replicas)
+            return rate.count(now_ns, limit_per_minute)
 
-    def key(self, origin: str, key: str, session: int, shards: int) -> str:
+    def key(self, key: str, session: int, shards: int) -> str:
         """Return the key of a session: the given one for the first shard, else with the shard's number behind it."""
         with self._lock:
-            place = self._places.pop((origin, key, session), shards)
-            if place >= shards or self._replicas > 1:
+            place = self._places.pop((key, session), shards)
+            if place >= shards:
                 place = jump(session, shards)
-            self._places[origin, key, session] = place
+            self._places[key, session] = place
             if len(self._places) > _MAX_SESSIONS:
                 del self._places[next(iter(self._places))]
         return f"{key}-{place}" if place else key

@@ -28,25 +28,19 @@ _PARTS: Final = (
 )  # fmt: skip
 
 
-def laid_out(call: Call, *, order_tools: bool) -> Call:
-    """Return the call with its messages in the order that was declared, and its tools with their keys in order."""
-    from .prompts import arrange, canonical, ordered_tools
+def laid_out(call: Call) -> Call:
+    """Return the call with its messages in the order that was declared."""
+    from .prompts import arrange
 
     name = PROMPT_FIELDS[call.endpoint]
-    messages, tools = call.body.get(name), call.body.get("tools")
-    if isinstance(messages, list) and call.placements is not None:
-        arranged, placements = arrange(messages, call.placements)
-        if len(arranged) != len(messages) or any(map(is_not, arranged, messages)):
-            said = f"PromptCache laid out {name} as declared: stable, session, volatile"
-            call = call.with_body(said, **{name: arranged})
-        call = call.replaced(placements=placements)
-    if isinstance(tools, list):
-        written = canonical(tools)
-        written = ordered_tools(written) if order_tools else written
-        if repr(written) != repr(tools):  # equal dictionaries may have their keys in another order
-            how = "in the order of their names, their keys in order" if order_tools else "with their keys in order"
-            call = call.with_body(f"PromptCache wrote the tools {how}", tools=written)
-    return call
+    messages = call.body.get(name)
+    if not isinstance(messages, list) or call.placements is None:
+        return call
+    arranged, placements = arrange(messages, call.placements)
+    if len(arranged) != len(messages) or any(map(is_not, arranged, messages)):
+        said = f"PromptCache laid out {name} as declared: stable, session, volatile"
+        call = call.with_body(said, **{name: arranged})
+    return call.replaced(placements=placements)
 
 
 def takes_marks(model: str | None, facts: ProviderFacts) -> bool:

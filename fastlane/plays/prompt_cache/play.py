@@ -41,12 +41,8 @@ class PromptCache(Play):
 
     key: Annotated[bool | Annotated[str, Field(min_length=1)], Field(description="True, False or a text")] = True
     """Whether to send a cache key where the provider takes one; a text: this key, for all calls of the client."""
-    order_tools: bool = False
-    """Whether to write tools in the order of their names, and each with its keys in order."""
     kept_bytes: Annotated[int, Field(ge=0)] = 8 * 1024 * 1024
     """Bytes of sent prompts to keep in memory, to compare later prompts with; 0: keep nothing, and expect nothing."""
-    quote: bool = False
-    """Whether the record of a drift quotes the text before and after it. The record then holds text of the prompt."""
     retention: Annotated[
         str | None, Field(min_length=1, description='a time in the provider\'s words ("30m"), or None')
     ] = None
@@ -54,9 +50,8 @@ class PromptCache(Play):
     breakpoints: bool = False
     """Whether to mark the ends of stable and session parts where the provider has marks for that."""
     requests_per_key_per_minute: Annotated[float, Field(gt=0)] | None = None
-    """From which rate on a family's calls get several keys; None: what is known of the provider."""
-    replicas: Annotated[int, Field(ge=1)] = 1
-    """How many processes like this one share the provider's cache: each sees its own share of the calls."""
+    """From which rate on a family's calls get several keys; None: what is known of the provider. Each process counts
+    its own calls: where four share the traffic, give a quarter."""
     history: PromptHistory = field(init=False, repr=False, compare=False)
     """What was sent and read: it is shared by all clients that this object is given to."""
     spreader: KeySpreader = field(init=False, repr=False, compare=False)
@@ -66,8 +61,8 @@ class PromptCache(Play):
         from .history import PromptHistory
         from .key import KeySpreader
 
-        object.__setattr__(self, "history", PromptHistory(kept_bytes=self.kept_bytes, quote=self.quote))
-        object.__setattr__(self, "spreader", KeySpreader(self.replicas))
+        object.__setattr__(self, "history", PromptHistory(self.kept_bytes))
+        object.__setattr__(self, "spreader", KeySpreader())
 
     def open(self, call: Call) -> Session | None:
         """Begin the play's part in a call."""
@@ -90,10 +85,10 @@ class _PromptCacheSession(Session):
 
     def plan(self, call: Call) -> Call:
         play, volatile = self._play, 0
-        if call.placements is not None or play.order_tools:
+        if call.placements is not None:
             from .placing import laid_out
 
-            call = laid_out(call, order_tools=play.order_tools)
+            call = laid_out(call)
             placements = reversed(call.placements or ())
             volatile = sum(1 for _ in takewhile(lambda placement: placement == "volatile", placements))
         prompt = self._prompt = play.history.read(call, volatile)

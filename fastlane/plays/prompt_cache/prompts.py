@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import orjson
-
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.prompt_marks import (
@@ -130,24 +128,6 @@ def canonical(value: Any) -> Any:
     return written
 
 
-def ordered_tools(tools: Sequence[Any]) -> list[Any]:
-    """Return the tools in the order of their names, then of their types, then of their bytes.
-
-    Which tool comes first may sway which one a model takes, so this is only done on request.
-    """
-    return sorted(tools, key=_order)
-
-
-def _order(tool: Any) -> tuple[str, str, bytes]:
-    function = _get(tool, "function") or {}
-    name = _get(function, "name") or _get(tool, "name") or _get(tool, "server_label")
-    try:
-        written = orjson.dumps(tool, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # not JSON: openai has a say in what becomes of it
-        written = b""
-    return str(name or ""), str(_get(tool, "type") or ""), written
-
-
 # The prompt of a call
 
 
@@ -187,31 +167,23 @@ class Prompt(list[Any]):
         self.response_format: Any = canonical(response_format)
         """The format of the answer, with its keys sorted; None if there is none."""
 
-    @property
-    def placements(self) -> tuple[Placement, ...]:
-        """How long each message stays as it is, in the order in which `PromptCache` sends them."""
-        plain, declared = unmarked(self)
-        return arrange(plain, declared or ())[1]
-
     def arguments(self, endpoint: str = CHAT) -> dict[str, Any]:
         """Return the prompt as keyword arguments of `create()`: messages, and tools and response format if it has them.
 
         For "/responses" they are called `input`, `tools` and `text` (a class: `text_format`, which `parse()` takes),
-        and tools and formats in the form of chat completions are turned into that endpoint's; messages stay as they
-        are. Raises ConfigurationError for another endpoint.
+        and tools and formats in the form of chat completions are turned into that endpoint's. Raises ConfigurationError
+        for another endpoint.
         """
         form = self.response_format
         if endpoint == CHAT:
             arguments: dict[str, Any] = {"messages": self, "tools": self.tools, "response_format": form}
         elif endpoint == RESPONSES:
-            is_class = isinstance(form, type)
             inner = form.get("json_schema") if isinstance(form, Mapping) else None
             flat = {"type": "json_schema", **inner} if isinstance(inner, Mapping) else form
             arguments = {
                 "input": self,
-                "tools": None if self.tools is None else [_flat_tool(tool) for tool in self.tools],
-                "text": None if form is None or is_class else {"format": flat},
-                "text_format": form if is_class else None,
+                "tools": self.tools and [_flat_tool(tool) for tool in self.tools],
+                **({"text_format": form} if isinstance(form, type) else {"text": form and {"format": flat}}),
             }
         else:
             raise ConfigurationError(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import openai
 
-from fastlane._clock import now_ns
 from fastlane.compat.parsing import with_response_format, with_text_format
 from fastlane.engine.user_action import current_action, user_action
 from fastlane.errors import ConfigurationError
@@ -41,7 +40,6 @@ _NOT_PASSED_ON: Final = (
     "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "stream", "stream_options", "background",
     "prediction",
 )  # fmt: skip
-_NAME: Final = "keep warm"
 # By so much of the lifetime a request comes before its end: providers say "about", and requests take time.
 _MARGIN: Final = 0.1
 # A client that has been closed raises RuntimeError.
@@ -136,7 +134,7 @@ def _stable_part(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], boo
 
 
 class _Keeper:
-    """The schedule of requests that keep a prompt in the cache, and what came of them so far."""
+    """The requests that keep a prompt in the cache, and what came of them so far."""
 
     def __init__(
         self,
@@ -148,7 +146,7 @@ class _Keeper:
         max_requests: int,
         **arguments: Any,
     ) -> None:
-        """Keep `prompt` with a request after each `every_s` of silence, `max_requests` times in one silence.
+        """Send a request every `every_s` seconds, `max_requests` in all.
 
         `every_s`: None takes nine tenths of the time that the provider is known to keep prompts for. Raises
         ConfigurationError if that is not known, and for what cannot be kept.
@@ -168,105 +166,71 @@ class _Keeper:
             )
         _stable_part(prompt)  # Raises here, and not in the background.
         self.every_s = every_s
-        self.max_requests = max_requests
+        self.max_requests = 0 if _is_disabled(client) else max_requests
         self.requests = 0
-        """Requests that were sent to keep the prompt, those that failed included."""
+        """Requests that were sent so far, those that failed included."""
         self.error: str | None = None
         """Class name of the error that the last request ended with; None if it succeeded."""
         self._client = client
         self._prompt = prompt
         self._arguments = {"model": model, **arguments}
-        self._used_ns = now_ns()
-        self._sent = 0
-
-    def _due_in_s(self) -> float | None:
-        """Return the seconds until the next request; None until the next call of the application with this model."""
-        latest = max(
-            (
-                record.timeline.started_ns
-                for record in self._client.calls
-                if record.model == self._arguments["model"]
-                and record.outcome != "failed"
-                and _NAME not in record.user_actions
-            ),
-            default=0,
-        )
-        if latest > self._used_ns:
-            self._used_ns, self._sent, self.error = latest, 0, None
-        if self.error is not None or self._sent >= self.max_requests:
-            return None
-        return max(0.0, self.every_s - (now_ns() - self._used_ns) / 1e9)
 
     @contextmanager
     def _sending(self) -> Iterator[None]:
         """Count a request, and keep its failure from the application."""
         self.requests += 1
-        self._sent += 1
-        began_ns, self.error = now_ns(), None
-        with user_action(_NAME):
+        self.error = None
+        with user_action("keep warm"):
             try:
                 yield
             except _FAILURES as error:
                 self.error = type(error).__name__
-        self._used_ns = max(self._used_ns, began_ns)
 
 
 class KeepWarm(_Keeper):
     """Keeps a prompt in the cache, from other threads, for as long as the block runs.
 
-    `with client.prompt_cache.keep_warm(prompt, model=...):` sends what `prewarm(prompt, ...)` sends after each
-    `every_s` of silence, `max_requests` times in one silence, and nothing if FASTLANE_DISABLED is set.
-    Calls of the client with this model end the silence. A request that fails is not repeated before the next call, and
-    raises nothing: see `error`. One that is under way when the block ends is not waited for.
+    `with client.prompt_cache.keep_warm(prompt, model=...):` sends what `prewarm(prompt, ...)` sends every `every_s`
+    seconds, `max_requests` times, and nothing if FASTLANE_DISABLED is set. A request that fails raises nothing: see
+    `error`. One that is under way when the block ends is not waited for.
     """
 
-    _over = False
-    _planned: timer.Handle | None = None
+    _is_over = False
+    _next: timer.Handle | None = None
 
     def __enter__(self) -> Self:
-        self._over = False
-        if not _is_disabled(self._client):
-            self._planned = timer.call_later(0.0, self._run, in_thread=True)
+        self._is_over = False
+        self._next = timer.call_later(0.0, self._run, in_thread=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over = True
-        if self._planned is not None:
-            self._planned.cancel()
+        self._is_over = True
+        if self._next is not None:
+            self._next.cancel()
 
     def _run(self) -> None:
-        """Send a request if it is due, and plan the next look."""
-        while not self._over:
-            due_in_s = self._due_in_s()
-            if due_in_s is None or due_in_s > 0:
-                wait_s = self.every_s if due_in_s is None else due_in_s
-                self._planned = timer.call_later(wait_s, self._run, in_thread=True)
-                return
+        if not self._is_over and self.requests < self.max_requests:
             with self._sending():
                 PromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
+            self._next = timer.call_later(self.every_s, self._run, in_thread=True)
 
 
 class AsyncKeepWarm(_Keeper):
     """See `KeepWarm`; in a task of its own, for an asynchronous client and an `async with` block."""
 
-    _tasks: TaskGroup | None = None
-
     async def __aenter__(self) -> Self:
-        if not _is_disabled(self._client):
-            import anyio
+        import anyio
 
-            self._tasks = anyio.create_task_group()
-            await self._tasks.__aenter__()
-            self._tasks.start_soon(self._run)
+        self._tasks: TaskGroup = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._run)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._tasks is None:
-            return None
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(kind, error, trace)
 
@@ -275,13 +239,10 @@ class AsyncKeepWarm(_Keeper):
 
         # The task has the context of the block, whose user action these requests are no part of.
         current_action.set(None)
-        while True:
-            due_in_s = self._due_in_s()
-            if due_in_s is None or due_in_s > 0:
-                await anyio.sleep(self.every_s if due_in_s is None else due_in_s)
-                continue
+        while self.requests < self.max_requests:
             with self._sending():
                 await AsyncPromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
+            await anyio.sleep(self.every_s)
 
 
 # The view of a client
@@ -351,7 +312,7 @@ class PromptCacheView(_View):
         max_requests: int = 12,
         **arguments: Any,
     ) -> KeepWarm:
-        """Keep a prompt in the cache through the silence between calls, for as long as a `with` block runs.
+        """Keep a prompt in the cache for as long as a `with` block runs.
 
         Each request bills the prompt at the price of cached tokens: see `KeepWarm`.
         """

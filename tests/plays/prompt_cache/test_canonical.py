@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.prompt_cache.prompts import canonical, ordered_tools
+from fastlane.plays.prompt_cache.prompts import canonical
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
@@ -91,24 +91,3 @@ def test_nothing_that_can_be_changed_is_shared() -> None:
     canonical(value)["properties"]["a"]["enum"].append("y")
 
     assert value == {"properties": {"a": {"enum": ["x"]}}}
-
-
-def test_tools_come_in_the_order_of_their_names() -> None:
-    nested = [{"type": "function", "function": {"name": name, "description": name}} for name in "cab"]
-    flat = [{"type": "function", "name": "bb"}, {"type": "web_search"}, {"type": "mcp", "server_label": "ba"}]
-    twins = [{"type": "function", "name": "z", "strict": strict} for strict in (True, False)]
-    tools: list[Any] = [*nested, *flat, *twins]
-
-    in_order = ordered_tools(tools)
-
-    assert [tool.get("type") if tool == flat[1] else name_of(tool) for tool in in_order] == [
-        "web_search", "a", "b", "ba", "bb", "c", "z", "z",
-    ]  # fmt: skip
-    for seed in range(5):
-        another = list(tools)
-        random.Random(seed).shuffle(another)
-        assert ordered_tools(another) == in_order
-
-
-def name_of(tool: Any) -> Any:
-    return tool["function"]["name"] if "function" in tool else tool.get("name") or tool.get("server_label")

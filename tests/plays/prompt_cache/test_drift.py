@@ -10,15 +10,14 @@ import threading
 import uuid
 from functools import partial
 from random import Random
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
 
 import fastlane
 from benchmarks._mutations import MUTATORS
-from fastlane.plays.prompt_cache.drift import _REASONS, similarity
+from fastlane.plays.prompt_cache.drift import similarity
 from fastlane.records.plays import Drift, DriftKind, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
 
@@ -478,11 +477,6 @@ def test_beginning_that_was_not_read_is_evicted(missing: int, kind: str | None) 
     assert drift is None or drift.tokens_lost == missing
 
 
-@pytest.mark.parametrize("reason", get_args(PromptCacheDiagnosticsCacheMiss.model_fields["reason"].annotation))
-def test_every_reason_of_openai_is_understood(reason: str) -> None:
-    assert _REASONS[reason][0] in get_args(DriftKind)
-
-
 def test_reason_of_the_provider_is_beside_what_is_found() -> None:
     drift = drift_with(0, "tools_changed")
 
@@ -496,9 +490,8 @@ def test_word_of_the_provider_is_a_drift_by_itself() -> None:
     drift = drift_with(size_of(turns(3), tools=TOOLS) // 64 * 64, "service_tier_changed", messages=turns(4))
 
     assert drift is not None
-    assert (drift.kind, drift.path) == ("changed_parameter", "service_tier")
+    assert (drift.kind, drift.path, drift.provider_reason) == ("changed", None, "service_tier_changed")
     assert drift_with(whole - 64, "service_tier_changed", messages=turns(4)) is None
-    assert drift_with(whole - 640, "moon_phase_changed", messages=turns(4)) is None
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -524,13 +517,13 @@ def test_response_says_by_itself_why_it_read_nothing(arguments: dict[str, Any], 
 # Quotes
 
 
-def test_quote_shows_both_texts_around_the_difference() -> None:
+def test_drift_shows_both_texts_in_memory_alone() -> None:
     then, now = (
         {"messages": [{"role": "system", "content": f"{POLICY}Request {number}. {POLICY}"}, said("user", "bags")]}
         for number in (17, 18)
     )
 
-    drift = between(then, now, quote=True)
+    drift = between(then, now)
 
     assert drift is not None
     assert drift.before is not None
@@ -539,6 +532,7 @@ def test_quote_shows_both_texts_around_the_difference() -> None:
     assert "Request 18" in drift.after
     assert len(drift.before) == len(drift.after) == 160
     assert drift.diff == "- 17.\n+ 18."
+    assert "Request" not in repr(drift)
 
 
 @pytest.mark.parametrize(
@@ -550,7 +544,7 @@ def test_quote_shows_both_texts_around_the_difference() -> None:
     ],
 )
 def test_what_is_not_there_is_not_quoted(before: Any, after: Any, quoted: tuple[bool, bool]) -> None:
-    drift = between(*({"messages": turns(2), **body} for body in (before, after)), quote=True)
+    drift = between(*({"messages": turns(2), **body} for body in (before, after)))
 
     assert drift is not None
     assert (drift.before is not None, drift.after is not None) == quoted
@@ -580,7 +574,7 @@ SEGMENTS = st.lists(st.dictionaries(st.sampled_from(["role", "content", "x"]), J
 @settings(max_examples=200, deadline=None)
 @given(prompts=st.lists(st.tuples(SEGMENTS, SEGMENTS), min_size=2, max_size=4))
 def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]]) -> None:
-    provider = Provider(quote=True)
+    provider = Provider()
     for tools, messages in prompts:
         record = provider.call(messages, cached=0, tools=tools)
         drift = record.drift
@@ -623,5 +617,6 @@ def test_record_with_a_drift_unseen_is_copied_and_pickled() -> None:
         explanation=partial(lambda _: drift, history),
     )
 
+    assert "before" not in unseen.to_dict()["drift"]
     assert pickle.loads(pickle.dumps(unseen)).drift == drift
     assert copy.deepcopy(unseen).drift == drift

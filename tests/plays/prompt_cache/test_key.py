@@ -301,7 +301,7 @@ def shard(
 ) -> tuple[str, int]:
     """The key of a call, and among how many the calls of its family are spread."""
     shards = spreader.shards(origin, key, now_ns, limit)
-    return (spreader.key(origin, key, session, shards) if shards > 1 else key), shards
+    return (spreader.key(key, session, shards) if shards > 1 else key), shards
 
 
 def test_key_below_its_limit_is_not_spread() -> None:
@@ -321,18 +321,6 @@ def test_burst_is_met_within_seconds() -> None:
 
     assert shards[14][1] == 1
     assert shards[-1][1] >= 20
-
-
-def test_replica_reckons_with_the_calls_of_the_others() -> None:
-    assert called(KeySpreader(), per_minute=10, minutes=3)[-1][1] == 1
-    assert called(KeySpreader(replicas=4), per_minute=10, minutes=3)[-1][1] == 6
-
-    one, other = KeySpreader(replicas=2), KeySpreader(replicas=2)
-    for spreader in (one, other):
-        called(spreader, per_minute=60, minutes=3)
-    for session in range(50):
-        shards = [shard(spreader, session, 3 * MINUTE) for spreader in (one, other)]
-        assert shards[0] == shards[1]
 
 
 def test_session_stays_when_shards_are_added() -> None:

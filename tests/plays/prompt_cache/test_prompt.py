@@ -48,7 +48,6 @@ def test_texts_become_messages_in_order() -> None:
         {"role": "assistant", "content": "Yes?"},
         {"role": "system", "content": "It is 10:04."},
     ]
-    assert prompt.placements == ("stable", "session", "session", "volatile")
     assert prompt.arguments() == {"messages": prompt}
 
 
@@ -64,15 +63,6 @@ def test_marked_parts_go_where_they_belong() -> None:
     prompt = Prompt(stable={"role": "system", "content": [volatile(now), {"type": "text", "text": "a"}]}, session="Hi.")
 
     assert [one["content"] for one in prompt] == [[{"type": "text", "text": "a"}], "Hi.", [now]]
-    assert prompt.placements == ("stable", "session", "volatile")
-
-
-def test_what_is_appended_belongs_to_the_conversation() -> None:
-    prompt = Prompt(stable="a", session="b", volatile="10:04")
-    prompt.append(ChatCompletionMessage(role="assistant", content="c"))
-    prompt.append({"role": "user", "content": "d"})
-
-    assert prompt.placements == ("stable", "session", "session", "session", "volatile")
 
 
 def test_an_answers_own_message_may_be_part_of_the_session() -> None:
@@ -185,4 +175,3 @@ def test_a_copied_prompt_is_the_same_prompt() -> None:
     for another in (copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt)), copy.copy(prompt)):
         assert isinstance(another, Prompt)
         assert another.arguments() == prompt.arguments()
-        assert another.placements == prompt.placements

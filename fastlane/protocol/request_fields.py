@@ -56,30 +56,13 @@ def wanted_of(body: Mapping[str, Any], endpoint: str) -> Wanted:
     )
 
 
-def says_form(body: Mapping[str, Any], endpoint: str) -> bool:
-    """Return whether a body sets the format of its answer, plain text included, or its endpoint cannot set one."""
+def with_schema(body: Mapping[str, Any], endpoint: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field of a body that requests a schema, with another schema in it."""
     if endpoint == CHAT:
-        return body.get("response_format") is not None
-    text = body.get("text")
-    return endpoint != RESPONSES or (isinstance(text, Mapping) and text.get("format") is not None)
-
-
-def with_schema(body: Mapping[str, Any], endpoint: str, schema: Mapping[str, Any], *, name: str) -> dict[str, Any]:
-    """Return the body fields that request this schema; it replaces the schema in the body, if there is one."""
-    if endpoint == CHAT:
-        form = body.get("response_format")
-        described = form["json_schema"] if isinstance(form, Mapping) and "json_schema" in form else None
-        inner = {**described, "schema": schema} if described is not None else _described(name, schema)
-        return {"response_format": {"type": "json_schema", "json_schema": inner}}
-    text = body.get("text")
-    text = dict(text) if isinstance(text, Mapping) else {}
-    form = text.get("format")
-    form = form if isinstance(form, Mapping) and form.get("type") == "json_schema" else _described(name, schema)
-    return {"text": {**text, "format": {**form, "type": "json_schema", "schema": schema}}}
-
-
-def _described(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "schema": schema, "strict": True}
+        form = body["response_format"]
+        return {"response_format": {**form, "json_schema": {**form["json_schema"], "schema": schema}}}
+    text = body["text"]
+    return {"text": {**text, "format": {**text["format"], "schema": schema}}}
 
 
 def tools_of(body: Mapping[str, Any], endpoint: str) -> dict[str, Tool]:

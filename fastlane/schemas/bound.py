@@ -100,7 +100,7 @@ def bound(schema: Any, *, name: str | None = None, unbounded: int | None = None)
             "bound(unbounded=...) takes the tokens of a field without a bound, at least 1, or None; got "
             f"{unbounded!r:.80}"
         )
-    given = given_schema(schema, "bound()")
+    given = given_schema(schema)
     if not given.is_type:
         check_schema(given.schema, "bound()")
     is_closed = given.is_type or given.is_strict

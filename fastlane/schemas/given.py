@@ -37,47 +37,47 @@ class Given(NamedTuple):
     """Whether what it was wrapped in asks for strict mode, in which objects have no properties but those named."""
 
 
-def given_schema(given: Any, where: str) -> Given:
-    """Return what was given as the schema that it is. `where`: what was given it, for errors.
+def given_schema(given: Any) -> Given:
+    """Return what was given as the schema that it is.
 
     Raises ConfigurationError for what is neither a mapping, True or False, nor a type that pydantic has a schema for.
     """
     if isinstance(given, Mapping):
-        return _unwrapped(given, where)
+        return _unwrapped(given)
     if isinstance(given, bool):
         return Given(given, None, is_type=False)
     if _is_type(given):
-        return Given(_schema_of(given, where), given.__name__ if isinstance(given, type) else None, is_type=True)
+        return Given(_schema_of(given), given.__name__ if isinstance(given, type) else None, is_type=True)
     raise ConfigurationError(
-        f"{where} takes a JSON schema, which is a mapping, or a type that pydantic has one for, such as a model "
+        "bound() takes a JSON schema, which is a mapping, or a type that pydantic has one for, such as a model "
         f"class, got {type(given).__name__}: pass what the answer has to be valid for"
     )
 
 
-def _unwrapped(given: Mapping[str, Any], where: str) -> Given:
+def _unwrapped(given: Mapping[str, Any]) -> Given:
     kind = given.get("type")
     if isinstance(kind, str) and kind in _NO_SCHEMA:
         raise ConfigurationError(
-            f"{where} takes a JSON schema, and got a format of the type {kind!r}, which has none: pass what the answer "
+            f"bound() takes a JSON schema, and got a format of the type {kind!r}, which has none: pass what the answer "
             "has to be valid for"
         )
     inner: Any = given.get("format")
     if isinstance(inner, Mapping):  # `text` of a Responses request
-        return _unwrapped(inner, where)
+        return _unwrapped(inner)
     if isinstance(kind, str) and kind in _WRAPPED:
         inner = given.get(kind)  # of chat; Responses have it in one piece
-        return _described(inner if isinstance(inner, Mapping) else given, _WRAPPED[kind], where)
+        return _described(inner if isinstance(inner, Mapping) else given, _WRAPPED[kind])
     for name in _WRAPPED.values():
         if isinstance(given.get(name), Mapping) and given.keys() <= _BESIDE:
-            return _described(given, name, where)
+            return _described(given, name)
     return Given(given, None, is_type=False)
 
 
-def _described(described: Mapping[str, Any], key: str, where: str) -> Given:
+def _described(described: Mapping[str, Any], key: str) -> Given:
     schema, name, strict = described.get(key), described.get("name"), described.get("strict")
     if not isinstance(schema, Mapping | bool):
         raise ConfigurationError(
-            f"{where} takes a JSON schema, and got a response format or a tool without one: put it under {key!r}, or "
+            f"bound() takes a JSON schema, and got a response format or a tool without one: put it under {key!r}, or "
             "pass the schema itself"
         )
     return Given(schema, name if isinstance(name, str) else None, is_type=False, is_strict=strict is True)
@@ -89,7 +89,7 @@ def _is_type(given: Any) -> bool:
     return isinstance(given, type) or get_origin(given) is not None or is_named
 
 
-def _schema_of(given: Any, where: str) -> Mapping[str, Any]:
+def _schema_of(given: Any) -> Mapping[str, Any]:
     """Return the JSON schema of a type."""
     from pydantic import BaseModel, TypeAdapter
     from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
@@ -102,7 +102,7 @@ def _schema_of(given: Any, where: str) -> Mapping[str, Any]:
         shown = given.__name__ if isinstance(given, type) else f"{given!r:.80}"
         advice = str(error).strip().splitlines()[0]
         raise ConfigurationError(
-            f"{where} takes a JSON schema or a type that pydantic has one for, got {shown}: pass a model class, a "
+            f"bound() takes a JSON schema or a type that pydantic has one for, got {shown}: pass a model class, a "
             f"dataclass, or the schema itself. pydantic says: {advice}"
         ) from error
 

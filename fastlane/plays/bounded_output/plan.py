@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastlane.engine.call import Call
 from fastlane.engine.collector import streamed
-from fastlane.errors import CallRefusedError
-from fastlane.protocol.endpoints import CHAT
 from fastlane.protocol.request_fields import (
-    FREE_TEXT,
     Tool,
     Wanted,
     effort_in,
     is_kept,
     may_call_tools,
     only_tool,
-    says_form,
     tools_of,
     wanted_of,
     with_schema,
@@ -91,16 +87,10 @@ class OutputPlanner:
         self._optional: list[str] = []
 
     def run(self) -> tuple[Call, OutputPlan | None]:
-        """Return the call with its output bounded; as it is and None where there is nothing to do.
-
-        Raises CallRefusedError for a schema without a bound, where the settings say so.
-        """
+        """Return the call with its output bounded; as it is and None where there is nothing to do."""
         call, play = self._call, self._play
         body, endpoint = call.body, call.endpoint
         wanted = wanted_of(body, endpoint)
-        if wanted is FREE_TEXT and play.json_schema is not None and not says_form(body, endpoint):
-            wanted = Wanted(is_json=True, name=play.schema_name, schema=play.json_schema, strict=True)
-            self._ask_for_schema(play.json_schema)
         tools = tools_of(body, endpoint) if may_call_tools(body) else {}
         wire = None if wanted.schema is None else self._write_schema(wanted.schema, strict=wanted.strict)
         tool = only_tool(body, endpoint)
@@ -165,28 +155,13 @@ class OutputPlanner:
 
     # The schema
 
-    def _ask_for_schema(self, schema: Mapping[str, Any]) -> None:
-        formats = self._structured.formats if self._structured is not None else None
-        if formats is not None and "json_schema" not in (formats.value or ()):
-            self._notes.append("the provider takes no schema: the answer is checked here alone")
-            return
-        name = "response_format" if self._call.endpoint == CHAT else "text"
-        if not self._was_refused(name):
-            self._add(name, self._with_schema(schema)[name], f"asked for the schema {self._play.schema_name}")
-
-    def _with_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of the body that ask for a schema."""
-        return with_schema(
-            {**self._call.body, **self._fields}, self._call.endpoint, schema, name=self._play.schema_name
-        )
-
     def _write_schema(self, schema: Mapping[str, Any], *, strict: bool) -> WireSchema:
         """Put the schema as the provider takes it into the body."""
         wire = wire_schema(schema, self._structured, strict=strict)
         self._changes += [f"BoundedOutput: {change}" for change in wire.changes]
         self._notes += wire.notes
         if wire.schema is not schema:
-            self._fields.update(self._with_schema(wire.schema))
+            self._fields.update(with_schema(self._call.body, self._call.endpoint, wire.schema))
         return wire
 
     def _bound(self, wanted: Wanted, tools: Mapping[str, Tool], only: str | None) -> Bound | None:
@@ -206,21 +181,12 @@ class OutputPlanner:
         elif schema is None:
             schema, strict = True, False  # JSON of any kind
         known = self._structured.strict if self._structured is not None else None
-        unbounded = self._play.unbounded
-        found = schema_bound(
+        return schema_bound(
             schema,
             closed=strict and (known is None or known.value is not False),
             name=name,
-            unbounded=unbounded if isinstance(unbounded, int) else None,
+            unbounded=self._play.unbounded,
         )
-        if found.unbounded and unbounded == "error" and limit_in(self._call.body, self._call.endpoint) is None:
-            shown = "; ".join(map(str, found.unbounded[:5]))
-            more = f"; and {len(found.unbounded) - 5} more" if len(found.unbounded) > 5 else ""
-            raise CallRefusedError(
-                f"the answer's schema has no bound: {shown}{more}. Give these fields one, or allow each so many tokens "
-                "by BoundedOutput(unbounded=200), or leave them alone by BoundedOutput(unbounded=None)"
-            )
-        return found
 
     # The limit
 

@@ -437,5 +437,5 @@ def _word_schema(made: dict[str, Any], endpoint: str, rules: ModelRules, changes
     wire = wire_schema(wanted.schema, rules.facts.structured, strict=wanted.strict)
     # A schema that would lose something stays whole: the provider says so, or the play that checks the answer does.
     if wire.schema is not wanted.schema and not wire.dropped:
-        made.update(with_schema(made, endpoint, wire.schema, name=wanted.name or "answer"))
+        made.update(with_schema(made, endpoint, wire.schema))
         changes.append("worded the schema as the provider takes it")

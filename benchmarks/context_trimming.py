@@ -32,7 +32,6 @@ from fastlane.engine.call import Call
 from fastlane.knowledge.tokens import counter
 from fastlane.plays.context_trimming.play import ContextTrimming
 from fastlane.plays.context_trimming.section import ContextTrimmingSection
-from fastlane.plays.context_trimming.trimming import trim_context
 from fastlane.records.usage import Usage
 
 _TURNS = 100
@@ -175,8 +174,11 @@ def _broken(count: int) -> int:
         random = Random(seed)
         endpoint = random.choice(("/chat/completions", "/responses"))
         messages = history(random, endpoint)
-        trimmed = trim_context(messages, random.randint(20, 4_000), keep_turns=random.randint(1, 3), model=str(seed))
-        broken += bool(broken_pairs(trimmed))
+        play = ContextTrimming(high_water_tokens=random.randint(20, 4_000), keep_turns=random.randint(1, 3))
+        name = "messages" if endpoint == "/chat/completions" else "input"
+        call = Call(call_id="1", endpoint=endpoint, origin="", body={name: messages}, stream=False)
+        session = play.open(call)
+        broken += session is None or bool(broken_pairs(session.plan(call).body[name]))
     return broken
 
 

@@ -1,6 +1,5 @@
-"""Lay out prompts for a provider's cache, check them, and trim long conversations."""
+"""Lay out prompts for a provider's cache, and check them."""
 
-from ..plays.context_trimming.trimming import TrimmedContext as TrimmedContext, trim_context as trim_context
 from ..plays.prompt_cache.prompts import (
     Prompt as Prompt,
     lint as lint,
@@ -9,4 +8,4 @@ from ..plays.prompt_cache.prompts import (
     volatile as volatile,
 )
 
-__all__ = ["Prompt", "TrimmedContext", "lint", "session", "stable", "trim_context", "volatile"]
+__all__ = ["Prompt", "lint", "session", "stable", "volatile"]

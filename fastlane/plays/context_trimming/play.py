@@ -13,18 +13,19 @@ from fastlane.engine.play import Play, Stage
 from fastlane.engine.session import CallOutcome, Session
 from fastlane.engine.settings import settings
 from fastlane.errors import ConfigurationError
-from fastlane.knowledge.tokens import counter
+from fastlane.knowledge.tokens import Counter, counter
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 
 from .cut import Counting, Marks
 from .replay import Memory, ReplaySettings, new_memory, trim
 from .section import ContextTrimmingSection
-from .trimming import counted_with
 
 # By endpoint, where its conversation is.
 _LISTS = {CHAT: "messages", RESPONSES: "input"}
 # What the model is shown beside the conversation and the tools.
 _BESIDE = ("instructions", "response_format", "text")
+# What is sent beside a conversation is rounded up to this, so that a clock in instructions moves no cut.
+_BESIDE_TOKENS = 64
 # With these the provider holds a part of the conversation that is not in the body.
 _HELD_ELSEWHERE = ("previous_response_id", "conversation")
 
@@ -119,3 +120,10 @@ class _Session(Session):
 
         marks = Marks(play.high_water_tokens, play.low_water, play.keep_turns)
         return ReplaySettings(marks, play.memory, start, (call.endpoint, len(tools) if isinstance(tools, list) else 0))
+
+
+def counted_with(counts: Counter, leading: Sequence[Any], tools: Any) -> Counting:
+    """Return what a conversation is counted with: what is sent beside it, and the frame of its answer, rounded up."""
+    frame = counts.messages("") - counts.message("")
+    exactly = frame + sum(map(counts.message, leading)) + counts.tools(tools if isinstance(tools, list | tuple) else ())
+    return Counting(counts.message, -(-exactly // _BESIDE_TOKENS) * _BESIDE_TOKENS)

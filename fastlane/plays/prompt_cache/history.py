@@ -7,7 +7,7 @@ instructions), then the messages. How far a new prompt begins like an earlier on
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -20,7 +20,6 @@ from fastlane.protocol.prompt_marks import LEADING_ROLES
 
 from .drift import HEAD_PARTS, common_length, find_drift, json_of
 from .key import KEY_FIELD, stable_key
-from .report import PromptCacheReport
 from .section import PromptCacheSection
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 _MAX_LINES, _MAX_ENDS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 64, 8_192
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
 _MAX_COMPARED, _MAX_EARLIER = 8, 256
-# Answered calls that a report is made of.
-_MAX_RECORDS = 1_000
 # If the provider does not count: https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them.
 _TOKENS_PER_BYTE: Final = 0.25
 _BRACKET: Final = ord("[")
@@ -211,11 +208,9 @@ class PromptHistory:
         self._openings: dict[int, PromptLine] = {}
         self._text_bytes = 0
         self._answered = 0
-        self._records: deque[tuple[PromptHead, PromptCacheRecord]] = deque(maxlen=_MAX_RECORDS)
-        """Of the latest answered calls."""
 
     def clear(self) -> None:
-        """Forget all prompts and records."""
+        """Forget all prompts."""
         with self.lock:
             self._forget()
 
@@ -346,7 +341,6 @@ class PromptHistory:
         if answered:
             with self.lock:
                 self._answered += 1
-                self._records.append((head, record))
                 if self.kept_bytes and not head.is_stored and size > len(head.text):
                     prompt.line = self._enter(prompt, counted, now_ns)
         prompt.text = b""
@@ -392,10 +386,6 @@ class PromptHistory:
                     for _, count, used_ns in dict.fromkeys((ends[0], max(ends, key=itemgetter(1)))):
                         found.append((line, line.text, count, used_ns))
         return found
-
-    def report(self) -> PromptCacheReport:
-        """Return what was read from providers' caches by the latest calls, and why not more."""
-        return PromptCacheReport.of([(head.model, record) for head, record in self._records.copy()])
 
 
 def value_of(fact: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`client.prompt_cache`: what calls found in the provider's cache, and how to fill it before they need it."""
+"""`client.prompt_cache`: fill the provider's cache before calls need it, and keep it filled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 import openai
 
@@ -17,6 +17,7 @@ from fastlane.knowledge import timer
 from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
 from fastlane.protocol.usage import usage_counts
 from fastlane.providers import facts_of
+from fastlane.records.usage import Usage
 
 from .history import value_of
 from .placing import place_breakpoints, takes_marks
@@ -26,7 +27,7 @@ from .prompts import Marked, Prompt, arrange, unmarked
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from .report import PromptCacheReport
+K = TypeVar("K")
 
 # The least that OpenAI's /responses take: https://github.com/earendil-works/pi/issues/6265
 _LEAST_RESPONSE: Final = 16
@@ -46,17 +47,6 @@ _MARGIN: Final = 0.1
 _FAILURES: Final = (openai.OpenAIError, RuntimeError)
 
 
-class Prewarmed(NamedTuple):
-    """What was read into the cache, by the provider's own count. All is None if FASTLANE_DISABLED is set."""
-
-    tokens: int | None = None
-    """Tokens of the prompt that was read; None if the provider did not report them."""
-    cached_tokens: int | None = None
-    """Of these, what was in the cache already; None if the provider did not report it, which is not 0."""
-    cache_write_tokens: int | None = None
-    """Of these, what was written to the cache, if that is counted."""
-
-
 def _is_disabled(client: Any) -> bool:
     """Return whether it is a client of ours that was made with FASTLANE_DISABLED, and does what the stock one does."""
     return getattr(client, "_fastlane", True) is None
@@ -66,10 +56,9 @@ def _create_of(client: Any, endpoint: str) -> Any:
     return client.chat.completions.create if endpoint == CHAT else client.responses.create
 
 
-def _prewarmed(client: Any, endpoint: str, answer: Any) -> Prewarmed:
+def _usage_of(client: Any, endpoint: str, answer: Any) -> Usage:
     path = (value_of(facts_of(str(client.base_url)).usage.get(endpoint)) or {}).get("cached", "")
-    usage = usage_counts(getattr(answer, "usage", None), path.split(".")[1:])
-    return Prewarmed(usage.get("input_tokens"), usage.get("cached_tokens"), usage.get("cache_write_tokens"))
+    return Usage(**usage_counts(getattr(answer, "usage", None), path.split(".")[1:]))
 
 
 def _arguments(
@@ -248,101 +237,87 @@ class AsyncKeepWarm(_Keeper):
 # The view of a client
 
 
-class _View:
+class _View(Generic[K]):
     """The code shared by the views of synchronous and asynchronous clients."""
 
-    __slots__ = ("_client",)
+    _keeper: ClassVar[Any]
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def _play(self) -> PromptCache:
+    def clear(self) -> None:
+        """Forget all prompts and rates. Raises ConfigurationError if the client has no play `PromptCache`."""
         shell = self._client._fastlane
-        if shell is None:  # FASTLANE_DISABLED: an application that looks at its report must go on
-            return PromptCache()
-        play = next((play for play in shell.pipeline.plays if isinstance(play, PromptCache)), None)
-        if play is None:
+        plays = () if shell is None else shell.pipeline.plays
+        found = [play for play in plays if isinstance(play, PromptCache)]
+        if not found and shell is not None:
             raise ConfigurationError(
                 "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the "
                 "only_plays of the client, or make it with plays=..., which keeps the default plays"
             )
-        return play
+        for play in found:
+            play.clear()
 
-    def report(self) -> PromptCacheReport:
-        """Return what the latest 1,000 calls should have found in the cache, what they did find and why not more.
+    def keep_warm(
+        self,
+        prompt: Sequence[Any],
+        *,
+        model: str,
+        every_s: float | None = None,
+        max_requests: int = 12,
+        **arguments: Any,
+    ) -> K:
+        """Keep a prompt in the cache for as long as a block runs: `with`, or `async with` for an asynchronous client.
 
-        Of all clients that share the `PromptCache` object. Raises ConfigurationError if the client has none.
+        Each request bills the prompt at the price of cached tokens: see `KeepWarm`.
         """
-        return self._play().history.report()
+        keeper: K = self._keeper(
+            self._client, prompt, model=model, every_s=every_s, max_requests=max_requests, **arguments
+        )
+        return keeper
 
-    def clear(self) -> None:
-        """Forget all prompts, records and rates. Raises ConfigurationError as `report` does."""
-        self._play().clear()
 
-
-class PromptCacheView(_View):
+class PromptCacheView(_View[KeepWarm]):
     """`client.prompt_cache` of a synchronous client."""
 
-    def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
+    _keeper = KeepWarm
+
+    def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Usage:
         """Have the provider read the stable part of a prompt before the first call needs it, with one call.
 
         It is what was declared stable or of the session (`fastlane.prompts.Prompt`), and if nothing was declared, the
         leading system and developer messages. `arguments` are those of the calls to come, such as `tools` and
         `response_format`: they are part of what is cached. The call generates one token (16 at /responses), which is
-        billed as any call is. With FASTLANE_DISABLED nothing is sent. Raises ConfigurationError if nothing of
-        the prompt stays, or for another endpoint, and what the call raises.
+        billed as any call is. Returns what the provider counted: `input_tokens`, and of these `cached_tokens` and
+        `cache_write_tokens`. With FASTLANE_DISABLED nothing is sent. Raises ConfigurationError if nothing of the prompt
+        stays, or for another endpoint, and what the call raises.
         """
         if _is_disabled(self._client):
-            return Prewarmed()
+            return Usage()
         asked = _arguments(self._client, prompt, model, endpoint, arguments)
         try:
             answer = _create_of(self._client, endpoint)(**asked)
         except openai.BadRequestError as error:
             if _READ_ALL_THE_SAME not in str(error):
                 raise
-            return Prewarmed()
-        return _prewarmed(self._client, endpoint, answer)
-
-    def keep_warm(
-        self,
-        prompt: Sequence[Any],
-        *,
-        model: str,
-        every_s: float | None = None,
-        max_requests: int = 12,
-        **arguments: Any,
-    ) -> KeepWarm:
-        """Keep a prompt in the cache for as long as a `with` block runs.
-
-        Each request bills the prompt at the price of cached tokens: see `KeepWarm`.
-        """
-        return KeepWarm(self._client, prompt, model=model, every_s=every_s, max_requests=max_requests, **arguments)
+            return Usage()
+        return _usage_of(self._client, endpoint, answer)
 
 
-class AsyncPromptCacheView(_View):
+class AsyncPromptCacheView(_View[AsyncKeepWarm]):
     """`client.prompt_cache` of an asynchronous client."""
 
-    async def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
+    _keeper = AsyncKeepWarm
+
+    async def prewarm(self, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Usage:
         """See `PromptCacheView.prewarm`."""
         if _is_disabled(self._client):
-            return Prewarmed()
+            return Usage()
         asked = _arguments(self._client, prompt, model, endpoint, arguments)
         try:
             answer = await _create_of(self._client, endpoint)(**asked)
         except openai.BadRequestError as error:
             if _READ_ALL_THE_SAME not in str(error):
                 raise
-            return Prewarmed()
-        return _prewarmed(self._client, endpoint, answer)
-
-    def keep_warm(
-        self,
-        prompt: Sequence[Any],
-        *,
-        model: str,
-        every_s: float | None = None,
-        max_requests: int = 12,
-        **arguments: Any,
-    ) -> AsyncKeepWarm:
-        """See `PromptCacheView.keep_warm`; for an `async with` block."""
-        return AsyncKeepWarm(self._client, prompt, model=model, every_s=every_s, max_requests=max_requests, **arguments)
+            return Usage()
+        return _usage_of(self._client, endpoint, answer)

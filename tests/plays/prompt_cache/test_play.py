@@ -268,10 +268,9 @@ def test_record_has_expected_and_cached_tokens(known: None, arguments: dict[str,
         assert second.key is not None
         assert client.calls[1].changes == ("PromptCache added prompt_cache_key",)
         assert client.calls[1].to_dict()["prompt_cache"]["hit_ratio"] == second.hit_ratio
-        report = client.prompt_cache.report()
-        assert (report.calls, report.cached_tokens) == (2, second.cached_tokens)
         client.prompt_cache.clear()
-        assert client.prompt_cache.report().calls == 0
+        client.chat.completions.create(model="m", messages=conversation())
+        assert cache_record(client).reusable_tokens == 0
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "responses"])
@@ -346,7 +345,6 @@ async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
         assert seen.drift is not None
         assert (seen.drift.kind, seen.drift.path) == ("timestamp", "messages[0].content")
         assert seen.drift.tokens_lost > 1_000
-        assert client.prompt_cache.report().families[0].drifts[0].kind == "timestamp"
 
 
 def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,17 +467,17 @@ def test_only_a_refusal_is_sent_again(status: int, is_sent_again: bool) -> None:
 
 def test_client_without_the_play_says_what_is_missing(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
-        client.prompt_cache.report()
+        client.prompt_cache.clear()
 
     assert "add PromptCache() to the only_plays" in str(raised.value)
 
 
-def test_report_is_empty_if_fastlane_is_disabled(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_nothing_to_clear_if_fastlane_is_disabled(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model="m", messages=conversation())
-
-        assert client.prompt_cache.report().calls == 0
+        client.prompt_cache.clear()
 
 
 @pytest.mark.asyncio
@@ -522,7 +520,6 @@ def test_clients_that_share_the_play_share_its_history(arguments: dict[str, Any]
 
     assert seen is not None
     assert seen.reusable_tokens > 1_024
-    assert one.prompt_cache.report() == other.prompt_cache.report()
 
 
 # What is remembered
@@ -530,8 +527,9 @@ def test_clients_that_share_the_play_share_its_history(arguments: dict[str, Any]
 
 @pytest.mark.parametrize("kind", ["read", "raw", "helper", "responses"])
 def test_collected_stream_does_not_wait_for_the_lock(kind: str, provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        history = client.prompt_cache._play().history
+    play = PromptCache()
+    history = play.history
+    with fastlane.OpenAI(**arguments, plays=[play]) as client:
         kept: list[Any] = []
         asked: dict[str, Any] = {"model": "m", "messages": conversation()}
         if kind == "read":
@@ -559,14 +557,15 @@ def test_collected_stream_does_not_wait_for_the_lock(kind: str, provider: Emulat
         assert client.last_call is not None
         # Which of the two finalisers comes first is the collector's to say.
         assert client.last_call.outcome in {"abandoned", "closed"}
-        assert history.report().calls == 1
+        assert len(history.lines) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_history_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, raise_play_errors=True) as client:
+    play = PromptCache()
+    history = play.history
+    with fastlane.OpenAI(**arguments, plays=[play], raise_play_errors=True) as client:
         client.chat.completions.create(model="m", messages=conversation())
-        history = client.prompt_cache._play().history
         is_inside, is_over = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -577,12 +576,12 @@ def test_history_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[
         thread = threading.Thread(target=hold)
         thread.start()
         assert is_inside.wait(60)
-        assert in_child(lambda: history.report().calls) == 0
+        assert in_child(lambda: len(history.lines)) == 0
         is_over.set()
         thread.join()
 
-    assert history.report().calls == 1
-    assert in_child(lambda: history.report().calls) == 1
+    assert len(history.lines) == 1
+    assert in_child(lambda: len(history.lines)) == 1
 
 
 def test_ended_call_keeps_nothing_of_its_prompt(provider: Emulator, arguments: dict[str, Any]) -> None:

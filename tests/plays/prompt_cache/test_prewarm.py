@@ -16,8 +16,8 @@ import fastlane
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.prompts import Prompt, stable, volatile
-from fastlane.plays.prompt_cache.view import Prewarmed
 from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.records.usage import Usage
 from tests.call_peer import CallPeer, Reply, ours
 
 CHAT = "/chat/completions"
@@ -61,12 +61,12 @@ def test_the_first_call_finds_in_the_cache_what_was_prewarmed(client: fastlane.O
         model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
     )
 
-    assert done.tokens is not None
-    assert done.tokens > 1_024
+    assert done.input_tokens is not None
+    assert done.input_tokens > 1_024
     assert done.cached_tokens == 0
     assert answer.usage is not None
     assert answer.usage.prompt_tokens_details is not None
-    assert answer.usage.prompt_tokens_details.cached_tokens == done.tokens // 128 * 128
+    assert answer.usage.prompt_tokens_details.cached_tokens == done.input_tokens // 128 * 128
 
 
 def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlane.OpenAI) -> None:
@@ -76,8 +76,8 @@ def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlan
     done = client.prompt_cache.prewarm(Prompt(stable=RULES, tools=TOOLS), model="gpt-4o")
     answer = client.chat.completions.create(model="gpt-4o", **prompt("When do we leave?").arguments())
 
-    assert done.tokens is not None
-    assert answer.usage.prompt_tokens_details.cached_tokens == done.tokens // 128 * 128
+    assert done.input_tokens is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens == done.input_tokens // 128 * 128
 
 
 def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, provider: Emulator) -> None:
@@ -90,14 +90,14 @@ def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, p
 def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
     provider.forget_prompts()
 
-    async def twice() -> list[Prewarmed]:
+    async def twice() -> list[Usage]:
         async with fastlane.AsyncOpenAI(**arguments) as made:
             return [await made.prompt_cache.prewarm([SYSTEM], model="gpt-4o", tools=TOOLS) for _ in range(2)]
 
     first, second = asyncio.run(twice())
 
     assert first.cached_tokens == 0
-    assert second.cached_tokens == (first.tokens or 0) // 128 * 128 > 0
+    assert second.cached_tokens == (first.input_tokens or 0) // 128 * 128 > 0
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: Call
 def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
     with ours(one_peer) as client:
-        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Prewarmed()
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
     assert len(one_peer.take()) == 1
 
 
@@ -235,11 +235,11 @@ def test_an_endpoint_without_parts_cannot_be_read(client: fastlane.OpenAI) -> No
 def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
 
-    async def asked() -> Prewarmed:
+    async def asked() -> Usage:
         async with fastlane.AsyncOpenAI(base_url=one_peer.url, api_key="k") as client:
             return await client.prompt_cache.prewarm([SYSTEM], model="m")
 
     with fastlane.OpenAI(base_url=one_peer.url, api_key="k") as client:
-        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Prewarmed()
-    assert asyncio.run(asked()) == Prewarmed()
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
+    assert asyncio.run(asked()) == Usage()
     assert sent(one_peer) == []

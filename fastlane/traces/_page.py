@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from html import escape
-from importlib.resources import files
 from typing import Any
 
 from .._version import __version__
+from ..pages import html_page
 from ._compare import ExperimentComparison
 from ._document import details, overview
 from ._model import PHASES, TraceEntry
@@ -20,7 +17,6 @@ from ._otlp import SpanFile
 
 def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison] = ()) -> str:
     """The page that shows these entries of a file and their comparisons."""
-    style, script = _part("page.css"), _part("page.js")
     data = {
         "source": file.source,
         "notes": file.notes,
@@ -32,30 +28,9 @@ def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[Ex
     }
     # A line for each entry, so that the script need not read those which nobody opens.
     lines = "\n".join(_json(details(entry)) for entry in entries)
-    # https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; base-uri 'none'; "
-        "form-action 'none'"
+    return html_page(
+        "fastlane.traces", title=f"{file.source} - fastlane trace", extra="cli", data=_json(data), lines=lines
     )
-    parts = {
-        "policy": escape(policy),
-        "title": escape(f"{file.source} - fastlane trace"),
-        "style": style,
-        "script": script,
-        "data": _json(data),
-        "details": lines,
-    }
-    # Split first: what is put in may hold the mark of another place.
-    pieces = _part("page.html").split("@@")
-    return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
-
-
-def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _json(value: Any) -> str:

@@ -616,16 +616,6 @@
     choose(0);
     preview();
   }
-  let theme = "auto";
-  function setTheme(wanted) {
-    theme = wanted;
-    if (wanted === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = wanted;
-    $("theme").textContent = `Theme: ${wanted}`;
-    try { localStorage.setItem("fastlane-trace-theme", wanted); } catch { /* Some browsers keep nothing for files. */ }
-  }
-  const nextTheme = () => setTheme({ auto: "dark", dark: "light", light: "auto" }[theme]);
-
   let timer = 0;
   $("search").addEventListener("input", () => {
     clearTimeout(timer);
@@ -641,7 +631,6 @@
   $("only-slow").addEventListener("click", (event) => toggleFilter("slow", event.currentTarget));
   $("view-browse").addEventListener("click", () => setView("browse"));
   $("view-compare").addEventListener("click", () => setView("compare"));
-  $("theme").addEventListener("click", nextTheme);
   $("help-button").addEventListener("click", () => $("help").showModal());
   $("help-close").addEventListener("click", () => $("help").close());
   list.addEventListener("scroll", () => draw(false), { passive: true });
@@ -672,14 +661,13 @@
     }
     if (event.target.matches("input, select, textarea")) return;
     const does = {
-      "/": () => { if (isNarrow()) back(); $("search").focus(); $("search").select(); }, "?": () => $("help").showModal(), t: nextTheme,
+      "/": () => { if (isNarrow()) back(); $("search").focus(); $("search").select(); }, "?": () => $("help").showModal(),
       e: () => $("only-errors").click(), s: () => $("only-slow").click(), b: () => setView(state.view === "browse" ? "compare" : "browse"),
     }[event.key];
     if (does) { does(); event.preventDefault(); }
   });
 
   // Beginning.
-  try { setTheme(["dark", "light"].find((each) => each === localStorage.getItem("fastlane-trace-theme")) || "auto"); } catch { setTheme("auto"); }
   const actions = entries.filter((entry) => entry.k === "action").length;
   const calls = entries.reduce((sum, entry) => sum + (entry.c || 0), 0);
   $("source").textContent = [data.source, actions ? some(actions, "user action") : "", some(calls, "call"), some(data.spans, "span"), ...data.notes].filter(Boolean).join(" · ");

@@ -179,7 +179,6 @@ def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes(opens: Opens) -> N
     expect(light.get_by_role("button", name="Theme: dark")).to_be_visible()
     assert ground(light) == dim
     dark.keyboard.press("t")
-    dark.keyboard.press("t")
     assert ground(dark) == bright
 
 

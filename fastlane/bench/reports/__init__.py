@@ -19,7 +19,6 @@ from ._blocks import (
     Tone as Tone,
     VerdictLine as VerdictLine,
 )
-from ._charts import charts as charts, images as images
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._csv import csv_rows as csv_rows, request_rows as request_rows, write_csv as write_csv
 from ._gate import RuleResult as RuleResult, fails as fails, judge as judge, junit as junit

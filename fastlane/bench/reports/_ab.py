@@ -200,7 +200,7 @@ def _forest(material: Material) -> Chart:
             caption = f"The largest typical change is that of {most.arm}{where}: {title} {size}."
     return Chart(
         name="forest",
-        title="Typical change against the reference, with intervals; in grey the instrument's own noise",
+        title="Change against the reference; in grey, what two equal arms show",
         caption=caption,
         retells=True,
         refused=material.refused_compared(),
@@ -214,7 +214,7 @@ def _metric_blocks(material: Material, metric: RequestMetric) -> Iterator[Block]
         yield _comparisons(material, metric)
     most = "that took at most this long" if metric.unit == "ms" else "with at most this"
     yield Chart(
-        name=f"ecdf_{metric.name}",
+        name=f"{metric.name}_distribution",
         title=f"{metric.title}: the share of requests {most}",
         caption=_ecdf_caption(material, metric),
         retells=True,

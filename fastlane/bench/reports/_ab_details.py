@@ -72,7 +72,7 @@ def phases_blocks(material: Material) -> Iterator[Block]:
     caption = _waterfall_caption(material, found[material.valid_cells[0].name]) if material.valid_cells else ""
     yield Chart(
         name="waterfall",
-        title="Compound gains: the reference's phases above each arm's",
+        title="Where a mean request spends its time",
         caption=caption,
         refused=material.refused_all(),
     )

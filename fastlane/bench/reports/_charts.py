@@ -1,156 +1,446 @@
-"""The charts of a run by name: what a report's places for charts are filled with."""
+"""The charts of a run, each a few Vega-Lite views that are as wide as their place, in the colours of the page."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, Final
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Literal
+from zlib import crc32
 
-from fastlane.errors import ConfigurationError, MissingExtraError
+import numpy as np
 
-from ..checks import Checked
-from ..findings import Findings
-from ..recorded import RecordedRun, RequestMetric, metric_named
-from ._charts_attribution import attribution
-from ._charts_data import ChartSource, metrics_of, usable
-from ._charts_distribution import ecdf
-from ._charts_forest import forest
-from ._charts_ranges import ranges
-from ._charts_style import PAPER, Size, altair
-from ._charts_sweep import by_arm, by_scenario, efficiency, scenario_range
-from ._charts_waterfall import waterfall
+from ...errors import MissingExtraError
+from ..findings import ArmComparison, Figures, Interval
+from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
+from ._material import Material, scenario_of
+from ._phases import TITLES
+from ._scaling import INSTANT_MS, SLUGGISH_MS, efficiencies
+from ._words import change, change_with_interval, counted, figure, interval, lowered, with_unit
 
-Draw = Callable[[ChartSource, Size], dict[str, Any] | None]
-
-_SWEEPS: Final[Mapping[str, Draw]] = {
-    "ttft_by_users": lambda source, size: by_arm(source, metric_named("time_to_first_token"), size),
-    "itl_by_users": lambda source, size: by_arm(source, metric_named("inter_token_latency"), size),
-    "e2e_by_users": lambda source, size: by_arm(source, metric_named("api_end_to_end"), size),
-    "throughput_by_users": lambda source, size: by_arm(source, metric_named("output_throughput"), size),
-    "decode_speed_by_users": lambda source, size: by_scenario(source, metric_named("decode_speed"), size),
-    "itl_bands": lambda source, size: by_scenario(source, metric_named("inter_token_latency"), size, tolerance=True),
-    "scaling_efficiency": efficiency,
-    "decode_speed_range": lambda source, size: scenario_range(source, metric_named("decode_speed"), size),
-    "ttft_range": lambda source, size: scenario_range(source, metric_named("time_to_first_token"), size),
-    "forest": forest,
-    "waterfall": waterfall,
-    "attribution": attribution,
-}
-_IMAGE_SCALE: Final = 2.0
-_MOST_NAMED: Final = 4
+ARM_COLOURS: Final = 8
+"""`--arm-0` to `--arm-7` of the page."""
+_MOST_VIEWS: Final = 6
+_MOST_STEPS: Final = 220
+_LEAST_SHARE: Final = 0.07
+"""Of the longest bar: a phase that is shorter has no figure in its bar."""
+_LEAST_SHOWN: Final = 0.004
+"""A phase that is shorter in every bar is not in the legend."""
 
 
-def charts(
-    recorded: RecordedRun,
-    findings: Findings,
-    checked: Checked | None = None,
-    *,
-    narrow: bool = False,
-    names: Sequence[str] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Return the charts that a run has figures for, as Vega-Lite specifications by name.
+_DEEP: Final = frozenset({"retries", "dns", "connect", "tls"})
+"""Phases whose colour is dark on a light page."""
 
-    `checked` says which cells are invalid, `narrow` draws for a telephone's width, and `names` keeps to those that are
-    wanted. A chart that the run has nothing for is left out. `usermeta` has each one's title and notes. Raises
-    MissingExtraError.
-    """
-    altair()
-    source = usable(recorded, findings, checked)
-    refused = [
-        name
-        for cell in source.cells()
-        for name in (
-            [cell.name]
-            if source.refused(cell.name)
-            else [f"{cell.name}, {arm.name}" for arm in recorded.header.arms if source.refused(cell.name, arm.name)]
-        )
-    ]
-    size = Size(narrow=narrow)
-    found = {}
-    for name, draw in _drawings(source).items():
-        if (names is None or name in names) and (spec := draw(source, size)) is not None:
-            if refused:
-                spec["usermeta"]["notes"].append(_left_out(refused))
-            found[name] = spec
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One part of a chart."""
+
+    title: str
+    """Empty where the chart has one view."""
+    spec: Mapping[str, Any]
+    """Vega-Lite (https://vega.github.io/vega-lite/docs/spec.html), as JSON data."""
+
+
+def draw(name: str, material: Material) -> tuple[View, ...]:
+    """Return the views of a report's chart: none where the run has nothing for it. Raises MissingExtraError."""
+    listed = [(title, chart.to_dict()) for title, chart in _views(name, material)]
+    return tuple(
+        View(title=title if len(listed) > 1 else "", spec=_finite({**spec, "width": "container", "config": _CONFIG}))
+        for title, spec in listed[:_MOST_VIEWS]
+    )
+
+
+def _views(name: str, material: Material) -> _Views:
+    for suffix, of_metric in (("_by_users", _by_users), ("_distribution", _distribution), ("_by_length", _lengths)):
+        if name.endswith(suffix):
+            return of_metric(material, metric_named(name.removesuffix(suffix)))
+    whole = {"waterfall": _waterfall, "forest": _forest, "efficiency": _efficiency, "attribution": _attribution}
+    return whole[name](material)
+
+
+def arm_colours(recorded: RecordedRun) -> dict[str, str]:
+    """Return each arm's colour as CSS: references grey, and the others by their names, whatever else was run."""
+    header = recorded.header
+    found = {arm.name: "var(--reference)" for arm in header.references}
+    found |= {arm.name: "var(--again)" for arm in header.copies}
+    free = list(range(ARM_COLOURS))
+    for arm in header.arms:
+        if arm.name not in found:
+            wanted = crc32(arm.name.encode("utf-8", "replace")) % ARM_COLOURS
+            if wanted not in free:
+                wanted = free[0] if free else wanted
+            free = [each for each in free if each != wanted]
+            found[arm.name] = f"var(--arm-{wanted})"
     return found
 
 
-def _left_out(refused: Sequence[str]) -> str:
-    more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
-    return f"Invalid, and not drawn, for a check refuses the figures: {', '.join(refused[:_MOST_NAMED])}{more}."
+_Views = Iterator[tuple[str, Any]]
+_CONFIG: Final = {
+    "background": None,
+    "font": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, DejaVu Sans, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--soft)", "titleColor": "var(--soft)", "titleFontWeight": 500, "gridColor": "var(--grid)",
+        "domainColor": "var(--line)", "tickColor": "var(--line)", "labelLimit": 150, "titlePadding": 8,
+    },
+    "axisY": {"domain": False, "ticks": False, "labelPadding": 6},
+    "legend": {
+        "labelColor": "var(--ink)", "orient": "top", "title": None, "labelLimit": 190, "columns": 3,
+    },
+    "text": {"color": "var(--ink)", "fontSize": 11},
+}  # fmt: skip
 
 
-def _drawings(source: ChartSource) -> dict[str, Draw]:
-    found = dict(_SWEEPS)
-    listed = metrics_of(source)
-    for metric in listed:
-        found[f"ecdf_{metric.name}"] = partial(_of_metric, ecdf, metric)
-        found[f"lengths_{metric.name}"] = partial(_of_metric, ranges, metric)
-    return found
-
-
-def _of_metric(
-    draw: Callable[[ChartSource, RequestMetric, Size], dict[str, Any] | None],
-    metric: RequestMetric,
-    source: ChartSource,
-    size: Size,
-) -> dict[str, Any] | None:
-    return draw(source, metric, size)
-
-
-def svg(spec: Mapping[str, Any]) -> str:
-    """Return a chart as SVG, drawn without a browser and without a network. Raises MissingExtraError."""
-    drawn: str = _converter().vegalite_to_svg(dict(spec), allowed_base_urls=[])
-    return drawn
-
-
-def images(
-    drawn: Mapping[str, Mapping[str, Any]], folder: Path, formats: Sequence[str] = ("png", "svg")
-) -> tuple[Path, ...]:
-    """Write each chart into `folder`, with its title and on a light ground; return the files.
-
-    Raises ConfigurationError for a format that is neither "png" nor "svg", MissingExtraError and OSError.
-    """
-    if unknown := sorted(set(formats) - {"png", "svg"}):
-        raise ConfigurationError(f'expected formats "png" and "svg" for images of charts, got {", ".join(unknown)}')
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, spec in drawn.items():
-        whole = _alone(spec)
-        for form in formats:
-            path = folder / f"{name}.{form}"
-            if form == "png":
-                path.write_bytes(_converter().vegalite_to_png(whole, scale=_IMAGE_SCALE, allowed_base_urls=[]))
-            else:
-                path.write_text(svg(whole), encoding="utf-8")
-            written.append(path)
-    return tuple(written)
-
-
-def _alone(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A chart with what a page would say beside it."""
-    whole: dict[str, Any] = json.loads(json.dumps(spec))
-    title = {
-        "text": whole["usermeta"]["title"],
-        "subtitle": whole["usermeta"]["notes"],
-        "fontSize": 15,
-        "anchor": "start",
-        "offset": 14,
-    }
-    whole["background"], whole["padding"] = PAPER[0], 14
-    if "title" in whole:
-        # A single panel with a title of its own keeps it, below the chart's.
-        own = whole.pop("title")
-        title["subtitle"] = [own if isinstance(own, str) else own["text"], *title["subtitle"]]
-    whole["title"] = title
-    return whole
-
-
-def _converter() -> Any:
+def _altair() -> ModuleType:
     try:
-        import vl_convert
+        import altair as alt
     except ModuleNotFoundError as error:
-        raise MissingExtraError("charts", "vl-convert-python") from error
-    return vl_convert
+        raise MissingExtraError("charts", "altair") from error
+    return alt
+
+
+def _waterfall(material: Material) -> _Views:
+    """Return each arm's mean request as a bar of its phases, by cell."""
+    alt = _altair()
+    own = {arm.name for arm in material.own_arms}
+    found = {
+        cell: arms
+        for cell in material.valid_cells
+        if (arms := [each for each in material.phases(cell.name) if each.arm in own])
+    }
+    longest = max((each.total_ms for arms in found.values() for each in arms), default=0.0)
+    phases = [
+        key for key in TITLES if any(each.of(key) > longest * _LEAST_SHOWN for arms in found.values() for each in arms)
+    ]
+    for cell, arms in found.items():
+        totals = {each.arm: each.total_ms for each in arms}
+        rows, ends = [], []
+        for each in arms:
+            at = 0.0
+            for phase in each.phases:
+                end = at + phase.milliseconds
+                rows.append({
+                    "arm": each.arm, "phase": phase.name, "start": at, "end": end, "middle": (at + end) / 2,
+                    "ink": "#fff" if phase.key == "decode" else f"var(--on-{'deep' if phase.key in _DEEP else 'pale'})",
+                    "text": figure(phase.milliseconds, "ms") if end - at > longest * _LEAST_SHARE else "",
+                    "said": f"{each.arm}: {phase.name} {with_unit(phase.milliseconds, 'ms')} "
+                    f"of {with_unit(each.total_ms, 'ms')}, mean of {counted(each.n, 'request')}",
+                })  # fmt: skip
+                at = end
+            reference = material.recorded.header.reference_of(each.arm).name
+            against = totals.get(reference)
+            more = f"  {change(at / against)}" if against and reference != each.arm else ""
+            ends.append({"arm": each.arm, "end": at, "text": f"{with_unit(at, 'ms')}{more}"})
+        y = alt.Y("arm:N", sort=list(totals), title=None, axis=alt.Axis(grid=False, labelFontWeight=600))
+        # Beyond the longest bar, place for its total.
+        scale = alt.Scale(domain=[0, longest * 1.25], nice=False)
+        yield (
+            cell.name,
+            alt.layer(
+                alt.Chart(_data(rows))
+                .mark_bar(height=24)
+                .encode(
+                    y=y,
+                    x=alt.X("start:Q", scale=scale, title="Since the start (ms)", axis=alt.Axis(tickCount=5)),
+                    x2="end:Q",
+                    color=alt.Color(
+                        "phase:N",
+                        scale=alt.Scale(
+                            domain=[TITLES[key] for key in phases], range=[f"var(--{key})" for key in phases]
+                        ),
+                    ),
+                    tooltip="said:N",
+                ),
+                alt.Chart(_data(rows))
+                .mark_text(fontWeight=600)
+                .encode(y=y, x="middle:Q", text="text:N", color=alt.Color("ink:N", scale=None)),
+                alt.Chart(_data(ends))
+                .mark_text(align="left", dx=6, fontWeight=600)
+                .encode(y=y, x="end:Q", text="text:N"),
+                height=40 * len(arms),
+            ),
+        )
+
+
+def _forest(material: Material) -> _Views:
+    """Return each arm's typical change with its interval, above what two equal arms show, by metric."""
+    alt = _altair()
+    colours = arm_colours(material.recorded)
+    for metric in material.metrics:
+        rows = [
+            _forest_row(material, cell, arm, metric, comparison, colours[arm.name])
+            for arm in material.compared_arms
+            for cell in material.valid_cells
+            if (comparison := material.comparison(cell.name, arm.name, metric.name)) is not None
+            and comparison.typical is not None
+        ]
+        if not rows:
+            continue
+        y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(grid=False))
+        colour = alt.Color("colour:N", scale=None)
+        sides = metric.words if metric.lower_is_better else metric.words[::-1]
+        title = f"{sides[0]} \N{LEFTWARDS ARROW}  change (%)  \N{RIGHTWARDS ARROW} {sides[1]}"
+        base = alt.Chart(_data(rows))
+        yield (
+            metric.title,
+            alt.layer(
+                base.mark_bar(color="var(--band)", height={"band": 0.9}).encode(
+                    y=y, x=alt.X("band_low:Q", title=title, axis=alt.Axis(tickCount=5)), x2="band_high:Q"
+                ),
+                base.mark_rule(strokeWidth=3).encode(y=y, x="low:Q", x2="high:Q", color=colour),
+                base.mark_point(size=90, filled=True, opacity=1).encode(
+                    y=y, x="value:Q", color=colour, tooltip="said:N"
+                ),
+                base.mark_text(dy=-12).encode(y=y, x="value:Q", text="text:N"),
+                alt.Chart(_data([{"zero": 0}])).mark_rule(color="var(--soft)").encode(x="zero:Q"),
+                height=38 * len(rows),
+            ),
+        )
+
+
+def _forest_row(
+    material: Material, cell: Cell, arm: ArmInfo, metric: RequestMetric, comparison: ArmComparison, colour: str
+) -> dict[str, Any]:
+    again = material.recorded.header.again_of(arm.name)
+    copy = material.comparison(cell.name, again.name, metric.name) if again is not None else None
+    band = copy.typical if copy is not None else None
+    typical = comparison.typical
+    return {
+        "name": f"{arm.name}, {cell.name}" if material.several_cells else arm.name,
+        "value": _percents(typical, "value"), "low": _percents(typical, "low"),
+        "high": _percents(typical, "high"), "band_low": _percents(band, "low"),
+        "band_high": _percents(band, "high"), "colour": colour,
+        "text": change_with_interval(typical) if typical is not None else "",
+        "said": f"{arm.name}, {cell.name}: {comparison.verdict.sentence} ({counted(comparison.pairs, 'pair')})",
+    }  # fmt: skip
+
+
+def _percents(ratio: Interval | None, bound: Literal["value", "low", "high"]) -> float | None:
+    found: float | None = getattr(ratio, bound, None)
+    return None if found is None else (found - 1) * 100
+
+
+def _distribution(material: Material, metric: RequestMetric) -> _Views:
+    """Return the share of each arm's requests that had at most a value, by cell."""
+    alt = _altair()
+    colours = arm_colours(material.recorded)
+    for cell in material.valid_cells:
+        rows: list[dict[str, Any]] = []
+        for arm in material.arms:
+            samples = material.samples().get((cell.name, arm.name), ())
+            found = (metric.value(sample) for sample in samples if sample.error is None)
+            values = sorted(value for value in found if value is not None and math.isfinite(value))
+            failed = sum(sample.error is not None for sample in samples)
+            rows += [
+                {"arm": arm.name, "value": value, "share": share}
+                for value, share in steps(values, failed, lower_is_better=metric.lower_is_better)
+            ]
+        if not rows:
+            continue
+        at_least = min(row["value"] for row in rows)
+        names = list(dict.fromkeys(row["arm"] for row in rows))
+        yield (
+            cell.name,
+            alt.Chart(_data(rows))
+            .mark_line(interpolate="step-after", strokeWidth=2, clip=True)
+            .encode(
+                x=alt.X(
+                    "value:Q",
+                    title=f"{metric.title} ({metric.unit}{', log' if at_least > 0 else ''})",
+                    scale=alt.Scale(type="log" if at_least > 0 else "linear", nice=False),
+                    axis=alt.Axis(tickCount=6, format=",~r"),
+                ),
+                y=alt.Y("share:Q", title="Share of requests", axis=alt.Axis(format=".0%", tickCount=5)),
+                color=_by_arm(names, colours),
+                strokeDash=alt.StrokeDash(
+                    "arm:N",
+                    scale=alt.Scale(
+                        domain=names, range=[[4, 3] if colours[name] == "var(--again)" else [1, 0] for name in names]
+                    ),
+                ),
+            )
+            .properties(height=220),
+        )
+
+
+def steps(values: Sequence[float], failed: int, *, lower_is_better: bool) -> list[tuple[float, float]]:
+    """Return corners (value, share of requests with at most this value) of the distribution of sorted values.
+
+    Failed requests count as worse than every value: as beyond the largest, or below the smallest.
+    """
+    before = 0 if lower_is_better else failed
+    ranks = np.unique(np.linspace(0, len(values) - 1, min(_MOST_STEPS, len(values))).round().astype(int))
+    return [(values[rank], float(before + rank + 1) / (len(values) + failed)) for rank in ranks]
+
+
+def _by_users(material: Material, metric: RequestMetric) -> _Views:
+    """Return a metric's p50 by users or rate, with p25 to p75 around it: a line for each arm, by scenario."""
+    alt = _altair()
+    colours = arm_colours(material.recorded)
+    for scenario in dict.fromkeys(material.scenarios):
+        cells = [cell for cell in material.cells if scenario_of(cell) == scenario]
+        rows = [
+            _spread(material, cell, arm.name, metric) | {"arm": arm.name, "load": _load(cell)}
+            for arm in material.own_arms
+            for cell in cells
+        ]
+        names = [arm.name for arm in material.own_arms]
+        if len(cells) < 2 or all(row["middle"] is None for row in rows):
+            continue
+        x = alt.X("load:Q", title=_load_title(material), axis=alt.Axis(tickCount=6, format=",~r"))
+        colour = _by_arm(names, colours)
+        base = alt.Chart(_data(rows))
+        y_title = f"{metric.title} ({metric.unit})"
+        layers = [
+            base.mark_line(point=True, strokeWidth=2).encode(
+                x=x, y=alt.Y("middle:Q", title=y_title), color=colour, tooltip="said:N"
+            )
+        ]
+        if any(row["low"] is not None for row in rows):
+            layers.insert(
+                0, base.mark_area(opacity=0.15).encode(x=x, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=colour)
+            )
+        if metric.name == "inter_token_latency":
+            feels = [{"at": INSTANT_MS, "name": "instant below"}, {"at": SLUGGISH_MS, "name": "sluggish above"}]
+            lines = alt.Chart(_data(feels))
+            layers.append(lines.mark_rule(color="var(--soft)", strokeDash=[3, 3]).encode(y="at:Q", tooltip="name:N"))
+        yield scenario, alt.layer(*layers, height=230)
+
+
+def _efficiency(material: Material) -> _Views:
+    """Return each user's speed as a share of that at the fewest users: a line for each scenario, by arm."""
+    alt = _altair()
+    found = efficiencies(material)
+    for arm in dict.fromkeys(each.arm for each in found):
+        rows = [
+            {"scenario": each.scenario, "load": _load(each.cell), "share": each.share}
+            for each in found
+            if each.arm == arm
+        ]
+        if len({row["load"] for row in rows}) > 1:
+            yield (
+                arm,
+                alt.Chart(_data(rows))
+                .mark_line(point=True, strokeWidth=2)
+                .encode(
+                    x=alt.X("load:Q", title=_load_title(material), axis=alt.Axis(tickCount=6, format=",~r")),
+                    y=alt.Y("share:Q", title="Scaling efficiency", axis=alt.Axis(format=".0%")),
+                    color=alt.Color(
+                        "scenario:N", scale=alt.Scale(range=[f"var(--arm-{at})" for at in range(ARM_COLOURS)])
+                    ),
+                )
+                .properties(height=230),
+            )
+
+
+def _lengths(material: Material, metric: RequestMetric) -> _Views:
+    """Return each arm's p25, p50 and p75 of a metric, by cell."""
+    alt = _altair()
+    colours = arm_colours(material.recorded)
+    rows = [
+        _spread(material, cell, arm.name, metric)
+        | {"name": f"{scenario_of(cell)}, {arm.name}", "colour": colours[arm.name]}
+        for cell in material.valid_cells
+        for arm in material.own_arms
+    ]
+    # Where the quarters are not known, a bar has no length.
+    rows = [
+        row
+        if row["low"] is not None and row["high"] is not None
+        else row | {"low": row["middle"], "high": row["middle"]}
+        for row in rows
+        if row["middle"] is not None
+    ]
+    if rows:
+        y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(grid=False))
+        colour = alt.Color("colour:N", scale=None)
+        base = alt.Chart(_data(rows))
+        yield (
+            metric.title,
+            alt.layer(
+                base.mark_bar(height=12, opacity=0.35).encode(
+                    y=y, x=alt.X("low:Q", title=f"{metric.title} ({metric.unit})"), x2="high:Q", color=colour
+                ),
+                base.mark_tick(thickness=3, height=16).encode(y=y, x="middle:Q", color=colour, tooltip="said:N"),
+                height=30 * len(rows),
+            ),
+        )
+
+
+def _attribution(material: Material) -> _Views:
+    """Return what each play contributes with its interval, by metric and cell."""
+    alt = _altair()
+    for each in material.findings.attributions:
+        if not each.shares or material.refused_attribution(each.cell) is not None:
+            continue
+        metric = metric_named(each.metric)
+        parts = [(share.play, share.share, "var(--arm-0)") for share in each.shares]
+        parts += [("interaction", each.interaction, "var(--soft)"), ("all together", each.total, "var(--reference)")]
+        rows = [
+            {
+                "name": name, "value": part.value, "low": part.low, "high": part.high, "colour": colour,
+                "said": f"{name}: {interval(part, metric.unit, signed=True)} {metric.unit}",
+            }
+            for name, part, colour in parts
+        ]  # fmt: skip
+        y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(grid=False))
+        base = alt.Chart(_data(rows))
+        yield (
+            f"{metric.title}, {each.cell}",
+            alt.layer(
+                base.mark_bar(height=16).encode(
+                    y=y,
+                    x=alt.X("value:Q", title=f"Change of {lowered(metric.title)} ({metric.unit})"),
+                    color=alt.Color("colour:N", scale=None),
+                    tooltip="said:N",
+                ),
+                base.mark_rule(color="var(--ink)", strokeWidth=1.5).encode(y=y, x="low:Q", x2="high:Q"),
+                height=28 * len(rows),
+            ),
+        )
+
+
+def _by_arm(names: Sequence[str], colours: Mapping[str, str]) -> Any:
+    alt = _altair()
+    legend = alt.Legend(symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2.5) if len(names) > 1 else None
+    return alt.Color(
+        "arm:N", scale=alt.Scale(domain=list(names), range=[colours[name] for name in names]), legend=legend
+    )
+
+
+def _spread(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> dict[str, Any]:
+    """Return one arm's p25, p50 and p75 in a cell, None for what is not known: lines break there."""
+    found: Figures | None = material.figures(cell.name, arm, metric.name)
+    low, middle, high = (
+        None if found is None or (each := found.quantiles.get(share)) is None else each.value
+        for share in (0.25, 0.5, 0.75)
+    )
+    said = "" if found is None or middle is None else f"{arm}, {cell.name}: p50 {with_unit(middle, metric.unit)}"
+    if low is not None and high is not None:
+        said += f", half of the requests between {figure(low, metric.unit)} and {figure(high, metric.unit)}"
+    return {"low": low, "middle": middle, "high": high, "said": said}
+
+
+def _load(cell: Cell) -> float | None:
+    return cell.rate if cell.users is None else float(cell.users)
+
+
+def _load_title(material: Material) -> str:
+    if any(cell.load == "open" for cell in material.cells):
+        return "Requests sent per arm (per second)"
+    arms = len(material.recorded.header.arms)
+    return f"Users at a time, shared by {arms} arms" if arms > 1 else "Users at a time"
+
+
+def _data(rows: Iterable[Mapping[str, Any]]) -> Any:
+    return _altair().Data(values=[dict(row) for row in rows])
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

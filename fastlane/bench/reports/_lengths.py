@@ -246,7 +246,7 @@ def _charts(material: Material) -> Iterator[Chart]:
         found = points(material, name)
         said = ", ".join(f"{_who(material, each)} {with_unit(each.value, metric.unit)}" for each in found)
         yield Chart(
-            name=f"lengths_{name}",
+            name=f"{name}_by_length",
             title=f"{metric.title} by length",
             caption=f"{metric.title}, p50: {said}." if said else "No cell has enough requests for a p50.",
             refused=material.refused_all(),

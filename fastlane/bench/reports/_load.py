@@ -24,12 +24,6 @@ from ._token_counts import token_counts
 from ._words import NOTHING, change, figure, lowered, number_entry, with_unit
 
 _METRICS: Final = ("api_end_to_end", "inter_token_latency", "time_to_first_token", "output_throughput")
-_CHARTS: Final = {
-    "api_end_to_end": "e2e_by_users",
-    "inter_token_latency": "itl_by_users",
-    "time_to_first_token": "ttft_by_users",
-    "output_throughput": "throughput_by_users",
-}
 _SHARES: Final = (0.25, 0.5, 0.75, 0.95, 0.99)
 
 
@@ -107,7 +101,7 @@ def _charts(material: Material) -> Iterator[Chart]:
     for name in _METRICS:
         metric = metric_named(name)
         yield Chart(
-            name=_CHARTS[name],
+            name=f"{name}_by_users",
             title=f"{metric.title} ({metric.unit})",
             caption=_caption(material, name),
             refused=material.refused_all(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, ReportTable, RunReport, TableRow
@@ -12,12 +12,8 @@ from ._checks_told import names_by_level, told
 _SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
 
 
-def markdown(report: RunReport, images: Mapping[str, str] | None = None) -> str:
-    """Return a report as GitHub-flavoured Markdown.
-
-    `images` says where each chart's picture is, by the chart's name and relative to where the text will be; a chart
-    without one is told by its caption alone.
-    """
+def markdown(report: RunReport) -> str:
+    """Return a report as GitHub-flavoured Markdown. A chart is told by its caption."""
     lines = [f"# {escaped(report.title)}", "", escaped(report.question), ""]
     lines += [
         f"- **{escaped(each.text)}**" if each.tone == "bad" else f"- {escaped(each.text)}" for each in report.verdicts
@@ -26,7 +22,7 @@ def markdown(report: RunReport, images: Mapping[str, str] | None = None) -> str:
     lines += ["", "| | |", "|:---|:---|"] if facts else []
     lines += [f"| {escaped(fact.label)} | {escaped(fact.text)} |" for fact in facts]
     for block in report.blocks:
-        lines += ["", *_lines(block, images or {})]
+        lines += ["", *_lines(block)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
 
 
@@ -35,7 +31,7 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text).replace("\n", " ")
 
 
-def _lines(block: Block, images: Mapping[str, str]) -> Iterator[str]:
+def _lines(block: Block) -> Iterator[str]:
     match block:
         case Heading():
             yield f"{'#' * block.level} {escaped(block.text)}"
@@ -44,7 +40,7 @@ def _lines(block: Block, images: Mapping[str, str]) -> Iterator[str]:
         case ReportTable():
             yield from _table(block)
         case Chart():
-            yield from _chart(block, images)
+            yield from _chart(block)
         case Checks():
             yield from _checks(block)
         case Definitions():
@@ -63,16 +59,11 @@ def _table(block: ReportTable) -> Iterator[str]:
         yield f"{escaped(note)}"
 
 
-def _chart(block: Chart, images: Mapping[str, str]) -> Iterator[str]:
+def _chart(block: Chart) -> Iterator[str]:
     if block.refused is not None:
         yield f"*{escaped(block.title)}*: **{escaped(block.refused)}**"
-        return
-    if block.name in images:
-        yield f"![{escaped(block.title)}]({images[block.name]})"
-        yield ""
-    elif block.retells:
-        return
-    yield f"*{escaped(block.title)}*. {escaped(block.caption)}"
+    elif not block.retells:
+        yield f"*{escaped(block.title)}*. {escaped(block.caption)}"
 
 
 def _checks(block: Checks) -> Iterator[str]:

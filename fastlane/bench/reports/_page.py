@@ -1,143 +1,93 @@
-"""Write the page: one HTML file that loads nothing, sends nothing, and takes what it shows for text."""
+"""Write the page of a report: the answer and its pictures first, every table behind a heading that opens."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterator
-from html import escape
-from importlib.resources import files
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
-from ..._version import __version__
-from ..checks import Checked, without_refused_tails
+from ...errors import MissingExtraError
+from ...pages import html_page
+from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
-from ._blocks import RunReport
-from ._charts import charts, svg
-from ._charts_style import strokes
-from ._page_blocks import SIGNS, Drawings, sections
-from ._page_drawing import COLOURS, drawing, style, variables
+from ._blocks import Block, Chart, Checks, Heading, RunReport, block_kind
+from ._charts import arm_colours, draw
+from ._material import Material
+from ._screen import ArmGroup, changes_of, groups_of
 
-_KINDS: Final = {
+_KINDS: Final[dict[str, str]] = {
     "ab": "A/B: arms side by side",
     "load": "Load: by users or rate",
     "lengths": "Lengths: by input and output",
     "scaling": "Scaling: one user's pace among many",
 }
-_FEW: Final = 7
-_DARK: Final = (
-    "--ground: #0f141a; --paper: #151c24; --raised: #1b242e; --ink: #e6ebf1; --soft: #a7b3c0; --line: #2d3946; "
-    "--grid: #212b36; --accent: #7db5f0; --chosen: #1d3450; --hover: #1a2430; --bad: #ff8a80; --bad-ground: #331c1d; "
-    "--good: #7fd49c; --good-ground: #16341f; --warn: #f2c46d; --warn-ground: #32280f; "
-    "--hatch: rgb(230 235 241 / .07); "
-    "--one: #6cb0ff; --two: #ff9b62; --three: #4fd1a5;"
-)
+
+
+@dataclass(slots=True)
+class _Section:
+    """What stands below one heading."""
+
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has something that a reader has to see."""
+        return any(isinstance(block, Checks) and block.worth_reading for block in self.blocks)
 
 
 def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:
-    """Return a report of a run as one HTML file, its charts drawn in. Raises MissingExtraError."""
-    findings = without_refused_tails(findings, checked)
-    arms = {name: COLOURS[stroke.colour] for name, stroke in strokes(recorded).items()}
-    drawings = _drawings(report, recorded, findings, checked, arms)
-    blocks, contents = sections(report, drawings)
-    sheet, script = _style(arms), _part("page.js")
-    # https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(sheet)}'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    when = f", run on {recorded.header.started_at}" if recorded.header.started_at else ""
-    return _filled(
-        _part("page.html"),
-        {
-            "policy": escape(policy),
-            "title": escape(f"{report.title} - fastlane bench"),
-            "style": sheet,
-            "script": script,
-            "kind": escape(_KINDS[report.kind]),
-            "heading": escape(report.title),
-            "question": escape(report.question),
-            "verdicts": "\n".join(_verdicts(report)),
-            "facts": "\n".join(_facts(report)),
-            "contents": "\n".join(_contents(contents)),
-            "legend": "\n".join(_legend(arms)),
-            "blocks": blocks,
-            "footer": escape(f"Written by fastlane {__version__} from the run's raw records{when}."),
-        },
+    """Return a report of a run as one HTML file, with its charts. Raises MissingExtraError."""
+    material = Material(recorded=recorded, findings=findings, checked=checked)
+    groups = (groups_of(material) or ()) if report.kind == "ab" and material.refused_all() is None else ()
+    charts = [(chart, draw(chart.name, material)) for chart in report.charts() if chart.refused is None]
+    # Where the time goes first: it is the picture that says why.
+    charts = sorted((each for each in charts if each[1]), key=lambda each: each[0].name != "waterfall")
+    urgent = [line for line in report.verdicts if line.tone in ("bad", "warning")]
+    return html_page(
+        "fastlane.bench.reports",
+        title=f"{report.title} - fastlane bench",
+        extra="charts",
+        scripts=(_vega(),) if charts else (),
+        report=report,
+        kind=_KINDS[report.kind],
+        tiles=[(group, changes_of(material, group)) for group in groups if not _refused(material, group)],
+        verdicts=urgent if groups else report.verdicts,
+        words=report.verdicts if groups else (),
+        charts=charts,
+        sections=_sections(report.blocks),
+        colours=arm_colours(recorded),
+        block_kind=block_kind,
+        started_at=recorded.header.started_at,
     )
 
 
-def _drawings(
-    report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked, arms: dict[str, int]
-) -> Drawings:
-    wanted = [chart.name for chart in report.charts() if chart.refused is None]
-    wide = charts(recorded, findings, checked, names=wanted)
-    narrow = charts(recorded, findings, checked, narrow=True, names=wanted)
-    return Drawings(
-        wide={name: drawing(svg(spec), spec, name=f"{name}-wide", kind="wide") for name, spec in wide.items()},
-        narrow={name: drawing(svg(spec), spec, name=f"{name}-narrow", kind="narrow") for name, spec in narrow.items()},
-        notes={name: spec["usermeta"]["notes"] for name, spec in wide.items()},
-        arms=arms,
-    )
+def _refused(material: Material, group: ArmGroup) -> bool:
+    cell = material.cells[0].name
+    return any(material.refused(cell, arm.name) for arm in (group.reference, *group.arms))
 
 
-def _verdicts(report: RunReport) -> Iterator[str]:
-    if report.verdicts:
-        # Many sentences are read as a list, few as answers.
-        yield f'<ul class="verdicts{" many" if len(report.verdicts) > _FEW else ""}">'
-        for line in report.verdicts:
-            yield (
-                f'<li class="{line.tone}"><span class="sign" aria-hidden="true">{SIGNS[line.tone]}</span>'
-                f"<span>{escape(line.text)}</span></li>"
-            )
-        yield "</ul>"
+def _sections(blocks: Sequence[Block]) -> list[_Section]:
+    """Return the blocks without the charts, by their headings; none that would be empty."""
+    found: list[_Section] = []
+    for block in blocks:
+        if isinstance(block, Heading) and block.level <= 2:
+            found.append(_Section(block.text))
+        elif not isinstance(block, Chart):
+            if not found:
+                found.append(_Section("Figures"))
+            found[-1].blocks.append(block)
+    return [section for section in found if any(not isinstance(block, Heading) for block in section.blocks)]
 
 
-def _facts(report: RunReport) -> Iterator[str]:
-    if report.facts:
-        first = " \N{MIDDLE DOT} ".join(fact.text for fact in report.facts[:2])
-        yield f'<details class="facts"><summary>What was run: {escape(first)}</summary><dl>'
-        yield from (f"<dt>{escape(fact.label)}</dt><dd>{escape(fact.text)}</dd>" for fact in report.facts)
-        yield "</dl></details>"
-
-
-def _contents(contents: list[tuple[str, str]]) -> Iterator[str]:
-    if len(contents) > 1:
-        yield '<nav aria-label="Contents"><ul>'
-        yield from (f'<li><a href="#{anchor}">{escape(title)}</a></li>' for anchor, title in contents)
-        yield "</ul></nav>"
-
-
-def _legend(arms: dict[str, int]) -> Iterator[str]:
-    """The arms with their colours; the script lets one of them stand before the others."""
-    if len(arms) > 1:
-        yield '<div class="arms" role="group" aria-label="Arms"><span>Arms</span>'
-        for name, colour in arms.items():
-            yield (
-                f'<button type="button" class="a{colour}" data-colour="{colour}" aria-pressed="false">'
-                f'<i class="dot" aria-hidden="true"></i><span>{escape(name)}</span></button>'
-            )
-        yield "</div>"
-
-
-def _style(arms: dict[str, int]) -> str:
-    own = "\n".join(f".a{colour} {{ --arm: var(--c{colour}); }}" for colour in sorted(set(arms.values())))
-    return _filled(
-        _part("page.css"),
-        {"light": variables(dark=False), "dark": _DARK + " " + variables(dark=True), "colours": f"{style()}\n{own}"},
-    )
-
-
-def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
-
-
-def _filled(text: str, parts: dict[str, str]) -> str:
-    # Split first: what is put in may hold the mark of another place.
-    pieces = text.split("@@")
-    return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+@cache
+def _vega() -> str:
+    """Return the scripts that draw charts: Vega, Vega-Lite and Vega-Embed, under their licences (BSD-3-Clause)."""
+    try:
+        import vl_convert
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("charts", "vl-convert-python") from error
+    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    return bundle

@@ -21,7 +21,7 @@ from ._sweep import (
     points,
 )
 from ._token_counts import token_counts
-from ._words import NOTHING, figure, label, percent, span, with_unit
+from ._words import NOTHING, figure, label, percent, with_unit
 
 INSTANT_MS: Final = 20.0
 """Below this inter-token latency a stream feels instant: the boundary of a published H200 report."""
@@ -53,11 +53,11 @@ def scaling_report(material: Material) -> RunReport:
     scenarios = [name for name in material.scenarios if cells_of(material, name)]
     for scenario in scenarios:
         blocks += [Heading(text=scenario, level=3), token_counts(material, scenario)]
-    for name, chart, title in (
-        ("decode_speed", "decode_speed_by_users", "Decode speed of each user"),
-        ("inter_token_latency", "itl_bands", "Inter-token latency and its bands"),
+    for name, title in (
+        ("decode_speed", "Decode speed of each user"),
+        ("inter_token_latency", "Inter-token latency and its bands"),
     ):
-        blocks += [Heading(text=title), _chart(material, chart, name)]
+        blocks += [Heading(text=title), _chart(material, name)]
         for scenario in scenarios:
             blocks += [
                 Heading(text=scenario, level=3),
@@ -69,7 +69,7 @@ def scaling_report(material: Material) -> RunReport:
         ("decode_speed", "decode_speed_range", "Range of decode speed across scenarios"),
         ("time_to_first_token", "ttft_range", "Range of time to first token across scenarios"),
     ):
-        blocks += [Heading(text=title), _range(material, name, chart), _range_chart(material, name, chart, title)]
+        blocks += [Heading(text=title), _range(material, name, chart)]
     further = (terms.INTERVAL, terms.USERS, terms.BANDS, terms.EFFICIENCY)
     blocks += [*checks_section(material), Heading(text="Definitions"), terms.definitions(_METRICS, further)]
     return compose(
@@ -141,13 +141,14 @@ def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
     return one.low <= other.high and other.low <= one.high
 
 
-def _chart(material: Material, name: str, metric: str) -> Chart:
-    titles = {
-        "decode_speed_by_users": "Per-user decode speed (tokens/s) by users, one line per scenario",
-        "itl_bands": "Inter-token latency (ms) by users, with the 20 ms and 70 ms bands",
-    }
-    caption = _best_and_worst(material, metric)
-    return Chart(name=name, title=titles[name], caption=caption, refused=material.refused_all())
+def _chart(material: Material, name: str) -> Chart:
+    metric = metric_named(name)
+    return Chart(
+        name=f"{name}_by_users",
+        title=f"{metric.title} ({metric.unit}) by users",
+        caption=_best_and_worst(material, name),
+        refused=material.refused_all(),
+    )
 
 
 def _grid(material: Material, title: str, name: str, unit: str, entry: _EntryOf, note: str = "") -> ReportTable:
@@ -220,8 +221,8 @@ def _efficiency_blocks(material: Material) -> Iterator[Block]:
         note += " Empty where that cell is invalid."
     yield _grid(material, "Scaling efficiency", "scaling_efficiency", "", entry, note)
     yield Chart(
-        name="scaling_efficiency",
-        title="Scaling efficiency (%) by users, one line per scenario",
+        name="efficiency",
+        title="Scaling efficiency by users, one line per scenario",
         caption=sentence,
         refused=material.refused_all(),
     )
@@ -285,17 +286,6 @@ def _range(material: Material, name: str, chart: str) -> ReportTable:
         ),
         rows=tuple(rows),
     )
-
-
-def _range_chart(material: Material, name: str, chart: str, title: str) -> Chart:
-    metric = metric_named(name)
-    found = points(material, name)
-    caption = "No cell has enough requests for a p50."
-    if found:
-        most = max(found, key=lambda each: (each.cell.users or 0, each.cell.rate or 0.0))
-        there = [each.value for each in found if each.load == most.load]
-        caption = f"{_best_and_worst(material, name)} At {most.load}: {span(there, metric.unit)}."
-    return Chart(name=chart, title=title, caption=caption, refused=material.refused_all())
 
 
 def _verdicts(material: Material) -> Iterator[VerdictLine]:

@@ -17,6 +17,7 @@ from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
 from ..statistics import wanted
 from ._ab import band_of, tone_of, verdict_word
 from ._ab_details import connections, play_name
+from ._blocks import Tone
 from ._material import Material
 from ._phases import TITLES, ArmPhases
 from ._terminal import STYLES
@@ -46,7 +47,7 @@ _LEAST_MS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class ArmGroup:
     """A reference with the arms that are compared with it."""
 
     reference: ArmInfo
@@ -57,25 +58,77 @@ class _Group:
         """Whether the clients are "sync" or "async"."""
         return "async" if "Async" in (self.reference.client or self.reference.description) else "sync"
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the reference and the first arm are called: their clients, or else the arms' names."""
+        clients = self.reference.client, self.arms[0].client
+        return clients if all(clients) and clients[0] != clients[1] else (self.reference.name, self.arms[0].name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChange:
+    """One metric of a reference and of an arm, as it is read."""
+
+    title: str
+    before: str
+    """The reference's p50 with its unit, "-" where there is none."""
+    after: str
+    change: str = ""
+    """With its interval."""
+    word: str = ""
+    """Such as "faster"."""
+    tone: Tone = "plain"
+
+
+def groups_of(material: Material) -> list[ArmGroup] | None:
+    """Return each reference with its one arm; None where the run has several cells, or several arms to a reference."""
+    found = [
+        ArmGroup(
+            reference=reference,
+            arms=tuple(
+                arm for arm in material.compared_arms if material.recorded.header.reference_of(arm.name) is reference
+            ),
+        )
+        for reference in material.recorded.header.references
+    ]
+    return found if len(material.cells) == 1 and all(len(group.arms) == 1 for group in found) else None
+
+
+def changes_of(material: Material, group: ArmGroup) -> list[MetricChange]:
+    """Return the metrics of a reference and its one arm."""
+    cell, arm = material.cells[0], group.arms[0]
+    found = []
+    for metric in material.metrics:
+        before, after = (_median(material, cell, name, metric) for name in (group.reference.name, arm.name))
+        comparison = material.comparison(cell.name, arm.name, metric.name)
+        if comparison is None:
+            found.append(MetricChange(title=lowered(metric.title), before=before, after=after))
+            continue
+        word = verdict_word(comparison, metric)
+        found.append(
+            MetricChange(
+                title=lowered(metric.title),
+                before=before,
+                after=after,
+                change="" if comparison.typical is None else change_with_interval(comparison.typical),
+                word=f"same (±{percent(material.findings.margin)})" if word == "equivalent" else word,
+                tone=tone_of(comparison, band_of(material, cell.name, arm.name, metric.name)),
+            )
+        )
+    return found
+
 
 def screen(
     recorded: RecordedRun, findings: Findings, checked: Checked, *, folder: Path | None = None, page: bool = False
 ) -> list[Text]:
     """Return the lines of the first screen. `folder` holds the run's files, and with `page` its report.html."""
     material = Material(recorded=recorded, findings=findings, checked=checked)
-    header = recorded.header
-    groups = [
-        _Group(
-            reference=reference,
-            arms=tuple(arm for arm in material.compared_arms if header.reference_of(arm.name) is reference),
-        )
-        for reference in header.references
-    ]
+    groups = groups_of(material)
     lines = [_title(material), Text()]
     refused = material.refused_all()
     if refused is not None:
         lines += _refusal(material)
-    elif len(material.cells) == 1 and all(len(group.arms) == 1 for group in groups):
+    elif groups is not None:
         for group in groups:
             lines += _group_lines(material, material.cells[0], group)
             lines.append(Text())
@@ -113,19 +166,20 @@ def _refusal(material: Material) -> Iterator[Text]:
         yield Text(f"  {check}: {sentence}", style=STYLES["bad"])
 
 
-def _group_lines(material: Material, cell: Cell, group: _Group) -> Iterator[Text]:
+def _group_lines(material: Material, cell: Cell, group: ArmGroup) -> Iterator[Text]:
     """Return the metrics of a reference and the one arm that is compared with it."""
     (arm,) = group.arms
-    names = (group.reference.client, arm.client)
-    if not all(names) or names[0] == names[1]:
-        names = (group.reference.name, arm.name)
-    yield _line(f"{group.kind}, streamed, p50", *names, "change", style="bold")
+    yield _line(f"{group.kind}, streamed, p50", *group.names, "change", style="bold")
     refused = material.refused(cell.name, group.reference.name) or material.refused(cell.name, arm.name)
     if refused is not None:
         yield Text(f"  {refused}", style=STYLES["bad"])
     else:
-        for metric in material.metrics:
-            yield _metric_line(material, cell, group, metric)
+        for each in changes_of(material, group):
+            line = _line(f"  {each.title}", each.before, each.after)
+            if each.word:
+                line.append(f"  {each.change:<20} ")
+                line.append(each.word, style=STYLES[each.tone])
+            yield line
     sent = [material.recorded.measured(cell.name, name) for name in (group.reference.name, arm.name)]
     failed = [(sum(sample.error is not None for sample in samples), len(samples)) for samples in sent]
     yield _line(
@@ -133,22 +187,6 @@ def _group_lines(material: Material, cell: Cell, group: _Group) -> Iterator[Text
         *(f"{errors:,} / {total:,}" for errors, total in failed),
         style=STYLES["bad"] if any(errors for errors, _ in failed) else "",
     )
-
-
-def _metric_line(material: Material, cell: Cell, group: _Group, metric: RequestMetric) -> Text:
-    (arm,) = group.arms
-    values = [_median(material, cell, name, metric) for name in (group.reference.name, arm.name)]
-    comparison = material.comparison(cell.name, arm.name, metric.name)
-    line = _line(f"  {lowered(metric.title)}", *values)
-    if comparison is not None:
-        band = band_of(material, cell.name, arm.name, metric.name)
-        word = verdict_word(comparison, metric)
-        if word == "equivalent":
-            word = f"same (±{percent(material.findings.margin)})"
-        size = "" if comparison.typical is None else change_with_interval(comparison.typical)
-        line.append(f"  {size:<20} ")
-        line.append(word, style=STYLES[tone_of(comparison, band)])
-    return line
 
 
 def _median(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> str:
@@ -163,7 +201,7 @@ def _line(name: str, *values: str, style: str = "") -> Text:
     return Text(f"{name:<{_NAME}}{columns}{''.join('  ' + value for value in values[2:])}", style=style)
 
 
-def _phase_lines(material: Material, cell: Cell, groups: Sequence[_Group]) -> Iterator[Text]:
+def _phase_lines(material: Material, cell: Cell, groups: Sequence[ArmGroup]) -> Iterator[Text]:
     """Return by how much each part of a request became shorter or longer, in the mean."""
     found = {each.arm: each for each in material.phases(cell.name)}
     pairs = [(found[group.reference.name], found[group.arms[0].name], group) for group in groups if _both(found, group)]
@@ -193,11 +231,11 @@ def _phase_lines(material: Material, cell: Cell, groups: Sequence[_Group]) -> It
     yield Text(f"{'  all other parts':<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in rest))
 
 
-def _both(found: dict[str, ArmPhases], group: _Group) -> bool:
+def _both(found: dict[str, ArmPhases], group: ArmGroup) -> bool:
     return group.reference.name in found and group.arms[0].name in found
 
 
-def _opened(material: Material, cell: Cell, pairs: Sequence[tuple[ArmPhases, ArmPhases, _Group]]) -> str:
+def _opened(material: Material, cell: Cell, pairs: Sequence[tuple[ArmPhases, ArmPhases, ArmGroup]]) -> str:
     """Return how many connections the arms opened: "170 -> 0 connections opened"."""
     said = []
     for theirs, ours, _ in pairs:

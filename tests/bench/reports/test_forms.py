@@ -174,16 +174,6 @@ def test_markdown_shows_text_as_it_is() -> None:
     assert r"| a\|b \<c\> \*d\* \`e\` |" in text
 
 
-def test_markdown_points_to_the_pictures_that_there_are() -> None:
-    found = made("load", a_sweep(), checks_with())
-
-    text = markdown(found, {"ttft_by_users": "charts/ttft.svg"})
-
-    assert "![Time to first token (ms)](charts/ttft.svg)" in text
-    assert text.count("![") == 1
-    assert "*Inter-token latency (ms)*. p50 from" in text
-
-
 @given(width=st.integers(40, 200))
 def test_no_line_of_a_table_is_wider_than_the_terminal(width: int) -> None:
     columns = (Column(title="cell", alignment="left"), *(Column(title=f"column {at}", unit="ms") for at in range(9)))

@@ -8,8 +8,9 @@ from fastlane.bench.checks import Checked, check
 from fastlane.bench.findings import Findings, find
 from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.reports import document, judge, markdown, parse_fail_if, report
-from fastlane.bench.reports._charts import charts
+from fastlane.bench.reports._charts import draw
 from fastlane.bench.reports._csv import csv_rows
+from fastlane.bench.reports._material import Material
 from tests.bench.recorded_runs import a_run, with_vitals
 
 ARMS = ("baseline", "baseline-again", "bad", "good")
@@ -46,12 +47,12 @@ def test_report_of_a_run_with_a_bad_arm_shows_the_others() -> None:
 
 def test_figures_of_a_bad_arm_are_in_no_chart() -> None:
     run, findings, checked = made(a_bad_run())
-    drawn = charts(run, findings, checked)
+    material = Material(recorded=run, findings=findings, checked=checked)
 
-    for name in ("forest", "ecdf_time_to_first_token", "waterfall"):
-        data = json.dumps(drawn[name].get("datasets") or drawn[name])
-        assert "good: " in data or "good, " in data or '"good"' in data, name
-        assert "bad: " not in data, name
+    for name in ("forest", "time_to_first_token_distribution", "waterfall"):
+        data = json.dumps([view.spec for view in draw(name, material)])
+        assert '"good' in data, name
+        assert '"bad' not in data, name
 
 
 def test_csv_and_json_of_a_run_with_a_bad_arm_keep_the_others() -> None:

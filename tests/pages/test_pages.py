@@ -1,0 +1,84 @@
+"""What holds for every page: it loads nothing, runs nothing but its own scripts, and takes what it shows for text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fastlane.bench.reports import page as bench_page, report
+from fastlane.errors import MissingExtraError
+from fastlane.traces import compare, entries, page as trace_page, read_spans
+from tests.bench.recorded_runs import a_run, an_arm
+from tests.bench.reports.made import checks_with, findings_of
+from tests.traces.recorded import experiment
+
+NASTY = "</script><img src=x onerror=alert(1)>&quot;{{ style }}\u2028\ud800"
+
+
+def a_bench_page(_: Path) -> str:
+    run = a_run(arms=("baseline", "baseline-again", an_arm("fast", description=NASTY), NASTY), pairs=30, name=NASTY)
+    found, checked = findings_of(run, sentence=NASTY), checks_with(flagged=["chat, 4 users"])
+    return bench_page(report("ab", run, found, checked), run, found, checked)
+
+
+def a_trace_page(folder: Path) -> str:
+    file = read_spans(experiment(folder / "spans.jsonl", pairs=5).read_bytes(), NASTY)
+    found = entries(file.spans)
+    return trace_page(file, found, compare(found))
+
+
+EVERY = pytest.mark.parametrize("write", [a_bench_page, a_trace_page])
+
+
+@EVERY
+def test_the_policy_names_each_script_and_the_style_and_allows_nothing_else(
+    write: Callable[[Path], str], tmp_path: Path
+) -> None:
+    written = write(tmp_path)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', written)
+    scripts = re.findall(r"<script>(.*?)</script>", written, re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", written, re.DOTALL)
+    assert policy is not None
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert html.unescape(policy[1]) == (
+        f"default-src 'none'; script-src {' '.join(map(digest, scripts))}; style-src {digest(style)}; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    assert not re.search(r"url\(|@import", style)
+
+
+@EVERY
+def test_nothing_of_a_record_becomes_markup(write: Callable[[Path], str], tmp_path: Path) -> None:
+    written = write(tmp_path)
+
+    without_scripts = re.sub(r"<script.*?</script>", "", written, flags=re.DOTALL)
+    assert "<img" not in without_scripts
+    assert "</script" not in without_scripts
+    assert "<img src=x" not in written
+    tags = " ".join(re.sub(r'"[^"]*"', '""', tag) for tag in re.findall(r"<[^>]+>", without_scripts))
+    assert not re.search(r"\s(?:src|srcset|style|on\w+)=", tags)
+    assert html.escape("</script><img src=x onerror=alert(1)>&quot;{{ style }}") in written
+
+
+@EVERY
+def test_a_page_is_smaller_than_1_5_megabytes(write: Callable[[Path], str], tmp_path: Path) -> None:
+    assert len(write(tmp_path).encode()) < 1_500_000
+
+
+@EVERY
+def test_a_page_names_the_extra_that_it_lacks(
+    write: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"fastlane-llm\[(charts|cli)\]"):
+        write(tmp_path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .sightings import Upstream
+from .table import Table
 
 # Providers keep prompts in blocks of 16 to 128 tokens, most of them from 1,024 tokens on: this is about 512 tokens.
 _BLOCK_BYTES = 2_048
 _MOST_BLOCKS_OF_ONE = 512
-# At most twice as many, the older ones in `_old`: 32 to 64 MB of prompts, in a tenth of that memory.
-_MOST_BLOCKS = 16_384
+# Of 64 MB of prompts, in a tenth of that memory.
+_MAX_BLOCKS = 32_768
 # More than any catalog has for one prompt within its lifetime.
 _MOST_UPSTREAMS = 32
 _LONGEST_LIFETIME_S = 1e9
@@ -19,20 +20,12 @@ _Readers = tuple[tuple[Upstream, int], ...]
 class PrefixMemory:
     """The prefixes that upstreams have received.
 
-    Threads and finalizers share it without a lock: concurrent writes may be lost. No text is kept. The hashes are
-    Python's own, keyed per process, and mean nothing elsewhere.
+    Thread-safe. No text is kept. The hashes are Python's own, keyed per process, and mean nothing elsewhere.
     """
-
-    __slots__ = ("_new", "_old")
 
     def __init__(self) -> None:
         # Values are replaced and never changed, so that no thread sees a partial update.
-        self._new: dict[int, _Readers] = {}
-        self._old: dict[int, _Readers] = {}
-
-    def __reduce__(self) -> tuple[type[PrefixMemory], tuple[()]]:
-        """Copy as an empty memory, because another process has other hashes."""
-        return PrefixMemory, ()
+        self._readers: Table[int, _Readers] = Table("prefixes", max_entries=_MAX_BLOCKS)
 
     def blocks(self, prompt: bytes) -> tuple[int, ...]:
         """Return a chained hash for each whole block of 2,048 bytes of a prompt, which covers all blocks before it too.
@@ -54,7 +47,7 @@ class PrefixMemory:
         found: dict[Upstream, float] = {}
         last: _Readers | None = None
         for index in range(len(blocks) - 1, -1, -1):
-            readers = self._readers(blocks[index])
+            readers = self._readers.get(blocks[index])
             # Blocks of one prompt mostly share one tuple of readers.
             if readers is None or readers is last:
                 continue
@@ -71,17 +64,10 @@ class PrefixMemory:
         until_ns = now_ns + int(min(lifetime_s, _LONGEST_LIFETIME_S) * 1e9)
         before: _Readers | None = None
         after: _Readers = ((upstream, until_ns),)
-        new = self._new
         for block in blocks:
-            readers = self._readers(block)
+            readers = self._readers.get(block)
             if readers is not before:
                 before = readers
                 others = [one for one in readers or () if one[0] != upstream and one[1] > now_ns]
                 after = ((upstream, until_ns), *others[: _MOST_UPSTREAMS - 1])
-            new[block] = after
-        if len(new) >= _MOST_BLOCKS:
-            self._old = new
-            self._new = {}
-
-    def _readers(self, block: int) -> _Readers | None:
-        return self._new.get(block) or self._old.get(block)
+            self._readers.put(block, after)

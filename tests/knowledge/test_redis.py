@@ -20,17 +20,13 @@ import pytest
 
 from fastlane.errors import ConfigurationError, MissingExtraError
 from fastlane.knowledge import redis as module
-from fastlane.knowledge.redis import Counters, Redis, client_of, shared
+from fastlane.knowledge.redis import Redis, client_of, shared
 from scripts.redis_server import RedisCluster, RedisServer, RedisUnavailableError
 from tests.knowledge.forks import in_child
 from tests.knowledge.redis_servers import PASSWORD, eventually
 
 SECRET = "hunter2"
 AWAY = f"redis://somebody:{SECRET}@127.0.0.1:1/0"
-
-
-def has_exchanged(redis: Redis) -> bool:
-    return redis.exchanges > 1
 
 
 def rests(redis: Redis) -> bool:
@@ -40,32 +36,23 @@ def rests(redis: Redis) -> bool:
 class Reader:
     """What one process has read."""
 
-    def __init__(self, redis: Redis, counters: Counters, key: str) -> None:
+    def __init__(self, redis: Redis, key: str) -> None:
         self.redis = redis
         self.counts: dict[str, float] = {}
-        self.values: list[bytes] = []
-        self.left_s = 0.0
-        redis.watch_counters(counters, self.read_counts)
-        redis.watch_value(key, self.read_value)
+        self.pauses: list[float] = []
+        redis.watch(key, counts=self.read_counts, pause=self.read_pause)
 
-    def read_counts(self, counts: Mapping[str, float]) -> None:
+    def read_counts(self, key: str, counts: Mapping[str, float]) -> None:
         for field, count in counts.items():
             self.counts[field] = self.counts.get(field, 0.0) + count
 
-    def read_value(self, value: bytes, left_s: float) -> None:
-        if value not in self.values:
-            self.values.append(value)
-        self.left_s = left_s
+    def read_pause(self, key: str, left_s: float, now_ns: int) -> None:
+        self.pauses.append(left_s)
 
 
 @pytest.fixture
 def name() -> str:
     return f"test:{uuid4().hex}"
-
-
-@pytest.fixture
-def counters(name: str) -> Counters:
-    return Counters(f"{name}:counters", 3_600)
 
 
 @pytest.fixture(scope="module")
@@ -88,126 +75,127 @@ def url(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def test_redis_shares_counters_and_values_on_every_kind_of_server(url: str, name: str, counters: Counters) -> None:
-    one, other = (Reader(Redis(url), counters, name) for _ in range(2))
-    one.redis.add(counters, {"a": 2, "b": 0.5})
-    other.redis.add(counters, {"a": 3})
-    one.redis.put(name, b"value", expires_s=100)
+def test_redis_shares_counters_and_pauses_on_every_server(url: str, name: str) -> None:
+    one, other = (Reader(Redis(url), name) for _ in range(2))
+    one.redis.add(name, {"a": 2, "b": 0.5})
+    other.redis.add(name, {"a": 3})
+    one.redis.pause(name, 100)
 
     assert eventually(lambda: one.counts == {"a": 3} and other.counts == {"a": 2, "b": 0.5})
-    assert eventually(lambda: other.values == [b"value"])
-    assert 0 < other.left_s <= 100
-    one.redis.add(counters, {"a": 1})
+    assert eventually(lambda: len(other.pauses) == 1)
+    assert 0 < other.pauses[0] <= 100
+    one.redis.add(name, {"a": 1})
     assert eventually(lambda: other.counts == {"a": 3, "b": 0.5})
     assert one.counts == {"a": 3}
+    assert (len(one.pauses), len(other.pauses)) == (0, 1)
 
 
-def test_redis_late_reader_gets_this_window_and_the_last(
-    redis_server: RedisServer, counters: Counters, name: str, monkeypatch: pytest.MonkeyPatch
+def test_redis_late_reader_gets_this_minute_and_the_last(
+    redis_server: RedisServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Redis(redis_server.url)
-    for hours in (-2, -1, 0):
-        now = time.time_ns() + hours * 3_600 * 10**9
+    for minutes in (-2, -1, 0):
+        now = time.time_ns() + minutes * 60 * 10**9
         monkeypatch.setattr(module, "wall_ns", lambda: now)  # noqa: B023 - used before the next
-        first.add(counters, {str(hours): 1})
-        assert eventually(lambda: not first._pending and first.exchanges > 0)
+        first.add(name, {str(minutes): 1})
         first.exchange()
-    late = Reader(Redis(redis_server.url), counters, name)
+    late = Reader(Redis(redis_server.url), name)
 
     assert eventually(lambda: late.counts == {"-1": 1, "0": 1})
 
 
-def test_redis_value_expires(redis_server: RedisServer, counters: Counters, name: str) -> None:
+def test_redis_pause_expires(redis_server: RedisServer, name: str) -> None:
     one = Redis(redis_server.url)
-    one.put(name, b"value", expires_s=0.2)
-    reader = Reader(Redis(redis_server.url), counters, name)
-    assert eventually(lambda: reader.values == [b"value"])
+    one.pause(name, 0.2)
+    reader = Reader(Redis(redis_server.url), name)
+    assert eventually(lambda: len(reader.pauses) == 1)
     time.sleep(0.3)
-    late = Reader(Redis(redis_server.url), counters, name)
-    assert eventually(lambda: late.redis.exchanges > 2)
+    late = Reader(Redis(redis_server.url), name)
+    late.redis.exchange()
 
-    assert late.values == []
+    assert late.pauses == []
 
 
 def test_redis_unreachable_is_logged_once_without_password_and_waits_for_nothing(
-    counters: Counters, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("redis")
     redis = Redis(AWAY)
+    reader = Reader(redis, name)
     began_s = time.monotonic()
     for _ in range(2_000):
-        redis.add(counters, {"a": 1})
+        redis.add(name, {"a": 1})
     took_s = time.monotonic() - began_s
 
     assert eventually(lambda: redis._failures > 3)
     messages = [record.getMessage() for record in caplog.records]
     assert messages == ["Redis at redis://127.0.0.1:1 is unreachable; using local state. (ConnectionError)"]
     assert SECRET not in caplog.text + repr(redis)
+    assert not reader.counts
     assert took_s < 2
 
 
-def test_redis_silent_server_is_unreachable_and_holds_nobody_up(
-    counters: Counters, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_redis_silent_server_is_unreachable_and_holds_nobody_up(name: str, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("redis")
     with socket.create_server(("127.0.0.1", 0)) as server:
         redis = Redis(f"redis://127.0.0.1:{server.getsockname()[1]}?socket_timeout=0.1")
-        redis.add(counters, {"a": 1})
+        redis.add(name, {"a": 1})
 
         assert eventually(lambda: "is unreachable; using local state. (TimeoutError)" in caplog.text)
 
 
-def test_redis_that_comes_back_gets_what_was_added_meanwhile(
-    redis_of_its_own: RedisServer, counters: Counters, name: str, caplog: pytest.LogCaptureFixture
+def test_redis_that_comes_back_is_used_again(
+    redis_of_its_own: RedisServer, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, other = (Reader(Redis(redis_of_its_own.url), counters, name) for _ in range(2))
-    one.redis.add(counters, {"a": 5})
+    one, other = (Reader(Redis(redis_of_its_own.url), name) for _ in range(2))
+    one.redis.add(name, {"a": 5})
     assert eventually(lambda: other.counts == {"a": 5})
     redis_of_its_own.kill()
     assert eventually(lambda: one.redis._failures > 0 and other.redis._failures > 0)
     with caplog.at_level(logging.INFO, logger="fastlane"):
-        for _ in range(3):
-            one.redis.add(counters, {"a": 1})
         redis_of_its_own.start()
+        assert eventually(lambda: one.redis._failures == 0)
+        one.redis.add(name, {"a": 3})
 
         # It has lost its data, and counts from 0.
         assert eventually(lambda: other.counts == {"a": 8})
-        assert eventually(lambda: "is reachable again." in caplog.text)
+    assert "is reachable again." in caplog.text
 
 
 def test_redis_refused_command_is_logged_without_password(
-    guarded_redis: RedisServer, counters: Counters, caplog: pytest.LogCaptureFixture
+    guarded_redis: RedisServer, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis = Redis(guarded_redis.url.replace("rediss://:", f"rediss://{SECRET}:"))
-    redis.add(counters, {"a": 1})
+    redis.add(name, {"a": 1})
 
     assert eventually(lambda: "is unreachable" in caplog.text)
     assert SECRET not in caplog.text
     assert PASSWORD not in caplog.text
 
 
-def test_redis_receiver_that_raises_does_not_keep_it_from_others(
-    redis_server: RedisServer, counters: Counters, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    redis = Redis(redis_server.url)
-
-    def fail(counts: Mapping[str, float]) -> None:
+class Failing:
+    def read(self, key: str, counts: Mapping[str, float]) -> None:
         raise ValueError(SECRET)
 
-    redis.watch_counters(counters, fail)
-    reader = Reader(redis, counters, name)
+
+def test_redis_receiver_that_raises_does_not_keep_it_from_others(
+    redis_server: RedisServer, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis, failing = Redis(redis_server.url), Failing()
+    redis.watch(name, counts=failing.read)
+    reader = Reader(redis, name)
     other = Redis(redis_server.url)
-    other.add(counters, {"a": 1})
+    other.add(name, {"a": 1})
 
     assert eventually(lambda: reader.counts == {"a": 1})
     assert "ValueError" in caplog.text
     assert SECRET not in caplog.text
 
 
-def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisServer, counters: Counters) -> None:
+def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisServer) -> None:
     redis = Redis(redis_server.url)
-    reader = Reader(redis, counters, "nothing")
-    assert eventually(partial(has_exchanged, redis))
+    reader = Reader(redis, "nothing")
+    redis.exchange()
     gone = weakref.ref(redis)
     del reader
     gc.collect()
@@ -219,50 +207,24 @@ def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisS
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_redis_child_connects_itself_and_adds_only_its_own(
-    redis_server: RedisServer, counters: Counters, name: str, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parent, other = (Reader(Redis(redis_server.url), counters, name) for _ in range(2))
-    parent.redis.add(counters, {"parent": 1})
+    parent, other = (Reader(Redis(redis_server.url), name) for _ in range(2))
+    parent.redis.add(name, {"parent": 1})
     assert eventually(lambda: other.counts == {"parent": 1})
     monkeypatch.setattr(module, "_EVERY_S", 0.5)
-    assert eventually(lambda: parent.redis.exchanges > 0)
-    parent.redis.add(counters, {"late": 1})
+    parent.redis.exchange()
+    time.sleep(0.1)
+    parent.redis.add(name, {"late": 1})
 
     def child() -> bool:
-        parent.redis.add(counters, {"child": 1})
-        return eventually(lambda: not parent.redis._pending and parent.redis.exchanges > 0)
+        parent.redis.add(name, {"child": 1})
+        parent.redis.exchange()
+        return True
 
     assert in_child(child)
     assert eventually(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
     assert eventually(lambda: parent.counts == {"child": 1})
-
-
-AT_EXIT = """
-import sys, time
-from fastlane.knowledge import redis
-from fastlane.knowledge.redis import Counters, Redis, shared
-
-one = shared(sys.argv[1], setting="x")
-one.watch_value("nothing", print)
-while not one.exchanges:
-    time.sleep(0.01)
-redis._EVERY_S = 60.0
-time.sleep(0.5)
-one.add(Counters(sys.argv[2], 3600), {"a": 1})
-away = shared("redis://127.0.0.1:1", setting="x")
-away.add(Counters(sys.argv[2], 3600), {"a": 1})
-"""
-
-
-def test_redis_process_that_ends_sends_what_it_has_added(
-    redis_server: RedisServer, counters: Counters, name: str
-) -> None:
-    other = Reader(Redis(redis_server.url), counters, name)
-    command = [sys.executable, "-X", "dev", "-c", AT_EXIT, redis_server.url, counters.key]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-
-    assert [line for line in ended.stderr.splitlines() if "redis://127.0.0.1:1 is unreachable" not in line] == []
-    assert eventually(lambda: other.counts == {"a": 1})
 
 
 def test_redis_is_one_for_each_address() -> None:

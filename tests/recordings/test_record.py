@@ -384,7 +384,7 @@ def test_a_routed_call_is_written_once(path: Path) -> None:
         plays = [Connection(http2="require"), Routing(catalog)]
         client = OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, only_plays=plays)
         with client, record(client, path):
-            client.chat.completions.create(model=Route(urgency="interactive"), messages=MESSAGES)
+            client.chat.completions.create(model=Route(min_quality=40), messages=MESSAGES)
 
     (call,) = calls(path)
     assert call["outcome"] == "completed"

@@ -208,13 +208,13 @@ def the_module_level_client_is_opted_in() -> None:
 
 
 def a_route_passes_where_a_models_name_does(client: OpenAI) -> None:
-    route = Route(min_quality=45, task="triage", min_pass_rate=0.9, urgency="interactive")
+    route = Route(min_quality=45, task="triage", min_pass_rate=0.9)
     assert_type(client.chat.completions.create(model=route, messages=[]), ChatCompletion)
     assert_type(client.responses.create(model=route, input="?"), Response)
     assert_type(Route.parse("fastlane/auto"), Route | None)
     assert_type(route.min_quality, float | None)
     Route(quality=45)  # type: ignore[call-arg]
-    Route(urgency="soon")  # type: ignore[arg-type]
+    Route(task=7)  # type: ignore[arg-type]
 
 
 def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:

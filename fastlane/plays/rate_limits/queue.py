@@ -2,66 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import secrets
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any
 
-from fastlane._clock import now_ns
 from fastlane.engine.request_queue import QueueTicket, RequestQueue
 from fastlane.knowledge.call_sizes import CallSizes
-from fastlane.knowledge.redis import Counters, Redis
+from fastlane.knowledge.redis import Redis
 from fastlane.knowledge.table import Table
 from fastlane.providers.facts import Counts, RateLimitFacts
 
 from .bucket import RequestCost
 from .limiter import RateLimiter, Reservation
-
-# What was spent longer ago has come back to its limit.
-_WINDOW_S = 60
-_numbers = itertools.count()
-
-
-class SharedLimits:
-    """The part of one process in the limits of one model and account."""
-
-    def __init__(self, redis: Redis, key: str, limiter: RateLimiter, lock: Lock) -> None:
-        """`key` names what is limited, the same in all processes. `lock` guards the limiter."""
-        self._redis = redis
-        self._limiter = limiter
-        self._lock = lock
-        self._name = secrets.token_hex(8)
-        self._spent = Counters(f"fastlane:rate_limits:spent:{key}", _WINDOW_S)
-        self._rest_key = f"fastlane:rate_limits:rest:{key}"
-        self._last_rest = b""
-        redis.watch_counters(self._spent, self._read_spent)
-        redis.watch_value(self._rest_key, self._read_rest)
-
-    def spent(self, cost: RequestCost) -> None:
-        """Share what a request takes. Neither waits nor raises."""
-        self._redis.add(self._spent, {"requests": cost.requests, "tokens": cost.tokens})
-
-    def rests(self, rest_s: float) -> None:
-        """Share that the provider asked for a rest."""
-        self._redis.put(self._rest_key, self._own() + b"%d" % next(_numbers), expires_s=rest_s)
-
-    def _read_spent(self, counts: Mapping[str, float]) -> None:
-        cost = RequestCost(*[max(0.0, counts.get(name, 0.0)) for name in ("requests", "tokens")])
-        with self._lock:
-            self._limiter.others_spent(now_ns(), cost)
-
-    def _read_rest(self, value: bytes, left_s: float) -> None:
-        # Only what is new: a response may have ended an earlier rest.
-        before, self._last_rest = self._last_rest, value
-        if value != before and not value.startswith(self._own()):
-            with self._lock:
-                self._limiter.others_rest(now_ns(), left_s)
-
-    def _own(self) -> bytes:
-        """Return what this process's values begin with. A forked child is another process."""
-        return f"{self._name}-{os.getpid()} ".encode()
 
 
 class RateLimitTicket(QueueTicket):
@@ -95,13 +46,24 @@ class RateLimitQueue(RequestQueue):
         """`settings`: see `RequestQueue`."""
         self.limiter = limiter or RateLimiter(facts)
         self.sizes = CallSizes()
-        self._shared: SharedLimits | None = None
+        self._redis: Redis | None = None
+        self._key = ""
         super().__init__(**settings)
 
     def share(self, redis: Redis, key: str) -> None:
-        """Share the limits with other processes that have the same store."""
-        if self._shared is None:
-            self._shared = SharedLimits(redis, key, self.limiter, self.lock)
+        """Share the limits with other processes that have the same store. `key`: the same in all of them."""
+        if self._redis is None:
+            self._redis, self._key = redis, f"fastlane:rate_limits:{key}"
+            redis.watch(self._key, counts=self._others_spent, pause=self._others_rest)
+
+    def _others_spent(self, key: str, counts: Mapping[str, float]) -> None:
+        cost = RequestCost(*[max(0.0, counts.get(name, 0.0)) for name in ("requests", "tokens")])
+        with self.lock:
+            self.limiter.others_spent(self.clock(), cost)
+
+    def _others_rest(self, key: str, left_s: float, now: int) -> None:
+        with self.lock:
+            self.limiter.others_rest(now, left_s)
 
     def ready_ns(self, ticket: RateLimitTicket, level: int, now: int) -> int:
         """See `RequestQueue`."""
@@ -113,8 +75,8 @@ class RateLimitQueue(RequestQueue):
     def on_granted(self, ticket: RateLimitTicket, now: int) -> None:
         """See `RequestQueue`."""
         ticket.sent = self.limiter.spend(now, ticket.cost)
-        if self._shared is not None:
-            self._shared.spent(ticket.cost)
+        if self._redis is not None:
+            self._redis.add(self._key, {"requests": ticket.cost.requests, "tokens": ticket.cost.tokens})
 
     def on_released(self, ticket: RateLimitTicket, now: int, *, failed: bool) -> None:
         """See `RequestQueue`."""
@@ -128,8 +90,8 @@ class RateLimitQueue(RequestQueue):
         with self.lock:
             now = self.clock()
             rest_s = self.limiter.answered(now, turn.sent, status, headers)
-            if rest_s and self._shared is not None:
-                self._shared.rests(rest_s)
+            if rest_s and self._redis is not None:
+                self._redis.pause(self._key, rest_s)
             self.grant_all(now)
 
     def settle(self, turn: RateLimitTicket, cost: RequestCost) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastlane.knowledge.tokens import Counter
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from fastlane.protocol.request_fields import Wanted, wanted_of, with_schema
 from fastlane.providers.output_facts import (
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
 
     from .catalog.models import CatalogModel
-
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
-_VERBOSITIES = ("low", "medium", "high")
-# The field of a chat, the outer and the inner field of the Responses API, and the scale.
-_GRADES = (("reasoning_effort", "reasoning", "effort", _EFFORTS), ("verbosity", "text", "verbosity", _VERBOSITIES))
 
 # Fields without which an answer is of the same kind. A call is sent without those that are refused.
 TASTES = frozenset({
@@ -53,6 +49,9 @@ COMMON = frozenset({
 # Kinds of parts, by what a model needs to read them.
 _PARTS = {"image_url": "vision", "input_image": "vision", "computer_call_output": "vision", "input_audio": "audio"}
 _FILES = frozenset({"file", "input_file"})
+# Base64 of a page of a PDF, which is some 1,500 tokens with its picture, takes 50 to 100 kB.
+_FILE_CHARACTERS = 50
+_counter = Counter(None, None)
 # What a provider does beside answering: it may keep an answer from being seen, and is never left out silently.
 HOSTED = ("access_programs", "context_management", "image", "moderation", "web_search_options")
 # Tools that the application runs. All others are run by the provider, which another does not have.
@@ -87,9 +86,7 @@ FIELDS: Mapping[str, tuple[Any, ...]] = {
 class ModelRules:
     """Fields have dotted paths, such as "stream_options.include_usage"."""
 
-    __slots__ = (
-        "efforts", "facts", "from_catalog", "is_own", "limits", "most_tokens", "name", "rules", "verbosities"
-    )  # fmt: skip
+    __slots__ = ("facts", "from_catalog", "is_own", "limits", "most_tokens", "name", "rules")
 
     def __init__(self, model: CatalogModel, facts: ProviderFacts | None) -> None:
         self.name = model.name
@@ -98,14 +95,13 @@ class ModelRules:
         """Whether it is at the client's own provider, for which the request was written."""
         known = {} if facts is None else {path: fact.value for path, fact in facts.parameters.items()}
         known.update(model.parameters)
-        self.rules: Mapping[str, Any] = {path: value for path, value in known.items() if value is not None}
+        self.rules: dict[str, Any] = {path: value for path, value in known.items() if value is not None}
         """True: accepted; False: refused; "ignored"; or the values that it may have."""
         self.from_catalog = frozenset(model.parameters)
         """The fields of which the catalog speaks: what facts say of a provider need not be so of each of its models."""
         thinks = "reasoning" in model.capabilities or reasons(facts, model.model) is True
-        self.efforts = self._values(("reasoning_effort", "reasoning.effort"), efforts_of(facts, model.model), thinks)
-        """What a reasoning effort may be; () for none, or where nobody says that it takes any; None for anything."""
-        self.verbosities = self._values(("verbosity", "text.verbosity"), verbosities_of(facts, model.model), thinks)
+        self._grade(("reasoning_effort", "reasoning.effort"), efforts_of(facts, model.model), thinks=thinks)
+        self._grade(("verbosity", "text.verbosity"), verbosities_of(facts, model.model), thinks=thinks)
         self.limits = {endpoint: self._limit_field(endpoint, model, facts) for endpoint in model.endpoints}
         """By endpoint: the field that bounds the length of an answer; None where each is refused."""
         bounds = (model.max_output_tokens, most_tokens(facts, model.model))
@@ -125,13 +121,17 @@ class ModelRules:
         inner = f"{name}."
         return self.accepts(name) or any(path.startswith(inner) and self.accepts(path) for path in self.rules)
 
-    def _values(self, names: tuple[str, str], of_model: tuple[str, ...] | None, thinks: bool) -> tuple[str, ...] | None:
-        from_catalog = [self.rules[name] for name in names if name in self.from_catalog]
-        from_facts = [of_model] if of_model is not None else [self.rules[name] for name in names if name in self.rules]
-        said = next(iter([*from_catalog, *from_facts]), None)
-        if isinstance(said, tuple):
-            return said
-        return () if said is False or not (thinks or any(map(self.accepts, names))) else None
+    def _grade(self, names: Sequence[str], of_model: tuple[str, ...] | None, *, thinks: bool) -> None:
+        """Set the rule of both names of an effort or a verbosity: by the catalog, else the facts of the model.
+
+        Where nobody says that a model thinks or takes any, it takes none.
+        """
+        said = [self.rules[name] for name in names if name in self.from_catalog]
+        said += [of_model] if of_model is not None else [self.rules[name] for name in names if name in self.rules]
+        if said and isinstance(said[0], tuple):
+            self.rules.update(dict.fromkeys(names, said[0]))
+        elif said[:1] == [False] or not (thinks or any(map(self.accepts, names))):
+            self.rules.update(dict.fromkeys(names, False))
 
     def _limit_field(self, endpoint: str, model: CatalogModel, facts: ProviderFacts | None) -> str | None:
         fields = limit_fields(endpoint)
@@ -156,6 +156,10 @@ class Demands(NamedTuple):
     """The caller bounds the length of the answer."""
     wanted: Wanted
     """The form of the answer."""
+    attached_bytes: int
+    """Of pictures, sounds and files in the prompt."""
+    attached_tokens: float
+    """What they come to, estimated."""
 
     def unmet_by(self, rules: ModelRules, *, is_checked: bool = False) -> str | None:
         """Return why a model cannot answer this call as it is meant; None where it can, as far as is known.
@@ -210,9 +214,14 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
             if isinstance(kind, str) and kind not in _OWN_TOOLS:
                 # What is no word of the API may be the caller's own text.
                 hosted.append(f"tools.{kind}" if kind.isidentifier() else "tools of a kind of its own")
+    attached_bytes, attached_tokens = 0, 0.0
     for part in _parts(body, endpoint):
         kind = part.get("type")
         kind = kind if isinstance(kind, str) else ""
+        if kind in _PARTS or kind in _FILES:
+            size = _longest_text(part)
+            attached_bytes += size
+            attached_tokens += size / _FILE_CHARACTERS if kind in _FILES else _counter.message(part)
         if kind in _PARTS:
             needs.add(_PARTS[kind])
         elif kind in _FILES:
@@ -235,6 +244,8 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
         refers=refers,
         is_limited=limit_in(body, endpoint) is not None,
         wanted=wanted,
+        attached_bytes=attached_bytes,
+        attached_tokens=attached_tokens,
     )
 
 
@@ -257,9 +268,15 @@ def _parts(body: Mapping[str, Any], endpoint: str) -> Iterator[Mapping[str, Any]
             continue
         if endpoint == RESPONSES or "audio" in message:
             yield message
-        content = message.get("content")
-        if content.__class__ is not str and isinstance(content, list | tuple):
-            yield from (part for part in content if isinstance(part, Mapping))
+        for content in (message.get("content"), message.get("output")):
+            if content.__class__ is not str and isinstance(content, list | tuple):
+                yield from (part for part in content if isinstance(part, Mapping))
+
+
+def _longest_text(part: Mapping[str, Any]) -> int:
+    """Return the characters of the longest text in a part: what is attached, as base64, or its address."""
+    values = [one for value in part.values() for one in (value.values() if isinstance(value, Mapping) else (value,))]
+    return max((len(one) for one in values if isinstance(one, str)), default=0)
 
 
 def _is_kept_elsewhere(part: Mapping[str, Any], kind: str) -> bool:
@@ -297,9 +314,9 @@ def adapted(
 ) -> Adapted:
     """Return a body for a model, `model` to its provider; `body` itself is never changed.
 
-    The limit of the answer goes into the field that the model heeds, and is no more than it can answer; an effort or a
-    verbosity becomes the nearest that it knows, and is left out where it is not known to take any; fields that it
-    refuses are left out where the answer is of the same kind without them. For another provider than the client's own,
+    The limit of the answer goes into the field that the model heeds, and is no more than it can answer; fields and
+    values that it refuses are left out where the answer is of the same kind without them, and so is an effort or a
+    verbosity that it is not known to take. For another provider than the client's own,
     so are fields that mean something to one provider only, and those of `extra` (names that came by `extra_body`)
     unless it is known to take them; the role "developer" becomes "system"; and a strict schema is worded as the
     provider takes it, where it means the same.
@@ -320,8 +337,6 @@ def adapted(
         _rename_roles(made, endpoint, rules, changes)
         _word_schema(made, endpoint, rules, changes)
     _bound(made, endpoint, rules, changes)
-    for (field, outer, inner, scale), known in zip(_GRADES, (rules.efforts, rules.verbosities), strict=True):
-        _grade(made, (field, outer, inner), scale, known, rules, changes)
     _leave_out_refused(made, rules, fixed, changes)
     return Adapted(made, tuple(changes), _optional(made, rules, fixed))
 
@@ -349,9 +364,7 @@ def _leave_out_refused(made: dict[str, Any], rules: ModelRules, fixed: frozenset
             continue
         value = made[name]
         if inner:
-            # An effort and a verbosity have become the nearest.
-            is_graded = (name, inner) in (("reasoning", "effort"), ("text", "verbosity"))
-            if not is_graded and isinstance(value, Mapping) and inner in value and not _is_among(value[inner], rule):
+            if isinstance(value, Mapping) and inner in value and not _is_among(value[inner], rule):
                 changes.append(f"left out {path}, which {rules.name} does not take")
                 made[name] = {key: one for key, one in value.items() if key != inner}
                 if not made[name]:
@@ -381,40 +394,6 @@ def _bound(made: dict[str, Any], endpoint: str, rules: ModelRules, changes: list
     if rules.most_tokens is not None and limit > rules.most_tokens:
         made[field] = rules.most_tokens
         changes.append(f"lowered {field} to the most that {rules.name} takes")
-
-
-def _grade(
-    made: dict[str, Any],
-    names: tuple[str, str, str],
-    scale: tuple[str, ...],
-    known: tuple[str, ...] | None,
-    rules: ModelRules,
-    changes: list[str],
-) -> None:
-    """Ask for no other effort or verbosity than the model knows."""
-    field, outer, inner = names
-    found = made.get(outer)
-    nested: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    asked = made.get(field, nested.get(inner))
-    if not isinstance(asked, str) or known is None or asked in known:
-        return
-    # Not to think at all is no degree of thinking: only a call that asks for that gets it.
-    steps = [one for one in known if one in scale and (one != "none" or asked == "none")]
-    if asked in scale and steps:
-        at = scale.index(asked)
-        nearest = min(steps, key=lambda one: (abs(scale.index(one) - at), -scale.index(one)))
-        if field in made:
-            made[field] = nearest
-        else:
-            made[outer] = {**nested, inner: nearest}
-        changes.append(f"asked for the {field} that is nearest of those that {rules.name} has")
-        return
-    made.pop(field, None)
-    if inner in nested:
-        made[outer] = {name: value for name, value in nested.items() if name != inner}
-        if not made[outer]:
-            del made[outer]
-    changes.append(f"left out {field}, which {rules.name} is not known to take")
 
 
 def _rename_roles(made: dict[str, Any], endpoint: str, rules: ModelRules, changes: list[str]) -> None:

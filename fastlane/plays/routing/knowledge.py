@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from fastlane.knowledge.prefixes import PrefixMemory
-from fastlane.knowledge.redis import shared
-from fastlane.knowledge.sightings import SharedSightings, Sighting, Upstream
+from fastlane.knowledge.redis import Redis, shared
+from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.table import Table
-from fastlane.knowledge.tokens import Counter
 from fastlane.protocol.endpoints import RESPONSES
 from fastlane.providers import facts_named, facts_of
 from fastlane.providers.output_facts import limit_in
 
 from .adapting import ModelRules, demands_of
-from .catalog.scores import scoreboard
 from .router import RouteQuery, Router
 
 if TYPE_CHECKING:
@@ -33,70 +29,21 @@ if TYPE_CHECKING:
 
 # Four characters of English to a token, in the JSON of a request, frames and all.
 _TOKENS_PER_BYTE = 0.24
-# The share of a repeated prompt that an upstream is expected to read from its cache, before any was counted: by
-# whether its provider is known to keep prompts without being asked.
-_FIRST_SHARE = {True: 0.9, None: 0.5, False: 0.05}
-_LEAST_SHARE, _SHARE_WEIGHT = 0.02, 0.2
+# The share of a repeated prompt that an upstream is expected to read from its cache, by whether its provider is known
+# to keep prompts without being asked.
+_CACHED_SHARE = {True: 0.9, None: 0.5, False: 0.05}
 # How long an unknown provider keeps prompts: the shortest time of those that are known.
 _USUAL_LIFETIME_S = 300.0
 # In the order in which a provider reads them: what a longer conversation begins with comes first.
 _FIELDS = ("tools", "functions", "response_format", "text", "instructions", "messages", "input", "prompt")
-# Tuples, because what stands under "type" may be anything, hashable or not.
-_FILES = ("file", "input_file")
-_ATTACHMENTS = ("image_url", "input_image", "image", "input_audio", *_FILES)
-# Base64 of a page of a PDF, which is some 1,500 tokens with its picture, takes 50 to 100 kB.
-_FILE_CHARACTERS = 50
-# Shorter ones are addresses, and do not weigh.
-_LONG = 512
-_FILLER_BYTES_PER_TOKEN = 4
-_MAX_DEPTH = 6
-_counter = Counter(None, None)
 
 
-class PromptSize(NamedTuple):
-    """The sizes of one request."""
-
-    prompt: bytes
-    """What the provider reads, as JSON, with a filler of as many tokens in place of each picture, sound and file."""
-    body_bytes: int
-    """Of the whole request as JSON."""
-    text_bytes: int
-    """Of them, those that are no picture, sound or file."""
-    attached_tokens: float
-    """Tokens of pictures, sounds and files, estimated."""
-
-
-def prompt_size(body: Mapping[str, Any], written: bytes | None) -> PromptSize:
-    """Return the sizes of a request; `written` is its JSON, if it has been written already.
-
-    Never raises: what cannot be written as JSON counts nothing. About 10 us for 100 kB.
-    """
-    body_bytes = len(written if written is not None else _json_of(body))
-    pieces: list[bytes] = []
-    attached: list[tuple[int, float]] = []
-    for field in _FIELDS:
-        value = body.get(field)
-        if value is None:
-            continue
-        if isinstance(value, list | tuple) and value and type(value[0]) is int:  # ids of tokens
-            attached.append((len(_json_of(value)), float(len(value))))
-        else:
-            pieces.append(_json_of(_without_attachments(value, attached)))
-    # Without what closes the list: a longer conversation goes on there.
-    prompt = b"".join(pieces)[:-1]
-    text_bytes = body_bytes - sum(size for size, _ in attached)
-    return PromptSize(prompt, body_bytes, max(0, text_bytes), sum(tokens for _, tokens in attached))
-
-
-def _json_of(value: Any) -> bytes:
-    """Return a value as JSON; nothing for what JSON has no form for."""
+def json_of(value: Any) -> bytes:
+    """Return a value as JSON; nothing for what JSON has no form for. Never raises."""
     try:
         return orjson.dumps(value, default=_plain)
     except Exception:  # noqa: BLE001 - surrogates, integers beyond 64 bits, keys that are no text
-        try:
-            return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        except Exception:  # noqa: BLE001 - what contains itself
-            return b""
+        return b""
 
 
 def _plain(value: Any) -> Any:
@@ -105,32 +52,6 @@ def _plain(value: Any) -> Any:
     if callable(dump):
         return dump(exclude_unset=True)
     return dict(value) if isinstance(value, Mapping) else None
-
-
-def _without_attachments(value: Any, found: list[tuple[int, float]], depth: int = 0) -> Any:
-    """Return messages, items or parts without attachments, whose bytes and tokens are added to `found`."""
-    if isinstance(value, list | tuple) and depth <= _MAX_DEPTH:
-        return [one if type(one) is str else _without_attachments(one, found, depth + 1) for one in value]
-    if not isinstance(value, Mapping):
-        return value
-    kind = value.get("type")
-    if kind in _ATTACHMENTS:
-        data = _longest_text(value)
-        tokens = len(data) / _FILE_CHARACTERS if kind in _FILES else float(_counter.message(value))
-        found.append((len(data), tokens))
-        if len(data) < _LONG:
-            return value
-        filler = f"{hash(data):x} "
-        return {"type": kind, "data": filler * (1 + int(tokens * _FILLER_BYTES_PER_TOKEN / len(filler)))}
-    for field in ("content", "output"):
-        if isinstance(value.get(field), list | tuple):
-            value = {**value, field: _without_attachments(value[field], found, depth + 1)}
-    return value
-
-
-def _longest_text(part: Mapping[str, Any]) -> str:
-    values = [one for value in part.values() for one in (value.values() if isinstance(value, Mapping) else (value,))]
-    return max((one for one in values if isinstance(one, str)), key=len, default="")
 
 
 class RoutingKnowledge:
@@ -144,9 +65,9 @@ class RoutingKnowledge:
         self._prefixes = PrefixMemory()
         self._responses: Table[int, Upstream] = Table("responses", max_entries=16_384)
         """Where responses and conversations were made, by hashes of their ids."""
-        self._cached_shares: Table[Upstream, float] = Table("shares of caches", max_entries=1_024)
         self._rules: dict[str, ModelRules] = {}
-        self._shared: SharedSightings | None = None
+        self._redis: Redis | None = None
+        self._shared_keys: dict[Upstream, str] = {}
 
     def rules_of(self, model: CatalogModel, own: ProviderFacts) -> ModelRules:
         """Return what a model does with fields; `own` is what is known of the client's own provider."""
@@ -174,15 +95,18 @@ class RoutingKnowledge:
         answers are checked against their schema.
         """
         self.latest_ns = call.issued_ns
-        if self._shared is not None:
-            self._shared.start()  # in a forked child too
+        if self._redis is not None:
+            self._redis.start()  # in a forked child too
         body, endpoint, task = call.body, call.endpoint, route.task
         demands = demands_of(body, endpoint)
-        size = prompt_size(body, call.written)
+        body_bytes = len(call.written if call.written is not None else json_of(body))
         sizes = self.router.sizes
         tokens_per_byte = sizes(task).tokens_per_byte or sizes(None).tokens_per_byte or _TOKENS_PER_BYTE
-        input_tokens = size.text_bytes * tokens_per_byte + size.attached_tokens
-        blocks = self._prefixes.blocks(size.prompt)
+        text_bytes = max(0, body_bytes - demands.attached_bytes)
+        input_tokens = text_bytes * tokens_per_byte + demands.attached_tokens
+        # Without what closes the list: a longer conversation goes on there.
+        prompt = b"".join([json_of(body[field]) for field in _FIELDS if body.get(field) is not None])[:-1]
+        blocks = self._prefixes.blocks(prompt)
         read_bytes = self._prefixes.expected(blocks, call.issued_ns)
         kept_at = self._kept_at(body) if endpoint == RESPONSES else None
         cached: dict[Upstream, float] = {}
@@ -197,10 +121,11 @@ class RoutingKnowledge:
                 unfit[model.name] = why
                 continue
             if upstream in read_bytes:
-                tokens = read_bytes[upstream] * tokens_per_byte
+                tokens = read_bytes[upstream] * input_tokens / max(1, body_bytes)
                 cache = rules.facts.cache if rules.facts is not None else None
                 if cache is None or tokens >= (_value(cache.minimum_tokens) or 0):
-                    cached[upstream] = min(tokens * self._cached_share(upstream, cache), input_tokens)
+                    automatic = None if cache is None else _value(cache.automatic)
+                    cached[upstream] = tokens * _CACHED_SHARE.get(automatic, _CACHED_SHARE[None])
         quality, rate = route.min_quality, route.min_pass_rate
         if task is not None and (usual := self.catalog.tasks.get(task)) is not None:
             quality = usual.min_quality if quality is None else quality
@@ -213,7 +138,7 @@ class RoutingKnowledge:
             quantile=0.5 if route.quantile is None else route.quantile,
             endpoint=endpoint,
             needs=demands.needs,
-            body_bytes=size.body_bytes,
+            body_bytes=body_bytes,
             input_tokens=input_tokens,
             max_output_tokens=limit_in(body, endpoint),
             cached_tokens=cached,
@@ -222,31 +147,13 @@ class RoutingKnowledge:
         )
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
-        """Learn from one attempt, and share it."""
+        """Learn from one attempt, and share how long its upstream rests."""
         self.latest_ns = now_ns
         rest_s = self.router.note(sighting, now_ns)
-        self._note_sizes(sighting)
-        if self._shared is not None:
-            self._shared.add(sighting)
-            # A connection that could not be opened may be due to this process's own network.
-            if rest_s > 0 and sighting.failure != "connection":
-                self._shared.add_rest(Upstream(sighting.model, sighting.origin), rest_s)
-
-    def _note_sizes(self, sighting: Sighting) -> None:
-        """Learn from one attempt what prompts come to in tokens, and how much of them its upstream keeps."""
-        for task in {None, sighting.task}:
-            self.router.sizes(task).learn(body_bytes=sighting.body_bytes, input_tokens=sighting.input_tokens)
-        expected, cached = sighting.expected_cached_tokens, sighting.cached_tokens
-        if not expected or cached is None or cached < 0:
-            return
-
-        def change(known: float | None) -> float:
-            share = _FIRST_SHARE[True] if known is None else known
-            # What was expected had the share in it already.
-            seen = min(1.0, share * cached / expected)
-            return max(_LEAST_SHARE, share + _SHARE_WEIGHT * (seen - share))
-
-        self._cached_shares.update(Upstream(sighting.model, sighting.origin), change)
+        key = self._shared_keys.get(Upstream(sighting.model, sighting.origin))
+        # A connection that could not be opened may be due to this process's own network.
+        if self._redis is not None and key is not None and rest_s > 0 and sighting.failure != "connection":
+            self._redis.pause(key, rest_s)
 
     def note_read(self, query: RouteQuery, model: CatalogModel, own: ProviderFacts, now_ns: int) -> None:
         """Take note that a model has begun to answer a call, and so has read its prompt."""
@@ -258,11 +165,6 @@ class RoutingKnowledge:
     def note_response(self, response_id: str, upstream: Upstream) -> None:
         """Take note of where a response or a conversation was made: only there can a call continue it."""
         self._responses.put(hash(response_id), upstream)
-
-    def _cached_share(self, upstream: Upstream, cache: Any) -> float:
-        automatic = _value(cache.automatic) if cache is not None else None
-        first = _FIRST_SHARE[automatic if isinstance(automatic, bool) else None]
-        return self._cached_shares.fetch(upstream, lambda: first)
 
     def _kept_at(self, body: Mapping[str, Any]) -> set[tuple[str | None, str | None]] | None:
         """Return where all is kept that a call continues: base URLs and names of keys. None where it continues nothing.
@@ -315,8 +217,6 @@ class RoutingKnowledge:
             origin=upstream.origin,
             task=query.kind,
             uncached_tokens=max(0.0, (query.input_tokens if input_tokens is None else input_tokens) - cached),
-            expected_cached_tokens=float(round(expected)),
-            cached_tokens=usage.cached_tokens,
             body_bytes=query.body_bytes,
             input_tokens=input_tokens,
             first_token_s=first_s,
@@ -329,30 +229,20 @@ class RoutingKnowledge:
     # Other processes
 
     def share(self, url: str) -> None:
-        """Share what is learned with other processes, through the Redis server at an address.
+        """Share rests after failures with other processes, through the Redis server at an address.
 
         Raises ConfigurationError for an address that cannot work, and MissingExtraError.
         """
-        redis = shared(url, setting="Routing(store=...)")
-        namespace = f"fastlane:routing:{digest_of(self.catalog)}"
-        self._shared = SharedSightings(redis, namespace, self._learn_shared, self.router.rest)
-        for state in self.router.states.values():
-            self._shared.watch(state.upstream)
-        scoreboard.share(redis)
+        self._redis = shared(url, setting="Routing(store=...)")
+        namespace = f"fastlane:routing:{self.catalog.digest}"
+        for upstream in {state.upstream for state in self.router.states.values()}:
+            key = self._shared_keys[upstream] = f"{namespace}:{upstream.origin} {upstream.model}"
+            self._redis.watch(key, pause=self._others_rest)
 
-    def _learn_shared(self, sighting: Sighting, now_ns: int) -> None:
-        self.latest_ns = max(self.latest_ns, now_ns)
-        self.router.learn(sighting, now_ns)
-        self._note_sizes(sighting)
-
-
-def digest_of(catalog: Catalog) -> str:
-    """Return eight hexadecimal digits that differ where catalogs have other models: these share nothing.
-
-    A price or a quality that is put right leaves what was learned as it is.
-    """
-    models = sorted([model.name, model.model, catalog.origin_of(model)] for model in catalog.models)
-    return hashlib.sha256(json.dumps(models).encode()).hexdigest()[:8]
+    def _others_rest(self, key: str, left_s: float, now_ns: int) -> None:
+        for upstream, known in self._shared_keys.items():
+            if known == key:
+                self.router.rest(upstream, left_s, now_ns)
 
 
 def _value(fact: Any) -> Any:

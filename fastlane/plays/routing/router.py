@@ -29,7 +29,7 @@ _TIMEOUT_QUANTILE, _TIMEOUT_FACTOR, _LEAST_TIMEOUT_S = 0.995, 1.5, 1.0
 _LENGTHS = 0.3
 # Answers that the catalog's length of a task, or the other models' answers, count as.
 _PRIOR_ANSWERS = 3.0
-_MOST_KINDS = 256
+_MAX_KINDS = 256
 # One first token of 50 takes more than so many standard deviations, if nothing has changed.
 _UNLIKELY = 2.05
 _LEAST_SLOWNESS = 1.5
@@ -268,8 +268,7 @@ class Router:
                 known[upstream] = upstream, Speed(model.first_token_s, model.tokens_per_s), Breaker(random), {}
             self.states[model.name] = ModelState(model, *known[upstream])
         self._by_upstream = {state.upstream: state for state in reversed(self.states.values())}
-        self._suited: dict[Any, tuple[list[ModelState], list[Candidate]]] = {}
-        self._scored = -1
+        self._suited: Table[Any, tuple[list[ModelState], list[Candidate]]] = Table("suited", max_entries=_MAX_KINDS)
 
     # Decisions
 
@@ -323,21 +322,17 @@ class Router:
     def _suited_for(self, query: RouteQuery) -> tuple[list[ModelState], list[Candidate]]:
         """Return the models that can answer calls of this kind, and why the others cannot. Remembered by kind."""
         version = self._scoreboard.version
-        if version != self._scored or len(self._suited) >= _MOST_KINDS:
-            self._suited = {}
-            self._scored = version
-        kind = query.endpoint, query.needs, query.task, query.min_quality, query.min_pass_rate
+        kind = version, query.endpoint, query.needs, query.task, query.min_quality, query.min_pass_rate
         known = self._suited.get(kind)
         if known is None:
-            why = {state.name: self._why_unsuited(state.model, query) for state in self.states.values()}
-            known = self._suited[kind] = (
-                [state for state in self.states.values() if why[state.name] is None],
-                [
-                    Candidate(one.name, one.upstream, None, why[one.name])
-                    for one in self.states.values()
-                    if why[one.name]
-                ],
-            )
+            known = [], []
+            for state in self.states.values():
+                why_not = self._why_unsuited(state.model, query)
+                if why_not is None:
+                    known[0].append(state)
+                else:
+                    known[1].append(Candidate(state.name, state.upstream, None, why_not))
+            self._suited.put(kind, known)
         return known
 
     def _why_unsuited(self, model: CatalogModel, query: RouteQuery) -> str | None:
@@ -397,7 +392,9 @@ class Router:
 
         Returns the seconds for which its model now rests; 0 where this attempt has not opened its breaker.
         """
-        state = self._find(sighting)
+        # A model at the client's own base URL has no origin in the catalog.
+        found = self._by_upstream.get(Upstream(sighting.model, sighting.origin))
+        state = found or self._by_upstream.get(Upstream(sighting.model, ""))
         if state is None:
             return 0.0
         with self._lock:
@@ -409,27 +406,19 @@ class Router:
                 state.breaker.answered(now_ns)
             # How long it fails says nothing of how fast it will be.
             if before_ns is None or sighting.failure is None:
-                self._learn(state, sighting, now_ns)
+                state.speed.note(sighting, now_ns)
+            tokens = sighting.output_tokens
+            if tokens is not None and tokens > 0 and sighting.failure is None and sighting.late_s is None:
+                self.sizes(sighting.task).learn_output(state.upstream, state.output_factor, tokens)
+            for task in {None, sighting.task}:
+                self.sizes(task).learn(body_bytes=sighting.body_bytes, input_tokens=sighting.input_tokens)
             until_ns = state.breaker.until_ns
             return (until_ns - now_ns) / 1e9 if until_ns is not None and until_ns != before_ns else 0.0
-
-    def learn(self, sighting: Sighting, now_ns: int) -> None:
-        """Learn times and lengths from an attempt of another process."""
-        state = self._find(sighting)
-        if state is not None:
-            with self._lock:
-                self._learn(state, sighting, now_ns)
 
     def rest(self, upstream: Upstream, seconds: float, now_ns: int) -> None:
         """Leave an upstream alone: it has failed for another process."""
         with self._lock:
             self._by_upstream[upstream].breaker.failed(seconds, now_ns)
-
-    def _learn(self, state: ModelState, sighting: Sighting, now_ns: int) -> None:
-        state.speed.note(sighting, now_ns)
-        tokens = sighting.output_tokens
-        if tokens is not None and tokens > 0 and sighting.failure is None and sighting.late_s is None:
-            self.sizes(sighting.task).learn_output(state.upstream, state.output_factor, tokens)
 
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
         """Return the seconds without a first token after which a model is given up for the next one; at least 1.
@@ -471,11 +460,6 @@ class Router:
             }
             for state in self.states.values()
         ]
-
-    def _find(self, sighting: Sighting) -> ModelState | None:
-        # A model at the client's own base URL has no origin in the catalog.
-        model, origin = sighting.model, sighting.origin
-        return self._by_upstream.get(Upstream(model, origin)) or self._by_upstream.get(Upstream(model, ""))
 
 
 # Makes a NamedTuple in half the time that its class takes, which is a quarter of the time of a decision.

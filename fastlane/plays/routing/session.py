@@ -17,7 +17,7 @@ from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.knowledge.sightings import Failure, Sighting
 from fastlane.providers import facts_of
 from fastlane.records.attempts import AttemptKind
-from fastlane.records.plays import CallUrgency, Fallback, RoutingCandidate
+from fastlane.records.plays import Fallback, RoutingCandidate
 
 from .adapting import adapted
 from .clients import missing_key, options_for, upstream_clients_of
@@ -86,13 +86,6 @@ class RoutingSession(Session):
             raise CallRefusedError(
                 f"model={call.model!r} asks for a route, and the play failed to find one: see the log"
             ) from error
-        if route.urgency is not None:
-            call = call.with_data(CallUrgency(route.urgency))
-            if route.urgency != "interactive" and CallUrgency not in pipeline.reads:
-                pipeline.warn_once(
-                    f'Route(urgency="{route.urgency}") does not change when a call is sent: this client has no Urgency '
-                    "play. Add Urgency() to its plays"
-                )
         return _ModelChoice(play, call, route, query, decision)
 
     def close(self, outcome: CallOutcome) -> RoutingSection | None:

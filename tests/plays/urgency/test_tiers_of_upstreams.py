@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastlane import Hedging, Urgency, urgency
-from fastlane.catalog import Route
+from fastlane import Hedging, Urgency
 from fastlane.providers import Fact, ProviderFacts, facts_named, registered
 from tests.attempts.scripted import Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
 from tests.plays.urgency.tiered import KINDS, statuses
@@ -48,41 +47,6 @@ def where_full(then: Script) -> Script:
         (FULL if body.get("service_tier") == "flex" else then)(upstream, stream, body)
 
     return script
-
-
-@both_kinds
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_the_urgency_of_a_route_is_that_of_its_call(
-    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
-) -> None:
-    """On every upstream, as a text too, and before what the block and the client's default say."""
-    near, far = upstreams
-    near.scripts = [refuse(500)]
-    urgent = Urgency(default="offline", tiers=True)
-    background: tuple[str, ...] = (Route(urgency="background"), "fastlane/auto?urgency=background")
-    with Asked(kind, near.url, routing(near, far), urgent) as asked, urgency("interactive"):
-        levels = []
-        for route in (*background, "fastlane/auto"):
-            asked.text(route, stream=stream)
-            assert asked.record.urgency is not None
-            levels.append(asked.record.urgency.urgency)
-
-    assert levels == ["background", "background", "interactive"]
-    assert (tiers(near)[0], tiers(far)[0]) == ("flex", "flex")
-    assert sorted([*tiers(near), *tiers(far)], key=str) == [None, "flex", "flex", "flex"]
-
-
-def test_the_urgency_of_a_route_without_the_play_warns_once(
-    upstreams: tuple[Upstream, Upstream], caplog: pytest.LogCaptureFixture
-) -> None:
-    near, far = upstreams
-    with Asked("sync", near.url, routing(near, far)) as asked:
-        asked.text(Route(urgency="interactive"))
-        for _ in range(2):
-            asked.text(Route(urgency="background"))
-
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
-    assert "Add Urgency() to its plays" in said
 
 
 @both_kinds

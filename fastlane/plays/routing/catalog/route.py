@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from urllib.parse import parse_qsl, quote
 
 from fastlane.errors import ConfigurationError
@@ -15,24 +15,20 @@ if TYPE_CHECKING:
     from fastlane.engine.pipeline import Pipeline
 
 AUTO = "fastlane/auto"
-ALLOWED = "min_quality, task, min_pass_rate, quantile and urgency"
+ALLOWED = "min_quality, task, min_pass_rate and quantile"
 # No provider is sent a model's name that begins so.
 _PREFIX = "fastlane/"
 
-Urgency = Literal["interactive", "background", "offline"]
-
-# Of 20 interactive calls, 19 are to be fast.
-_QUANTILES = {"interactive": 0.95}
 _LARGEST = math.nextafter(math.inf, 0)
 _NUMBERS = {
     "min_quality": (-_LARGEST, _LARGEST, "a number in the units of the catalog's index"),
     "min_pass_rate": (0.0, 1.0, "a number from 0 to 1"),
     "quantile": (0.01, 0.999, "a number from 0.01 to 0.999, such as 0.5 for the median"),
 }
-_FIELDS = ("min_quality", "task", "min_pass_rate", "quantile", "urgency")
+_FIELDS = ("min_quality", "task", "min_pass_rate", "quantile")
 
 
-class Route(str):  # noqa: SLOT000 - slots could be set again
+class Route(str):  # noqa: SLOT000 - its fields are in its dictionary
     """The name of a model that is yet to be chosen, with what it has to be good for.
 
     It is a string ("fastlane/auto?min_quality=45&task=triage"), and passes wherever the name of a model does.
@@ -46,8 +42,6 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
     """The least share of the task's evaluations that a model has to have passed, 0 to 1."""
     quantile: float | None
     """Which quantile of the predicted time counts; None: the play's, or the median."""
-    urgency: Urgency | None
-    """How urgent the call is for the `Urgency` play; "interactive" also means quantile 0.95, where none is given."""
 
     def __new__(
         cls,
@@ -56,14 +50,13 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
         task: str | None = None,
         min_pass_rate: float | None = None,
         quantile: float | None = None,
-        urgency: Urgency | None = None,
     ) -> Self:
         """Raise ConfigurationError for an argument that is out of range or of another type."""
-        given = dict(zip(_FIELDS, (min_quality, task, min_pass_rate, quantile, urgency), strict=True))
+        given = dict(zip(_FIELDS, (min_quality, task, min_pass_rate, quantile), strict=True))
         asked = {name: _checked(name, value) for name, value in given.items() if value is not None}
         query = "&".join(f"{name}={_written(value)}" for name, value in asked.items())
         route = super().__new__(cls, f"{AUTO}?{query}" if query else AUTO)
-        vars(route).update({**dict.fromkeys(_FIELDS), "quantile": _QUANTILES.get(urgency or ""), **asked})
+        vars(route).update({**dict.fromkeys(_FIELDS), **asked})
         return route
 
     @classmethod
@@ -78,8 +71,8 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The fields that stand in its text."""
-        return {name: getattr(self, name) for name in _FIELDS if f"{name}=" in self}
+        """The fields that it gives."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def over(self, defaults: Route) -> Route:
         """Return this route, with the fields of `defaults` where it has none."""
@@ -145,13 +138,9 @@ def _checked(name: str, value: object) -> Any:
         low, high, expected = _NUMBERS[name]
         if not isinstance(value, bool) and isinstance(value, int | float) and low <= value <= high:
             return float(value)
-    elif name == "task":
+    else:
         expected = "a text that is not empty"
         if isinstance(value, str) and value:
-            return str(value)
-    else:
-        expected = f"one of {', '.join(map(repr, get_args(Urgency)))}"
-        if isinstance(value, str) and value in get_args(Urgency):
             return str(value)
     raise ConfigurationError(f"{name} must be {expected}, got {value!r}")
 
@@ -189,7 +178,4 @@ def _parsed(text: str) -> Route | None:
 # Routes of the same text are equal.
 @lru_cache(maxsize=1_000)
 def _over(route: Route, defaults: Route) -> Route:
-    asked = {**defaults.asked, **route.asked}
-    if route.urgency in _QUANTILES and "quantile" not in route.asked:
-        asked.pop("quantile", None)
-    return Route(**asked)
+    return Route(**{**defaults.asked, **route.asked})

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from fastlane.errors import ConfigurationError
-from fastlane.knowledge.redis import Counters, Redis
 from fastlane.knowledge.table import Table
 
 if TYPE_CHECKING:
@@ -23,8 +19,6 @@ _ENOUGH = 20
 # A provider changes a model under its name: old evaluations fade.
 _MAX_OF_ONE = 1_000
 _MAX_SCORES = 10_000
-_MAX_SHARED_AT_ONCE = 1_000
-_SHARED = Counters("fastlane:scores", 86_400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,33 +100,11 @@ class Scoreboard:
 
     def __init__(self) -> None:
         self._scores: Table[tuple[str, str], Score] = Table("scores", max_entries=_MAX_SCORES)
-        self._stores: WeakSet[Redis] = WeakSet()
         self.version = 0
         """Changes whenever a score does."""
 
     def score(self, task: str, model: str, passed: bool) -> None:
-        """Count an evaluation, and share it. Raises ConfigurationError."""
-        self._count(task, model, passed)
-        for redis in list(self._stores):
-            redis.add(_SHARED, {json.dumps([task, model, bool(passed)]): 1})
-
-    def of(self, task: str, model: str) -> Score:
-        """Return the evaluations of a model at a task."""
-        return self._scores.get((task, model)) or _NOTHING
-
-    def share(self, redis: Redis) -> None:
-        """Share evaluations with the other processes that use a server."""
-        if redis not in self._stores:
-            # Another set: another thread may be iterating over this one.
-            self._stores = WeakSet([*self._stores, redis])
-            redis.watch_counters(_SHARED, self._read_shared)
-
-    def clear(self) -> None:
-        """Forget all evaluations."""
-        self._scores.clear()
-        self.version += 1
-
-    def _count(self, task: str, model: str, passed: bool) -> None:
+        """Count an evaluation. Raises ConfigurationError."""
         _check(task, model, passed)
 
         def change(before: Score | None) -> Score:
@@ -144,14 +116,14 @@ class Scoreboard:
         self._scores.update((task, model), change)
         self.version += 1
 
-    def _read_shared(self, counts: Mapping[str, float]) -> None:
-        for field, count in counts.items():
-            try:
-                task, model, passed = json.loads(field)
-                for _ in range(min(round(count), _MAX_SHARED_AT_ONCE)):
-                    self._count(task, model, passed)
-            except (ConfigurationError, TypeError, ValueError):
-                continue  # of another version
+    def of(self, task: str, model: str) -> Score:
+        """Return the evaluations of a model at a task."""
+        return self._scores.get((task, model)) or _NOTHING
+
+    def clear(self) -> None:
+        """Forget all evaluations."""
+        self._scores.clear()
+        self.version += 1
 
 
 _NOTHING = Score()

@@ -20,7 +20,6 @@ ASKED = st.fixed_dictionaries(
         "task": st.text(min_size=1).filter(lambda text: text.encode(errors="ignore").decode() == text),
         "min_pass_rate": st.floats(0, 1),
         "quantile": st.floats(0.01, 0.999),
-        "urgency": st.sampled_from(["interactive", "background", "offline"]),
     },
 )
 
@@ -64,7 +63,7 @@ def test_a_plain_model_asks_for_no_route(model: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fastlane/auto?quality=45", "'quality' is not known .*min_quality, task, min_pass_rate, quantile and urgency"),
+        ("fastlane/auto?quality=45", "'quality' is not known .*min_quality, task, min_pass_rate and quantile"),
         ("fastlane/auto?min_quality", "expected .*name=value"),
         ("fastlane/auto?min_quality=high", "min_quality .* must be a number, got 'high'"),
         ("fastlane/auto?min_quality=nan", "min_quality must be a number in the units"),
@@ -72,7 +71,6 @@ def test_a_plain_model_asks_for_no_route(model: str) -> None:
         ("fastlane/auto?task=a&task=b", "'task' stands twice"),
         ("fastlane/auto?min_pass_rate=2", "min_pass_rate must be a number from 0 to 1, got 2.0"),
         ("fastlane/auto?quantile=1", "quantile must be a number from 0.01 to 0.999"),
-        ("fastlane/auto?urgency=now", "urgency must be one of 'interactive', 'background', 'offline', got 'now'"),
         ("fastlane/auto?task=%ff", "expected .*name=value"),
     ],
 )
@@ -92,20 +90,10 @@ def test_a_number_is_no_text_and_no_truth() -> None:
         Route(task=7)  # type: ignore[arg-type]
 
 
-def test_what_somebody_waits_for_is_to_be_seldom_late() -> None:
-    assert Route(urgency="interactive").quantile == 0.95
-    assert Route(urgency="interactive", quantile=0.5).quantile == 0.5
-    assert Route(urgency="background").quantile is None
-    assert Route().quantile is None
-
-
 def test_what_it_leaves_open_is_as_others_say() -> None:
     defaults = Route(min_quality=40, task="triage", quantile=0.9)
 
     assert Route(min_quality=45).over(defaults) == Route(min_quality=45, task="triage", quantile=0.9)
-    assert Route(urgency="interactive").over(defaults).quantile == 0.95
-    assert Route(urgency="background").over(Route(urgency="interactive")).quantile is None
-    assert Route().over(Route(urgency="interactive")) == Route(urgency="interactive")
     assert Route().over(Route()) == "fastlane/auto"
 
 

@@ -96,7 +96,7 @@ def no_override_is_between(client: type[Any], names: frozenset[str]) -> bool:
 class Issued:
     """A call on its way from a resource of ours to `request()`."""
 
-    __slots__ = ("body", "is_direct", "ns", "placements", "telemetry_context", "written")
+    __slots__ = ("body", "is_direct", "ns", "placements", "written")
 
     def __init__(self, ns: int, *, is_direct: bool) -> None:
         self.ns = ns
@@ -108,8 +108,6 @@ class Issued:
         """The bytes of `body`, if they were written to check that it is plain JSON."""
         self.placements: tuple[Any, ...] | None = None
         """The declared placement of each message, or of each part of its content; None if nothing was declared."""
-        self.telemetry_context: Any = None
-        """The application's OpenTelemetry context, if another one was attached for this call."""
 
 
 issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)

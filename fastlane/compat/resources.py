@@ -11,11 +11,9 @@ from __future__ import annotations
 # below, Python would run only the second half of those handlers.
 import concurrent.futures.thread  # noqa: F401
 import functools
-import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import cache, cached_property
 from inspect import CO_COROUTINE
 from threading import RLock
@@ -27,7 +25,6 @@ from pydantic import BaseModel
 
 from .._clock import now_ns
 from ..decode.probes import holds
-from ..records import listeners
 from .requests import PLAIN_TYPES, Issued, is_plain, issued, stock_bytes
 
 # Copies of openai's own methods
@@ -357,11 +354,6 @@ def _responses_class(*, asynchronous: bool) -> type[Any]:
         return _stamping(responses.AsyncResponses if asynchronous else responses.Responses, asynchronous=asynchronous)
 
 
-_log = logging.getLogger("fastlane")
-
-# The methods that issue a call, with a body that can be built quickly.
-_ISSUING = ("create", "parse")
-
 OWN_POSTS: set[Any] = set()
 """The `post()` functions of our clients, which register them."""
 
@@ -372,55 +364,20 @@ class _Method:
     Instrumentations replace methods of openai's classes, also after our clients were made.
     """
 
-    __slots__ = ("_beneath", "_choice", "_name", "_resource", "is_replaced")
+    __slots__ = ("_choice", "_name", "_resource")
 
     def __init__(self, resource: type[Any], name: str) -> None:
         self._resource = resource
         self._name = name
         self._choice: tuple[Any, Callable[..., Any] | None] = (None, None)
-        self._beneath: tuple[Any, Callable[..., Any] | None] = (None, None)
-        self.is_replaced = False
-        """Whether another tool has replaced openai's method, as far as known."""
 
     def now(self) -> Callable[..., Any]:
         found = self._resource.__dict__.get(self._name)
         seen, run = self._choice
         if found is not seen or found is None or run is None:
-            copied = quick(self._resource, self._name)
-            self.is_replaced = copied is None
-            run = copied or getattr(self._resource, self._name)
+            run = quick(self._resource, self._name) or getattr(self._resource, self._name)
             self._choice = (found, run)
         return run
-
-    def beneath(self) -> Callable[..., Any] | None:
-        """Return what `now` would without the official instrumentation; None if another tool wraps the method too."""
-        found = self._resource.__dict__.get(self._name)
-        seen, run = self._beneath
-        if found is not seen:
-            run = stock = listeners.listener.beneath_official(found)
-            if self._name in _ISSUING:
-                place = {"__module__": self._resource.__module__, self._name: stock}
-                run = quick(type(self._resource.__name__, (), place), self._name) or stock
-            self._beneath = (found, run)
-        return run
-
-
-def _resolve_replaced(
-    method: _Method, run: Callable[..., Any], resource: Any, call: Issued
-) -> tuple[Callable[..., Any], Any]:
-    """Return what to run where an instrumentation may have replaced a method, and the context to run it in."""
-    try:
-        around, is_ours = listeners.listener.around_replaced(resource._client, call)
-        beneath = method.beneath() if is_ours else None
-    except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-        _report_error(error)
-        return run, nullcontext()
-    # Bypass the official instrumentation: suppressed, it would still process every chunk of a stream.
-    return (run, around) if beneath is None else (beneath, nullcontext())
-
-
-def _report_error(error: Exception) -> None:
-    _log.warning("telemetry could not detect other instrumentations of openai: %s", type(error).__name__)
 
 
 def _stamped(resource: type[Any], name: str) -> Any:
@@ -432,12 +389,7 @@ def _stamped(resource: type[Any], name: str) -> Any:
         call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
-            run = method.now()
-            if method.is_replaced and listeners.listener.is_active():
-                run, around = _resolve_replaced(method, run, self, call)
-                with around:
-                    return run(self, *args, **kwargs)
-            return run(self, *args, **kwargs)
+            return method.now()(self, *args, **kwargs)
         finally:
             issued.reset(token)
 
@@ -453,12 +405,7 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
         call = Issued(now_ns(), is_direct=type(post) is MethodType and post.__func__ in OWN_POSTS)
         token = issued.set(call)
         try:
-            run = method.now()
-            if method.is_replaced and listeners.listener.is_active():
-                run, around = _resolve_replaced(method, run, self, call)
-                with around:
-                    return await run(self, *args, **kwargs)
-            return await run(self, *args, **kwargs)
+            return await method.now()(self, *args, **kwargs)
         finally:
             try:
                 issued.reset(token)
@@ -468,29 +415,13 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
     return stamped
 
 
-def _preparing(resource: type[Any], name: str) -> Any:
-    method = _Method(resource, name)
-
-    @functools.wraps(getattr(resource, name))
-    def preparing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        run = getattr(resource, name)
-        if type(resource.__dict__.get(name)) is not FunctionType and listeners.listener.is_active():
-            # The official instrumentation makes the call's span from what this returns. Ours is made in `create()`.
-            run, _ = _resolve_replaced(method, run, self, Issued(0, is_direct=False))
-        return run(self, *args, **kwargs)
-
-    return preparing
-
-
 def _stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
     """Make a subclass of a resource that times its calls. It calls the current methods of its base class.
 
     `stream()` is not timed: it only prepares a call, which its context manager issues by `create()`.
     """
     stamped = _async_stamped if asynchronous else _stamped
-    methods = {name: stamped(resource, name) for name in _ISSUING if hasattr(resource, name)}
-    if hasattr(resource, "stream"):
-        methods["stream"] = _preparing(resource, "stream")
+    methods = {name: stamped(resource, name) for name in ("create", "parse") if hasattr(resource, name)}
     return type(resource.__name__, (resource,), methods)
 
 

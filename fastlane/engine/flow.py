@@ -483,11 +483,9 @@ def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
     wrapped = WrappedRequest(state)
     token = wrapped_request.set(wrapped)
     try:
-        # Keep other tools from making a second span of the call.
-        with _NOTHING if state.trace is None else state.trace.around_stock():
-            result = client.stock_request(state.cast_to, options, stream=state.stream, stream_cls=state.stream_cls)
-            if client._asynchronous:
-                result = yield Await(result)
+        result = client.stock_request(state.cast_to, options, stream=state.stream, stream_cls=state.stream_cls)
+        if client._asynchronous:
+            result = yield Await(result)
     except _EndsOpenAILoop as ended:
         raise ended.error from None
     except Exception:

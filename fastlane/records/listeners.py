@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
@@ -21,9 +21,6 @@ class CallTrace(Protocol):
 
     def around_attempt(self, observation: Any, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """Return the context that an attempt is sent in."""
-
-    def around_stock(self) -> AbstractContextManager[None]:
-        """Return the context that openai's own code runs in, so that no other tool makes a second span of the call."""
 
     def progressed(self, observation: Any) -> None:
         """Record the head of a response."""
@@ -72,14 +69,6 @@ class CallListener:
 
         `before`: the trace of an action that ended in another context, and whose span is still current in this one.
         """
-        return None
-
-    def around_replaced(self, client: Any, issued: Any) -> tuple[AbstractContextManager[None], bool]:
-        """Return the context for an openai method that another tool replaced, and whether the span is fastlane's."""
-        return nullcontext(), False
-
-    def beneath_official(self, method: Any) -> Any | None:
-        """Return the method under the official instrumentation; None if another tool wraps it as well."""
         return None
 
 

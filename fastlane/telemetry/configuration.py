@@ -15,7 +15,7 @@ from typing import Any, Final
 from .._fork import new_lock, starts_over
 from ..errors import ConfigurationError, MissingExtraError
 from . import settings as telemetry_settings
-from .settings import Capture, Coexistence, Level, TelemetrySettings, from_environment
+from .settings import Capture, Level, TelemetrySettings, from_environment
 from .trace_files import DIRECTORY_VARIABLE, TraceFile
 
 log = logging.getLogger("fastlane")
@@ -63,7 +63,6 @@ class Telemetry:
 def configure(
     *,
     level: Level | None = None,
-    coexistence: Coexistence | None = None,
     propagate: bool | None = None,
     capture: Capture | None = None,
     tracer_provider: Any = None,

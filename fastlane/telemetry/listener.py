@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ..records import listeners
@@ -41,16 +40,6 @@ class _Telemetry(listeners.CallListener):
         from .traces import ActionSpan
 
         return ActionSpan(action, before)
-
-    def around_replaced(self, client: Any, issued: Any) -> tuple[AbstractContextManager[None], bool]:
-        from .coexistence import around_replaced
-
-        return around_replaced(client, issued)
-
-    def beneath_official(self, method: Any) -> Any | None:
-        from .coexistence import beneath_official
-
-        return beneath_official(method)
 
 
 listeners.listener = _Telemetry()

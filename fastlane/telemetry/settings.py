@@ -23,14 +23,6 @@ Level = Literal["off", "call", "attempts", "phases"]
 - phases: and one for each part of a request: connecting, sending, waiting, first token, decode
 """
 
-Coexistence = Literal["auto", "own", "defer"]
-"""Which tool makes the span of a call while another instrumentation of openai is active.
-
-- auto: fastlane, unless the other one records what fastlane would not (prompts, its own format)
-- own: fastlane; the other one is suppressed
-- defer: the other one; fastlane adds its attributes to that span
-"""
-
 Capture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 """Where prompts and answers are recorded, with the values of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
 
@@ -41,13 +33,11 @@ CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 _VARIABLES = {
     "level": "FASTLANE_TELEMETRY_LEVEL",
-    "coexistence": "FASTLANE_TELEMETRY_COEXISTENCE",
     "propagate": "FASTLANE_TELEMETRY_PROPAGATE",
     "capture": CAPTURE_VARIABLE,
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "level": get_args(Level),
-    "coexistence": get_args(Coexistence),
     "capture": get_args(Capture),
 }
 
@@ -60,7 +50,6 @@ class TelemetrySettings:
     """
 
     level: Level = "call"
-    coexistence: Coexistence = "auto"
     propagate: bool = False
     """Whether the W3C trace context is sent to providers (`traceparent`, `tracestate`; never baggage)."""
     capture: Capture = "no_content"

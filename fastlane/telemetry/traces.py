@@ -57,7 +57,7 @@ def trace_of(observation: CallState) -> TracedCall | None:
     if operation is None:
         return None
     found = providers()
-    standing, maker = standing_of(observation.issued, found), span_maker(found)
+    standing, maker = standing_of(observation.issued), span_maker(found)
     # Whether another tool, the provider's processors or the server need the span while the call lasts.
     starts_early = (
         standing.mode != "own" or found.settings.propagate or HTTP_INSTRUMENTATION in sys.modules or not maker.is_lazy()
@@ -111,11 +111,6 @@ class TracedCall:
     def is_deferred(self) -> bool:
         """Whether the call's span is another tool's."""
         return self._standing.mode == "defer"
-
-    def around_stock(self) -> AbstractContextManager[None]:
-        """Return the context that openai's own code runs in: other tools are suppressed where the span is ours."""
-        inner = self._standing.inner
-        return _NOTHING if inner is None else attached(inner)
 
     # Before the call
 
@@ -176,11 +171,9 @@ class TracedCall:
             self._find_other_span()
         elif standing.mode == "own":
             name, attributes = span_start(self._operation, observation.origin, observation.model, observation.stream)
-            # Under a suppressing context, other libraries' tracers make spans that record nothing.
-            with attached(standing.context) if standing.suppresses else _NOTHING:
-                self._span = span_maker(self._providers).start(
-                    name, standing.context, observation.started_wall_ns, attributes, kind=SpanKind.CLIENT
-                )
+            self._span = span_maker(self._providers).start(
+                name, standing.context, observation.started_wall_ns, attributes, kind=SpanKind.CLIENT
+            )
 
     def _find_other_span(self) -> None:
         """Find the other tool's span, which is current during the call, and the parent of what is below it."""
@@ -225,9 +218,12 @@ class TracedCall:
         try:
             if self._starts_early and not self._is_started:
                 self._start(observation)
-            if standing.mode != "silent" and not self._is_dropped:
+            if standing.mode == "defer":
+                # Under a suppressing context, tracers make spans that record nothing.
                 with attached(standing.context) if standing.suppresses else _NOTHING:
-                    context = self._end_own(observation) if standing.mode == "own" else self._end_other(observation)
+                    context = self._end_other(observation)
+            elif standing.mode == "own" and not self._is_dropped:
+                context = self._end_own(observation)
         finally:
             self._contents = self._body = None  # an upstream that was left still refers to this
             if self._providers.meters is not None:

@@ -89,17 +89,15 @@ def parents(call: Call) -> list[tuple[str, str, str | None]]:
 def official(running_provider: Emulator) -> Came:
     return run(running_provider, [
         {"then": "alone"}, {"calls": [*EVERYTHING, *FALLBACKS]},
-        {"then": "alone, deferring"}, {"settings": {"coexistence": "defer"}}, {"calls": [*FEW, "chat"]},
-        {"then": "beside"}, {"instrument": "official"}, {"calls": [*EVERYTHING, "async_given_up"]},
+        {"then": "beside"}, {"instrument": "official"}, {"calls": EVERYTHING},
         {"then": "fallback"}, {"calls": FALLBACKS},
         {"then": "inside"}, {"calls_inside": ["chat", "async_chat_stream"]},
         {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
-        {"then": "deferring"}, {"settings": {"coexistence": "defer"}}, {"calls": STAMPED},
+        {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
         {"then": "off"}, {"settings": {"level": "off"}}, {"calls": FEW},
         {"then": "uninstrumented"}, {"uninstrument": "official"}, {"calls": [*FEW, "embeddings"]},
         {"then": "capturing"}, {"environment": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only"}},
         {"instrument": "official"}, {"calls": ["chat", "response_helper"]},
-        {"then": "capturing, and ours not"}, {"calls": ["chat", "response_helper"]},
     ])  # fmt: skip
 
 
@@ -110,13 +108,10 @@ def openllmetry(running_provider: Emulator) -> Came:
         {"then": "alone"}, {"calls": [*EVERYTHING, *FALLBACKS]},
         {"then": "beside"}, {"instrument": "openllmetry"}, {"calls": EVERYTHING},
         {"then": "fallback"}, {"calls": FALLBACKS},
-        {"then": "fallback, own"}, {"settings": {"coexistence": "own"}}, {"calls": FALLBACKS},
         {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
         {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
-        {"then": "own"}, {"settings": {"coexistence": "own"}}, {"calls": [*STAMPED, "async_given_up"]},
         {"then": "all"}, {"instrument": "openinference"}, {"instrument": "official"},
         {"calls": [*STAMPED, *EMBEDDINGS]},
-        {"then": "all, but own"}, {"settings": {"coexistence": "own"}}, {"calls": [*STAMPED, "post"]},
     ])  # fmt: skip
 
 
@@ -126,10 +121,8 @@ def openinference(running_provider: Emulator) -> Came:
         {"then": "alone"}, {"calls": [*EVERYTHING, *FALLBACKS]},
         {"then": "beside"}, {"instrument": "openinference"}, {"calls": EVERYTHING},
         {"then": "fallback"}, {"calls": FALLBACKS},
-        {"then": "fallback, own"}, {"settings": {"coexistence": "own"}}, {"calls": FALLBACKS},
         {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
         {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
-        {"then": "own"}, {"settings": {"coexistence": "own"}}, {"calls": [*EVERYTHING, "async_given_up"]},
         {"then": "uninstrumented"}, {"uninstrument": "openinference"}, {"calls": FEW},
     ])  # fmt: skip
 
@@ -148,48 +141,25 @@ def http(running_provider: Emulator) -> Came:
     return run(running_provider, steps)
 
 
-# The official one: ours in its place.
+# Theirs, with what we know beside it.
 
 
-def test_the_official_one_is_silent_where_the_span_is_ours(official: Came) -> None:
+def test_official_instrumentation_writes_the_span_and_ours_adds_to_it(official: Came) -> None:
     beside = official.calls["beside"]
-    # It has made a span of its own where ours comes behind it.
-    expected = {name: [OFFICIAL if name in EMBEDDINGS else OURS] for name in [*EVERYTHING, "async_given_up"]}
+    # It knows nothing of legacy completions and of `client.post()`.
+    expected = {name: [OURS if name in ("completion", "post") else OFFICIAL] for name in EVERYTHING}
     assert by_whom(beside) == expected
     for call in beside:
         (span,) = call["spans"]
-        silent = OURS if call["call"] in EMBEDDINGS else OFFICIAL
         assert ADDED in span["fastlane"], call["call"]
-        assert not metrics_of([call], silent), call["call"]
+        assert not metrics_of([call], OURS if writers(call) == [OFFICIAL] else OFFICIAL), call["call"]
     for call in official.calls["inside"]:
         assert [span["parent"] for span in call["spans"]] == ["application", None]
     assert by_whom(official.calls["alone"][: len(EVERYTHING)]) == {name: [OURS] for name in EVERYTHING}
-
-
-def test_the_official_one_writes_where_ours_is_to_defer_or_is_off(official: Came) -> None:
-    assert by_whom(official.calls["deferring"]) == {name: [OFFICIAL] for name in STAMPED}
-    assert not metrics_of(official.calls["deferring"], OURS)
-    for call in official.calls["deferring"]:
-        if call["call"] in FEW:
-            assert ADDED in call["spans"][0]["fastlane"]
     assert by_whom(official.calls["off"]) == {name: [OFFICIAL] for name in FEW}
     assert by_whom(official.calls["uninstrumented"]) == {name: [OURS] for name in [*FEW, "embeddings"]}
-
-
-def test_where_prompts_are_recorded_one_of_the_two_records_them(official: Came) -> None:
-    ours, theirs = official.calls["capturing"], official.calls["capturing, and ours not"]
-    assert by_whom(ours) == {"chat": [OURS], "response_helper": [OURS]}
-    assert by_whom(theirs) == {"chat": [OFFICIAL], "response_helper": [OFFICIAL]}
-    assert all(span["has_prompt"] for call in (*ours, *theirs) for span in call["spans"])
-
-
-def test_with_nobody_to_defer_to_there_are_metrics_alone(official: Came) -> None:
-    alone = official.calls["alone, deferring"]
-    assert by_whom(alone) == {name: [] for name in FEW}
-    assert DURATION in metrics_of(alone, OURS)
-
-
-# OpenLLMetry and OpenInference: theirs, with what we know beside it.
+    assert by_whom(official.calls["capturing"]) == {"chat": [OFFICIAL], "response_helper": [OFFICIAL]}
+    assert all(span["has_prompt"] for call in official.calls["capturing"] for span in call["spans"])
 
 
 def test_openllmetry_writes_the_span_and_ours_adds_to_it(openllmetry: Came) -> None:
@@ -221,7 +191,9 @@ def test_openinference_writes_the_span_and_ours_adds_to_it(openinference: Came) 
     assert by_whom(openinference.calls["uninstrumented"]) == {name: [OURS] for name in FEW}
 
 
-@pytest.mark.parametrize(("tool", "scope"), [("openllmetry", OPENLLMETRY), ("openinference", OPENINFERENCE)])
+@pytest.mark.parametrize(
+    ("tool", "scope"), [("official", OFFICIAL), ("openllmetry", OPENLLMETRY), ("openinference", OPENINFERENCE)]
+)
 def test_requests_and_phases_stand_below_the_span_of_another_tool(
     request: pytest.FixtureRequest, tool: str, scope: str
 ) -> None:
@@ -231,32 +203,18 @@ def test_requests_and_phases_stand_below_the_span_of_another_tool(
         assert sum(span["is_root"] for span in call["spans"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("tool", "scope", "calls"), [("openllmetry", OPENLLMETRY, STAMPED), ("openinference", OPENINFERENCE, EVERYTHING)]
-)
-def test_a_tool_is_silent_where_ours_is_to_own_the_span(
-    request: pytest.FixtureRequest, tool: str, scope: str, calls: list[str]
-) -> None:
-    own = request.getfixturevalue(tool).calls["own"]
-    assert by_whom(own) == {name: [OURS] for name in [*calls, "async_given_up"]}
-    assert not metrics_of(own, scope)
-
-
-def test_of_all_three_at_once_each_writes_its_own_or_ours_alone(openllmetry: Came) -> None:
+def test_of_all_three_at_once_each_writes_its_own(openllmetry: Came) -> None:
     for call in openllmetry.calls["all"]:
         assert sorted(writers(call)) == [OPENINFERENCE, OFFICIAL, OPENLLMETRY], call["call"]
         assert not metrics_of([call], OURS)
-    assert by_whom(openllmetry.calls["all, but own"]) == {name: [OURS] for name in [*STAMPED, "post"]}
 
 
 def test_a_call_that_falls_back_has_one_span_or_what_another_tool_makes(
     official: Came, openllmetry: Came, openinference: Came
 ) -> None:
-    assert by_whom(official.calls["fallback"]) == {name: [OURS] for name in FALLBACKS}
+    assert by_whom(official.calls["fallback"]) == {name: [OFFICIAL] for name in FALLBACKS}
     assert by_whom(openllmetry.calls["fallback"]) == {name: [OPENLLMETRY] for name in FALLBACKS}
     assert by_whom(openinference.calls["fallback"]) == {name: [OPENINFERENCE] * 2 for name in FALLBACKS}
-    for tool in (openllmetry, openinference):
-        assert by_whom(tool.calls["fallback, own"]) == {name: [OURS] for name in FALLBACKS}
 
 
 # All of them.

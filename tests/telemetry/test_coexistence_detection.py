@@ -24,18 +24,14 @@ from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.coexistence import (
     NO_TOOLS,
     Standing,
-    around_replaced,
     attached,
-    beneath_official,
     is_http_instrumented,
-    mode_of,
     other_tools,
     other_tools_span,
     records_metrics,
     standing_of,
     without_suppression,
 )
-from fastlane.telemetry.settings import providers
 
 Replace = Callable[..., None]
 
@@ -75,42 +71,38 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
 def test_nobody_is_there(client: fastlane.OpenAI) -> None:
     assert other_tools(client) == NO_TOOLS
-    assert standing_of(None, providers(), client) == Standing("own", Context())
+    assert standing_of(None, client) == Standing("own", Context())
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "whose"),
+    ("module", "name"),
     [
-        ("opentelemetry.instrumentation.genai.openai", "genai-openai", "own"),
-        ("opentelemetry.instrumentation.genai.openai.patch", "genai-openai", "own"),
-        ("opentelemetry.instrumentation.openai_v2.patch", "openai-v2", "defer"),
-        ("opentelemetry.instrumentation.openai.utils", "openllmetry", "defer"),
-        ("langfuse.openai", "langfuse", "defer"),
-        ("openlit.instrumentation.openai.openai", "openlit", "defer"),
+        ("opentelemetry.instrumentation.genai.openai", "genai-openai"),
+        ("opentelemetry.instrumentation.genai.openai.patch", "genai-openai"),
+        ("opentelemetry.instrumentation.openai_v2.patch", "openai-v2"),
+        ("opentelemetry.instrumentation.openai.utils", "openllmetry"),
+        ("langfuse.openai", "langfuse"),
+        ("openlit.instrumentation.openai.openai", "openlit"),
     ],
 )
 def test_a_stand_in_for_each_tool_is_found_by_the_module_of_its_wrapper(
-    replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, module: str, name: str, whose: str
+    replace: Replace, client: fastlane.OpenAI, module: str, name: str
 ) -> None:
     replace(module, Responses)
     assert other_tools(client) == {name}
-    assert mode_of(settings, other_tools(client)) == whose
-    assert mode_of(settings.with_changes({"coexistence": "own"}), other_tools(client)) == "own"
-    assert mode_of(settings.with_changes({"coexistence": "defer"}), other_tools(client)) == "defer"
+    assert standing_of(Issued(0, is_direct=True), client).mode == "defer"
 
 
 def test_a_stand_in_for_openinference_is_found_where_it_wraps_request(
-    replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings
+    replace: Replace, client: fastlane.OpenAI
 ) -> None:
     replace("openinference.instrumentation.openai._request", openai.AsyncOpenAI, "request")
     assert other_tools(client) == {"openinference"}
-    assert mode_of(settings, other_tools(client)) == "defer"
+    assert standing_of(None, client).mode == "defer"
     assert not records_metrics(other_tools(client))
 
 
-def test_a_stand_in_for_logfire_is_found_by_its_mark(
-    client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stand_in_for_logfire_is_found_by_its_mark(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(client.__dict__, "_is_instrumented_by_logfire", True)
     assert other_tools(client) == {"logfire"}
     assert other_tools() == set()
@@ -118,7 +110,7 @@ def test_a_stand_in_for_logfire_is_found_by_its_mark(
 
     monkeypatch.setattr(openai.OpenAI, "_is_instrumented_by_logfire", True, raising=False)
     assert other_tools() == {"logfire"}
-    assert mode_of(settings, other_tools()) == "defer"
+    assert standing_of(None, client).mode == "defer"
 
 
 def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client: fastlane.OpenAI) -> None:
@@ -129,24 +121,10 @@ def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client:
     assert other_tools(client) == {"langfuse", "openlit"}
 
 
-def test_a_decorator_of_the_applications_changes_nothing(
-    replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings
-) -> None:
+def test_a_decorator_of_the_applications_changes_nothing(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("an_application.decorators")
     assert other_tools(client) == NO_TOOLS
-    issued = Issued(0, is_direct=True)
-    before = context.get_current()
-    with around_replaced(client, issued)[0]:
-        assert context.get_current() is before
-    assert issued.telemetry_context is None
-
-
-def test_what_the_official_one_hands_to_a_hook_is_not_ours_to_take_away(
-    replace: Replace, client: fastlane.OpenAI, settings: TelemetrySettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace("opentelemetry.instrumentation.genai.openai")
-    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK", "upload")
-    assert mode_of(settings, other_tools(client)) == "defer"
+    assert standing_of(Issued(0, is_direct=True), client).mode == "own"
 
 
 def test_of_metrics_is_known_who_records_them(replace: Replace, client: fastlane.OpenAI) -> None:
@@ -162,14 +140,14 @@ def test_of_metrics_is_known_who_records_them(replace: Replace, client: fastlane
 def test_what_an_application_suppresses_stays_so(client: fastlane.OpenAI) -> None:
     for key in (_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation", "suppress_language_model_instrumentation"):
         with attached(Context({key: True})):
-            assert standing_of(None, providers(), client).mode == "silent"
-            assert standing_of(Issued(0, is_direct=True), providers(), client).mode == "silent"
-    assert standing_of(None, providers(), client).mode == "own"
+            assert standing_of(None, client).mode == "silent"
+            assert standing_of(Issued(0, is_direct=True), client).mode == "silent"
+    assert standing_of(None, client).mode == "own"
 
 
 def test_a_call_inside_of_a_library_that_has_made_its_span_has_none_of_ours(client: fastlane.OpenAI) -> None:
     with attached(Context({"opentelemetry.genai.client.inference.context": object()})):
-        assert standing_of(None, providers(), client).mode == "defer"
+        assert standing_of(None, client).mode == "defer"
 
 
 def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: TelemetrySettings) -> None:
@@ -177,34 +155,15 @@ def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: 
     another = settings.tracer_provider.get_tracer("openinference.instrumentation.langchain").start_span("chain")
     with attached(set_span_in_context(another)):
         assert other_tools_span() is None
-        assert standing_of(None, providers(), client).mode == "own"
+        assert standing_of(None, client).mode == "own"
         suppressed = Context({**context.get_current(), _SUPPRESS_INSTRUMENTATION_KEY: True, "a": 1})
         with attached(set_span_in_context(theirs, suppressed)):
-            found = standing_of(None, providers(), client)
+            found = standing_of(None, client)
             assert (found.mode, found.span, found.suppresses) == ("defer", theirs, True)
             assert found.context == without_suppression(found.context)
             assert found.context["a"] == 1
             theirs.end()
             assert other_tools_span() is None
-
-
-def test_the_applications_context_is_kept_while_others_are_silenced(replace: Replace, client: fastlane.OpenAI) -> None:
-    replace("opentelemetry.instrumentation.openai.utils")
-    telemetry_settings.use(telemetry_settings.current().with_changes({"coexistence": "own"}))
-    issued = Issued(0, is_direct=True)
-    with attached(Context({"a": 1})):
-        with around_replaced(client, issued)[0]:
-            assert context.get_value("suppress_language_model_instrumentation")
-            found = standing_of(issued, providers(), client)
-            assert (found.mode, found.context, found.suppresses, found.inner) == ("own", {"a": 1}, True, None)
-        assert context.get_current() == {"a": 1}
-
-
-def test_nobody_is_silenced_for_spans_that_would_reach_nobody(replace: Replace, client: fastlane.OpenAI) -> None:
-    replace("opentelemetry.instrumentation.genai.openai")
-    assert standing_of(None, providers(), client).mode == "own"
-    telemetry_settings.use(TelemetrySettings(meter_provider=object()))
-    assert standing_of(None, providers(), client).mode == "defer"
 
 
 def test_leaving_in_another_context_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -214,16 +173,6 @@ def test_leaving_in_another_context_says_nothing(caplog: pytest.LogCaptureFixtur
     around.__exit__(None, None, None)
     assert context.get_current() == {}
     assert caplog.records == []
-
-
-def test_the_official_one_is_passed_by_where_it_stands_alone_before_a_method(replace: Replace) -> None:
-    for name in ("create", "stream"):
-        stock = Responses.__dict__[name]
-        assert beneath_official(stock) is None
-        replace("opentelemetry.instrumentation.genai.openai.patch_responses", Responses, name)
-        assert beneath_official(Responses.__dict__[name]) is stock
-        replace("an_application.decorators", Responses, name)
-        assert beneath_official(Responses.__dict__[name]) is None
 
 
 # The HTTP client.

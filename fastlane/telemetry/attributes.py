@@ -34,6 +34,9 @@ CANCELLATIONS: Final = frozenset({"CancelledError", "Cancelled", "GeneratorExit"
 
 MAX_NAME_CHARACTERS: Final = 256
 
+MOST_ATTRIBUTES: Final = 25
+"""Attributes of fastlane's own on a span at the level "call"."""
+
 _OPERATIONS = {CHAT: "chat", RESPONSES: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 _API_TYPES = {CHAT: "chat_completions", RESPONSES: "responses"}
 
@@ -165,16 +168,19 @@ def _member(body: Mapping[str, Any], field: str, name: str) -> Any:
 # The call
 
 
-def call_attributes(record: CallRecord) -> Attributes:
-    """Return the attributes that are known when a call is over. What did not happen or is not known is absent."""
+def call_attributes(record: CallRecord, experiment: ExperimentArm | None = None) -> Attributes:
+    """Return the attributes that are known when a call is over. What did not happen or is not known is absent.
+
+    Those of fastlane's begin with the most important ones: see `most_important`.
+    """
     timeline, usage, times, last = record.timeline, record.usage, record.provider_times, record.last_attempt
+    wire = {} if last is None else _wire_attributes(last.wire)
+    count = len(timeline.token_ns)
     found: Attributes = {
-        "fastlane.request.id": record.request_id,
         "gen_ai.response.id": record.response_id,
         "gen_ai.response.model": record.response_model,
         "gen_ai.response.finish_reasons": _finish_reasons(record),
         "openai.response.service_tier": record.service_tier,
-        "fastlane.usage.estimated": usage.estimated or None,
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
@@ -182,22 +188,37 @@ def call_attributes(record: CallRecord) -> Attributes:
         "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
         "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
         "error.type": error_type(record),
+        **({} if experiment is None else experiment_attributes(experiment)),
         "fastlane.time_to_first_token": record.time_to_first_token_s,
-        "fastlane.time_to_first_content_token": record.time_to_first_content_token_s,
-        "fastlane.first_token.kind": timeline.first_token_kind,
         "fastlane.api_end_to_end.duration": record.api_end_to_end_s,
-        "fastlane.decode.tokens_per_second": record.decode_rate,
-        "fastlane.validate.duration": seconds(timeline.validate_started_ns, timeline.validate_ended_ns),
         "fastlane.attempt.count": len(record.attempts),
+        "fastlane.connection.reused": None if last is None else last.connection_reused,
+        "fastlane.server.wait.duration": _server_wait_s(record),
+        "fastlane.prepare.duration": _prepare_s(record),
+        "fastlane.decode.duration": None if count < 2 else seconds(timeline.first_token_ns, timeline.last_token_ns),
+        "fastlane.decode.tokens_per_second": record.decode_rate,
         "fastlane.retry.wait.duration": retry_wait_s(record) or None,
+        "fastlane.stream.end": _STREAM_ENDS[record.outcome] if record.stream else None,
+        **wire,
+        "fastlane.validate.duration": seconds(timeline.validate_started_ns, timeline.validate_ended_ns),
+        "fastlane.usage.estimated": usage.estimated or None,
+        "fastlane.optimizations": None,  # its rank: the sections come first
     }
+    optimizations = _add_sections(found, record.sections)
+    found["fastlane.optimizations"] = (*_of_connection(last), *optimizations) or None
+    found["fastlane.request.id"] = record.request_id
+    found["fastlane.first_token.kind"] = timeline.first_token_kind
+    found["fastlane.time_to_first_content_token"] = record.time_to_first_content_token_s
     if record.stream:
-        found["fastlane.stream.end"] = _STREAM_ENDS[record.outcome]
-        found["fastlane.stream.chunks"] = record.events
         found["gen_ai.response.time_to_first_chunk"] = seconds(timeline.started_ns, timeline.first_event_ns)
-    if len(timeline.token_ns) > 1:
-        found["fastlane.decode.duration"] = seconds(timeline.token_ns[0], timeline.token_ns[-1])
+        found["fastlane.stream.chunks"] = record.events
+    if count > 1:
         found["fastlane.stream.max_chunk_gap"] = max_gap_s(timeline.token_ns)
+    if "fastlane.wire.send.duration" in wire:
+        found["fastlane.wire.duration"] = sum(wire.values())
+    if last is not None:
+        found["fastlane.connection.round_trip_time"] = last.round_trip_time_s
+        found["fastlane.http.request.encoding"] = None if last.form == "json" else last.form
     if times is not None:
         found |= {
             "fastlane.provider.queue.duration": times.queue_s,
@@ -206,21 +227,26 @@ def call_attributes(record: CallRecord) -> Attributes:
             "fastlane.provider.total.duration": times.total_s,
             "fastlane.provider.head.duration": times.head_s,
         }
-    if last is not None:
-        wire = _wire_attributes(last.wire)
-        found |= wire
-        if "fastlane.wire.send.duration" in wire:
-            found["fastlane.wire.duration"] = sum(wire.values())
-        before_ns = record.attempts[0].wire.started_ns - timeline.started_ns
-        found["fastlane.prepare.duration"] = (before_ns - queued_ns(record, before_ns)) / 1e9
-        waited_s = seconds(last.wire.send_ended_ns, timeline.first_token_ns)
-        found["fastlane.server.wait.duration"] = None if waited_s is None else max(0.0, waited_s)
-        found["fastlane.connection.reused"] = last.connection_reused
-        found["fastlane.connection.round_trip_time"] = last.round_trip_time_s
-        found["fastlane.http.request.encoding"] = None if last.form == "json" else last.form
-    optimizations = _add_sections(found, record.sections)
-    found["fastlane.optimizations"] = (*_of_connection(last), *optimizations) or None
     return present(found)
+
+
+def most_important(attributes: Attributes) -> Attributes:
+    """Return the attributes of a span at the level "call": of fastlane's the first 25, which backends bill or limit."""
+    beyond = [name for name in attributes if name.startswith("fastlane.")][MOST_ATTRIBUTES:]
+    return {name: value for name, value in attributes.items() if name not in beyond}
+
+
+def _server_wait_s(record: CallRecord) -> float | None:
+    last = record.last_attempt
+    waited_s = None if last is None else seconds(last.wire.send_ended_ns, record.timeline.first_token_ns)
+    return None if waited_s is None else max(0.0, waited_s)
+
+
+def _prepare_s(record: CallRecord) -> float | None:
+    if not record.attempts:
+        return None
+    before_ns = record.attempts[0].wire.started_ns - record.timeline.started_ns
+    return (before_ns - queued_ns(record, before_ns)) / 1e9
 
 
 def _finish_reasons(record: CallRecord) -> tuple[str] | None:

@@ -73,6 +73,11 @@ OF_EVERY_CALL: Final = (
         "gen_ai.client.operation.time_to_first_chunk", "s", _GENERIC_SECONDS,
         "Time to the first event of a stream, which may carry no output yet",
     ),
+    # The conventions want a value for each chunk: with OpenTelemetry's SDK, 2.7 ms of CPU for a stream of 200.
+    _histogram(
+        "gen_ai.client.operation.time_per_output_chunk", "s", _GENERIC_SECONDS,
+        "Mean time between neighbouring outputs of a stream: one value for each stream",
+    ),
     _histogram("gen_ai.client.token.usage", "{token}", _GENERIC_TOKENS, "Tokens of the prompt and of the answer"),
     # fastlane's own
     _histogram("fastlane.client.time_to_first_token", "s", SECONDS, "From issue to the first output of a stream"),
@@ -231,6 +236,10 @@ class Measures:
         yield "gen_ai.client.operation.duration", record.duration_s, with_error
         if (first_s := seconds(record.timeline.started_ns, record.timeline.first_event_ns)) is not None:
             yield "gen_ai.client.operation.time_to_first_chunk", first_s, labels
+        token_ns = record.timeline.token_ns
+        if len(token_ns) > 1:
+            mean_s = (token_ns[-1] - token_ns[0]) / 1e9 / (len(token_ns) - 1)
+            yield "gen_ai.client.operation.time_per_output_chunk", mean_s, labels
         for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             if tokens is not None:
                 yield "gen_ai.client.token.usage", tokens, labels | {"gen_ai.token.type": kind}

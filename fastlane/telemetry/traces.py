@@ -18,6 +18,7 @@ from .attributes import (
     CANCELLATIONS,
     call_attributes,
     experiment_attributes,
+    most_important,
     operation_name,
     printable,
     request_attributes,
@@ -41,6 +42,7 @@ from .spans import end_span, make_spans_below, span_maker, status_of, with_span
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
     from ..engine.user_action import user_action
+    from ..records.record import CallRecord
     from .content import Content
     from .settings import TelemetrySettings
 
@@ -202,7 +204,7 @@ class TracedCall:
         """A part of the call is over: give another tool's span, which may end before the call, what is known."""
         try:
             if self._span is not None and self._span.is_recording():
-                known = _own(call_attributes(observation.provisional_record()))
+                known = _own(self._attributes(observation.provisional_record()))
                 known.pop("fastlane.stream.end", None)
                 self._span.set_attributes(known)
         except Exception as error:  # noqa: BLE001
@@ -235,8 +237,7 @@ class TracedCall:
         """Add what is known to another tool's span, and make the spans of requests below it."""
         span = self._span
         if span is not None and span.is_recording():
-            attributes = call_attributes(observation.record()) | self._experiment_attributes()
-            span.set_attributes(_own(attributes))
+            span.set_attributes(_own(self._attributes(observation.record())))
         if self._parent is not None:
             make_spans_below(
                 span_maker(self._providers), self._parent, observation.record(), self._settings.level, None
@@ -258,7 +259,7 @@ class TracedCall:
             return {"gen_ai.operation.name": self._operation, **request_attributes(observation.endpoint, body)}
 
         def attributes() -> dict[str, Any]:
-            found = {**request(), **call_attributes(observation.record()), **self._experiment_attributes()}
+            found = {**request(), **self._attributes(observation.record())}
             return {**found, **content.attributes()} if content is not None and capture in _ON_SPANS else found
 
         maker, level = span_maker(self._providers), self._settings.level
@@ -282,12 +283,13 @@ class TracedCall:
         if content is not None and capture in _AS_EVENTS and made is not None:
             from .content import emit_content
 
-            found = {**call_attributes(observation.record()), **request(), **content.structured()}
+            found = {**self._attributes(observation.record()), **request(), **content.structured()}
             emit_content(found, self._settings, with_span(made, context))
         return made
 
-    def _experiment_attributes(self) -> dict[str, Any]:
-        return {} if self._experiment is None else experiment_attributes(self._experiment)
+    def _attributes(self, record: CallRecord) -> dict[str, Any]:
+        found = call_attributes(record, self._experiment)
+        return most_important(found) if self._settings.level == "call" else found
 
 
 @lru_cache(maxsize=8)

@@ -34,6 +34,7 @@ ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "H
 GENERIC = {
     "gen_ai.client.operation.duration",
     "gen_ai.client.operation.time_to_first_chunk",
+    "gen_ai.client.operation.time_per_output_chunk",
     "gen_ai.client.token.usage",
 }
 
@@ -54,6 +55,7 @@ def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
     assert meters.values("fastlane.client.stream.max_chunk_gap") == {(): 0.15}
     assert meters.values("gen_ai.client.operation.duration") == {(): 0.5}
     assert meters.values("gen_ai.client.operation.time_to_first_chunk") == {(): 0.09}
+    assert meters.values("gen_ai.client.operation.time_per_output_chunk") == {(): pytest.approx(0.1)}
     assert meters.values("gen_ai.client.token.usage") == {("input",): 700, ("output",): 41}
 
 

@@ -96,6 +96,32 @@ def test_section_of_an_own_play_is_in_record_span_metric_and_report(
     assert "words counted" in str(report)
 
 
+@pytest.mark.parametrize(("level", "count"), [("call", 25), ("attempts", 40)])
+def test_span_of_a_call_has_25_attributes_by_default(
+    arguments: dict[str, Any], listening: Listening, level: str, count: int
+) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class LongRecord(RecordSection):
+        name: ClassVar[str] = "long"
+
+        def attributes(self) -> dict[str, Any]:
+            return {f"fastlane.long.{number}": number for number in range(40)}
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Long(SessionPlay):
+        section = LongRecord
+
+        def plan(self, call: Call) -> Call:
+            return call.with_data(LongRecord())
+
+    told = listening(level=level)
+    with OpenAI(**arguments, plays=[Long()]) as client:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
+    names = [name for name in told.the("chat").attributes or {} if name.startswith("fastlane.")]
+    assert "fastlane.api_end_to_end.duration" in names
+    assert (len(names) == count) if level == "call" else (len(names) > count)
+
+
 def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, Any], listening: Listening) -> None:
     told = listening()
     question: Any = {"model": "m", "messages": [{"role": "user", "content": "Name three colours."}]}

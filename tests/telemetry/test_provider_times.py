@@ -136,7 +136,7 @@ def test_what_is_not_known_to_be_a_time_is_not_read(arguments: dict[str, Any]) -
         assert client.last_call.provider_times is None
 
 
-@pytest.mark.parametrize("level", ["call", "phases"])
+@pytest.mark.parametrize("level", ["attempts", "phases"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_the_span_says_the_same(stream: bool, level: str, listening: Listening, arguments: dict[str, Any]) -> None:
     told = listening(level=level)

@@ -10,3 +10,4 @@ def forget() -> None:
     """Forget it: after thousands of servers a new one has an old one's port."""
     Table.clear_all()
     registry._found.clear()
+    registry._identified.clear()

@@ -10,6 +10,7 @@ run_call                        begin and report
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -107,7 +108,7 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
     if data:
         state.data = data
         pipeline.warn_of_unread(data.values())
-    if listeners.listener.is_active():
+    if "opentelemetry" in sys.modules and listeners.listener.is_active():
         try:
             state.trace = listeners.listener.trace_call(state)
         except Exception as error:  # noqa: BLE001 - telemetry must not break a call

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import ConfigurationError
-from ..knowledge.table import Table as LearnedTable
 from .facts import Address, Part, ProviderFacts, Texts
 from .files import checked, content_of, parsed
 from .origins import OriginPattern, origin_of, pattern_of
@@ -62,7 +61,7 @@ class _Registered(NamedTuple):
 _registered: dict[str, _Registered] = {}
 _numbers = itertools.count()
 _found: dict[str, ProviderFacts] = {}
-_identified: LearnedTable[str, str] = LearnedTable("provider headers", max_entries=_MOST_ORIGINS)
+_identified: dict[str, str] = {}
 """By origin: the slug of the server that answered there, or an empty text."""
 
 
@@ -102,10 +101,12 @@ def identified_facts(headers: Mapping[str, str], owned_by: str | None = None) ->
 
 def note_server(origin: str, headers: Mapping[str, str]) -> None:
     """Remember how the server at an origin identifies itself in its first response, where the origin is unknown."""
-    if _identified.get(origin) is not None:
+    if origin in _identified:
         return
+    if len(_identified) >= _MOST_ORIGINS:
+        _identified.clear()
     facts = identified_facts(headers) if facts_of(origin).slug == UNKNOWN else None
-    _identified.put(origin, "" if facts is None else facts.slug)
+    _identified[origin] = "" if facts is None else facts.slug
     if facts is not None:
         _found.pop(origin, None)
 

@@ -1,7 +1,7 @@
 """`CallRecord`, the record of a call that has ended, and the sections that plays add to it."""
 
 from .attempts import Attempt as Attempt
-from .ledger import Figure as Figure, Ledger as Ledger
+from .ledger import Entry as Entry, Figure as Figure, Ledger as Ledger
 from .plays import (
     AdmissionRecord as AdmissionRecord,
     BoundedOutputRecord as BoundedOutputRecord,
@@ -19,7 +19,6 @@ from .plays import (
     UrgencyRecord as UrgencyRecord,
 )
 from .record import CallRecord as CallRecord
-from .savings import Savings as Savings
 from .section import Measure as Measure, Metric as Metric, RecordSection as RecordSection
 from .timeline import Timeline as Timeline, WireStamps as WireStamps
 from .usage import ProviderTimes as ProviderTimes, Usage as Usage

@@ -46,7 +46,7 @@ class Total:
     """One figure, added up over the calls for which it is known."""
 
     name: str
-    """As `Savings` has it."""
+    """The figure's."""
     value: int | float
     unit: str
     basis: Basis
@@ -60,8 +60,8 @@ class Ledger:
 
     calls: int
     totals: tuple[Total, ...]
-    """The totals of all known figures, in the order of `Savings`. Expected cache hits are counted only for calls whose
-    cached tokens the provider reported."""
+    """The totals of all known figures. Expected cache hits are counted only for calls whose cached tokens the provider
+    reported."""
     counts: Mapping[str, Mapping[str, int]]
     """For each figure that is a string or a boolean: the number of calls by value, the most frequent first."""
     connections_saved_s: float | None

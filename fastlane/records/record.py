@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from .attempts import Attempt
+from .ledger import Entry
 from .plays import (
     BoundedOutputRecord,
     ContextTrimmingRecord,
@@ -16,7 +17,7 @@ from .plays import (
     RoutingRecord,
     UrgencyRecord,
 )
-from .savings import Savings, savings_of
+from .savings import savings_of
 from .section import RecordSection
 from .timeline import Timeline
 from .usage import ProviderTimes, Usage
@@ -233,8 +234,8 @@ class CallRecord:
         return self.timeline.duration_s
 
     @property
-    def savings(self) -> Savings:
-        """The savings and costs of this call, each figure with its basis."""
+    def savings(self) -> dict[str, Entry]:
+        """The savings and costs of this call, by figure: each with its value, unit and basis."""
         return savings_of(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -254,7 +255,10 @@ class CallRecord:
             "api_end_to_end_s": self.api_end_to_end_s,
             "duration_s": self.duration_s,
         }
-        data["savings"] = self.savings.to_dict()
+        data["savings"] = {
+            name: {"value": entry.value, "unit": entry.unit, "basis": entry.basis}
+            for name, entry in self.savings.items()
+        }
         return data
 
 

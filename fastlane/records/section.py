@@ -95,7 +95,7 @@ class RecordSection:
     # Reports
 
     def savings(self, record: CallRecord) -> Mapping[str, Any]:
-        """Savings and costs by the name of the figure; None for unknown values."""
+        """Savings and costs by the name of the figure: a value, an `Entry` with another basis, or None if unknown."""
         return {}
 
     @classmethod

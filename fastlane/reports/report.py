@@ -184,7 +184,7 @@ def openings(records: Iterable[CallRecord]) -> dict[str, float]:
 
 def ledger_of(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> Ledger:
     """Add up the savings of some calls; `opening_s` is what opening a connection takes at each origin."""
-    entries = [record.savings.entries for record in records]
+    entries = [record.savings.values() for record in records]
     origins = [record.attempts[-1].origin or record.origin for record in records if record.connection_reused]
     priced = [opening_s[origin] for origin in origins if origin in opening_s]
     said = [record for record in records if not record.usage.estimated and record.usage.cached_tokens is not None]
@@ -198,8 +198,8 @@ def ledger_of(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> 
     )
 
 
-def _totals(entries: Iterable[Sequence[Entry]]) -> tuple[Total, ...]:
-    """Add up the figures that are numbers, in the order of `Savings`."""
+def _totals(entries: Iterable[Iterable[Entry]]) -> tuple[Total, ...]:
+    """Add up the figures that are numbers, in the order of `figures()`."""
     found: dict[str, list[Entry]] = {}
     table = figures()
     for own in entries:

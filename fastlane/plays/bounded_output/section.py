@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fastlane.records.ledger import Figure, Ledger, sum_of_known
+from fastlane.records.ledger import Entry, Figure, Ledger, sum_of_known
 from fastlane.records.plays import BoundedOutputRecord
 from fastlane.records.record import CallRecord
 
@@ -52,13 +52,12 @@ class BoundedOutputSection(BoundedOutputRecord):
     def savings(self, record: CallRecord) -> dict[str, Any]:
         """Tokens that were not generated, and what rejected answers cost."""
         rejected = self.rejected
+        tokens = sum_of_known(count for one in rejected for count in (one.input_tokens, one.output_tokens))
+        is_guess = tokens is not None and any(one.estimated for one in rejected)
         return {
             "tokens_not_generated": self.tokens_not_generated,
             "rejected_answers": len(rejected) or None,
-            "rejected_tokens": sum_of_known(
-                count for one in rejected for count in (one.input_tokens, one.output_tokens)
-            ),
-            "rejected_estimated": any(one.estimated for one in rejected),
+            "rejected_tokens": Entry("rejected_tokens", tokens or 0, "{token}", "estimated") if is_guess else tokens,
         }
 
     @classmethod

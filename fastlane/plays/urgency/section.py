@@ -83,7 +83,6 @@ class UrgencySection(UrgencyRecord):
         is_known = self.asked_tier is not None and self.served_tier is not None
         return {
             "tier_asked": self.asked_tier,
-            "tier": self.served_tier,
             "tier_downgraded": self.downgraded if is_known else None,
         }
 

@@ -321,7 +321,7 @@ class ConnectionMeter:
         self._is_farther = False
         self.round_trip_ns = told.round_trip_time_ns
         window = told.congestion_window
-        if not told.in_flight:
+        if not told.in_flight and told.idle_ns > told.time_out_ns:
             window = window_after_silence(window, told.idle_ns, told.time_out_ns)
         self.congestion_window = window
 

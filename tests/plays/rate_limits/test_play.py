@@ -83,7 +83,7 @@ def test_calls_wait_where_they_would_be_refused(limited: Emulator, monkeypatch: 
     assert waited
     assert waited[-1].waited_for == "requests"
     assert client.last_call is not None
-    assert client.last_call.savings.queue_s == waited[-1].waited_s
+    assert client.last_call.savings["queue_s"].value == waited[-1].waited_s
 
 
 def test_call_that_would_wait_too_long_fails_at_once(arguments: dict[str, Any]) -> None:

@@ -81,6 +81,12 @@ def _trace(app: typer.Typer) -> None:
     app.add_typer(trace)
 
 
+def _live(app: typer.Typer) -> None:
+    from .traces._command import live
+
+    app.command()(live)
+
+
 # Each with the extra that it needs.
 _COMMANDS: Mapping[str, tuple[Callable[[typer.Typer], None], str]] = {
     "bench": (_bench, "bench"),
@@ -89,6 +95,7 @@ _COMMANDS: Mapping[str, tuple[Callable[[typer.Typer], None], str]] = {
     "version": (_version, "cli"),
     "batch": (_batch, "batch"),
     "trace": (_trace, "cli"),
+    "live": (_live, "cli"),
 }
 
 

@@ -15,6 +15,7 @@ A drop-in OpenAI client that makes calls faster from the client's side, and meas
   doctor     examine a provider                      pip install 'fastlane-llm[cli]'
   emulator   run an OpenAI-compatible provider       pip install 'fastlane-llm[cli]', with TLS [bench]
   trace      show the spans of a trace file          pip install 'fastlane-llm[cli]'
+  live       follow the calls of running apps        pip install 'fastlane-llm[cli]'
   batch      run and inspect the offline queue       pip install 'fastlane-llm[cli,batch]'
   version    print the version
 """

@@ -1,4 +1,4 @@
-"""HTML pages of one file each, which load nothing and send nothing: the look and the frame that they share."""
+"""HTML pages of one file each, which load nothing from elsewhere: the look and the frame that they share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from ..errors import MissingExtraError
 _FRAME: Final = "fastlane.pages"
 
 
-def html_page(package: str, *, title: str, extra: str, scripts: Sequence[str] = (), **values: Any) -> str:
-    """Return the page of a package: its `page.html` in the common frame, with its `page.css` and `page.js`.
+def html_page(
+    package: str,
+    *,
+    title: str,
+    extra: str,
+    name: str = "page",
+    scripts: Sequence[str] = (),
+    asks: bool = False,
+    **values: Any,
+) -> str:
+    """Return a page of a package: its `page.html` in the common frame, with its `page.css` and `page.js`.
 
-    `values` are what its template shows, as text unless it says otherwise; `scripts` run before its own. `extra` brings
-    jinja2. Raises MissingExtraError.
+    `values` are what its template shows, as text unless it says otherwise; `scripts` run before its own; `asks` lets it
+    ask the server that it comes from. `extra` brings jinja2. Raises MissingExtraError.
     """
     try:
         from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -31,14 +40,14 @@ def html_page(package: str, *, title: str, extra: str, scripts: Sequence[str] = 
         lstrip_blocks=True,
         loader=ChoiceLoader([PackageLoader(package, ""), PackageLoader(_FRAME, "")]),
     )
-    style = text_of(_FRAME, "frame.css") + text_of(package, "page.css")
-    scripts = (*scripts, text_of(_FRAME, "frame.js"), text_of(package, "page.js"))
+    style = text_of(_FRAME, "frame.css") + text_of(package, f"{name}.css")
+    scripts = (*scripts, text_of(_FRAME, "frame.js"), text_of(package, f"{name}.js"))
     # https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_digest, scripts))}; style-src {_digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if asks else "")
     )
-    text = environment.get_template("page.html").render(
+    text = environment.get_template(f"{name}.html").render(
         title=title, style=style, scripts=scripts, policy=policy, version=__version__, **values
     )
     # A name from a record may hold what UTF-8 cannot.

@@ -98,6 +98,7 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TraceCall:
         connection_reused=_reused(span, answering),
         attempt_count=span.count("fastlane.attempt.count") or len(attempts) or None,
         cache_miss=span.text("fastlane.cache.mismatch_reason"),
+        cache_miss_path=span.text("fastlane.cache.mismatch_path"),
         cache_lost_tokens=span.count("fastlane.cache.lost_tokens"),
         attempts=attempts,
         phases=tuple(found),

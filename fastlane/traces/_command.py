@@ -1,4 +1,4 @@
-"""The commands `fastlane trace view` and `fastlane trace list`: options, exit codes, and where their output goes."""
+"""The commands `fastlane trace view`, `fastlane trace list` and `fastlane live`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import stat
 import sys
 import tempfile
+import time
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,6 +20,7 @@ from ..errors import ConfigurationError, FastlaneError
 from ._compare import ExperimentComparison, compare
 from ._document import document
 from ._entries import entries as entries_of
+from ._live import Follower, LiveCall, LiveServer
 from ._model import TraceEntry
 from ._otlp import SpanFile, TraceFileError, read_spans
 from ._page import page
@@ -25,6 +28,7 @@ from ._page import page
 _FILE_HELP = "A file of spans as OTLP-JSON, gzipped or not."
 _LAST_HELP = "Take the newest file that fastlane.telemetry.configure() had spans written to."
 _SUFFIX: Final = ".html"
+_POLL_S: Final = 0.5
 
 trace = typer.Typer(name="trace", help="Look at traces that were written to a file.", no_args_is_help=True)
 
@@ -105,6 +109,90 @@ def listed(
         _complain(note)
 
 
+_DIRECTORY_HELP = "Where trace files are written; if not given, where fastlane.telemetry.configure() has them written."
+
+
+def live(
+    directory: Annotated[Path | None, typer.Argument(help=_DIRECTORY_HELP, show_default=False)] = None,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The page's port on loopback; 0 takes a free one.")] = 0,
+    text: Annotated[bool, typer.Option("--text", help="Print a line for each call instead of a page.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Begin with the calls that are in the files now.")] = False,
+    open_it: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open", help="Open the page in a browser. If not given: on a terminal.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Follow the calls of running applications: times, cache hits, connections, and why a call was slow.
+
+    It follows the trace files that the applications write (`FASTLANE_TRACE_DIR`). A call is shown when it has ended.
+    Ctrl-C ends it.
+
+    Exit codes: 0 when it was ended, 2 for a directory or a port that cannot be used.
+    """
+    from ..telemetry.trace_files import directory as own_directory
+
+    try:
+        place = directory or own_directory()
+        if not place.is_dir():
+            raise ConfigurationError(
+                f"{place} is no directory of trace files yet: start an application that calls "
+                "fastlane.telemetry.configure(), or name the directory that it writes to"
+            )
+        follower = Follower(place)
+        if not everything:
+            follower.skip()
+        if text:
+            _follow(follower)
+            return
+        server = LiveServer(follower, port)
+    except FastlaneError as error:
+        _complain(str(error), "live")
+        raise typer.Exit(2) from None
+    except (OSError, RuntimeError) as error:
+        _complain(f"no page can be served on port {port}: {error}", "live")
+        raise typer.Exit(2) from None
+    typer.echo(server.url)
+    if open_it or (open_it is None and sys.stdout.isatty()):
+        webbrowser.open(server.url)
+    with suppress(KeyboardInterrupt), server:
+        server.serve_forever()
+
+
+def _follow(follower: Follower) -> None:
+    """Print a line for each call as it ends."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            for row in follower.poll():
+                typer.echo(_live_line(row))
+            time.sleep(_POLL_S)
+
+
+def _live_line(row: LiveCall) -> str:
+    words = [
+        f"{datetime.fromtimestamp(min(row.at_ms / 1e3, 1e11)).astimezone():%H:%M:%S}",
+        f"{_printable(row.model):<24}",
+        "first token      -  "
+        if row.time_to_first_token_s is None
+        else f"first token {row.time_to_first_token_s * 1e3:6,.0f} ms",
+        f"total {row.duration_s * 1e3:7,.0f} ms",
+    ]
+    if row.tokens_per_second is not None:
+        words.append(f"{row.tokens_per_second:,.0f} tokens/s")
+    if row.cached_tokens is not None and row.input_tokens:
+        words.append(f"cached {row.cached_tokens / row.input_tokens:.0%}")
+    if row.connection_reused is not None:
+        words.append("connection reused" if row.connection_reused else "new connection")
+    if row.attempts > 1:
+        words.append(f"{row.attempts} attempts")
+    if row.error is not None:
+        words.append(f"failed: {_printable(row.error)}")
+    if row.is_slow:
+        words.append("SLOW")
+    return "  ".join((*words, *map(_printable, row.reasons)))
+
+
 def _chosen(file: Path | None, *, last: bool) -> Path:
     if file is not None and last:
         raise ConfigurationError(f"give a file or --last, not both: got {file} and --last")
@@ -182,5 +270,5 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def _complain(sentence: str) -> None:
-    typer.echo(f"fastlane trace: {_printable(sentence)}", err=True)
+def _complain(sentence: str, command: str = "trace") -> None:
+    typer.echo(f"fastlane {command}: {_printable(sentence)}", err=True)

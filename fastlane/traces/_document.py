@@ -76,6 +76,7 @@ def _call(call: TraceCall) -> dict[str, Any]:
         "connection_reused": call.connection_reused,
         "attempt_count": call.attempt_count,
         "cache_miss": call.cache_miss,
+        "cache_miss_path": call.cache_miss_path,
         "cache_lost_tokens": call.cache_lost_tokens,
         "phases_s": dict(call.durations_s),
         "attempts": [

@@ -76,6 +76,8 @@ class TraceCall:
     attempt_count: int | None
     cache_miss: str | None = None
     """What broke the prompt's prefix, such as "timestamp"; None where nothing did."""
+    cache_miss_path: str | None = None
+    """The field of the request that differs, such as "messages[0].content"."""
     cache_lost_tokens: int | None = None
     """Tokens that the provider's cache did not have because of it, estimated."""
     attempts: tuple[TraceAttempt, ...] = ()

@@ -15,6 +15,7 @@ PREFIX_TOKENS: Final = "fastlane.cache.prefix.tokens"
 EXPECTED_READ: Final = "fastlane.cache.expected_read_tokens"
 HIT_RATIO: Final = "fastlane.cache.hit_ratio"
 MISMATCH: Final = "fastlane.cache.mismatch_reason"
+MISMATCH_PATH: Final = "fastlane.cache.mismatch_path"
 LOST: Final = "fastlane.cache.lost_tokens"
 
 EXPECTED: Final = Metric(
@@ -53,6 +54,8 @@ class PromptCacheSection(PromptCacheRecord):
             found[HIT_RATIO] = ratio
         if self.drift is not None:
             found[MISMATCH] = self.drift.kind
+            if self.drift.path is not None:
+                found[MISMATCH_PATH] = self.drift.path
             found[LOST] = self.drift.tokens_lost
         return found
 

@@ -1,0 +1,262 @@
+"""Follow the trace files of running applications: a row for each call, what made slow ones slow, and what was saved."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from statistics import median
+from threading import Lock
+from typing import Any, Final
+
+from ..pages import html_page
+from ._entries import entries
+from ._model import TraceCall
+from ._otlp import TraceFileError, read_spans
+from ._spans import Span
+
+_MOST_ROWS: Final = 500
+_MOST_TRACES: Final = 2_000
+_LATEST: Final = 100
+"""Earlier calls of a model that a new one is compared with."""
+_LEAST: Final = 5
+SLOW: Final = 1.5
+"""A call is slow from so many times the median of the model's calls before it."""
+_LEAST_SHARE: Final = 0.2
+"""Of the time to the first token: what took less does not explain a slow call."""
+_READ_AT_ONCE: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCall:
+    """One call that has ended. None is unknown."""
+
+    id: str
+    at_ms: float
+    """When it was issued, in milliseconds since the epoch."""
+    service: str
+    model: str
+    duration_s: float
+    time_to_first_token_s: float | None
+    tokens_per_second: float | None
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    connection_reused: bool | None
+    attempts: int
+    error: str | None
+    is_slow: bool
+    reasons: tuple[str, ...]
+    """What a slow call waited for, and why the provider's cache was missed."""
+
+
+@dataclass(slots=True)
+class Saved:
+    """What was saved since the first call."""
+
+    calls: int = 0
+    failed: int = 0
+    slow: int = 0
+    cached_tokens: int = 0
+    """Input that providers read from their caches."""
+    input_tokens: int = 0
+    reused: int = 0
+    """Calls that needed no new connection."""
+    opening_s: float = 0.0
+    """What these would have spent on one: the median of those that were opened, for each."""
+
+
+@dataclass(slots=True)
+class _File:
+    """A file, and how far it was read."""
+
+    read: int = 0
+    rest: bytes = b""
+    """The beginning of a line that is not written yet."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """Reads what applications add to the trace files of a directory. Threads may share it."""
+
+    directory: Path
+    rows: OrderedDict[str, LiveCall] = field(default_factory=OrderedDict)
+    """The latest calls by their span, in the order in which they were first seen."""
+    saved: Saved = field(default_factory=Saved)
+    _files: dict[Path, _File] = field(default_factory=dict)
+    _spans: OrderedDict[str, dict[tuple[str, str], Span]] = field(default_factory=OrderedDict)
+    _times: dict[str, deque[float]] = field(default_factory=dict)
+    _openings: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    _lock: Lock = field(default_factory=Lock)
+
+    def skip(self) -> None:
+        """Leave out what was written before now."""
+        for path in self._paths():
+            with suppress(OSError):
+                self._files[path] = _File(read=path.stat().st_size)
+
+    def poll(self) -> list[LiveCall]:
+        """Read what was added since, and return the calls that are new."""
+        with self._lock:
+            changed = OrderedDict[str, None]()
+            for path in self._paths():
+                for span in self._added(path):
+                    self._spans.setdefault(span.trace_id, {})[span.key] = span
+                    self._spans.move_to_end(span.trace_id)
+                    changed[span.trace_id] = None
+            found = [row for trace in changed for row in self._rows(self._spans[trace])]
+            while len(self._spans) > _MOST_TRACES:
+                self._spans.popitem(last=False)
+            return found
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.directory.glob("*.jsonl"))
+
+    def _added(self, path: Path) -> tuple[Span, ...]:
+        file = self._files.setdefault(path, _File())
+        try:
+            with path.open("rb") as opened:
+                if opened.seek(0, 2) < file.read:
+                    file.read, file.rest = 0, b""  # another file of the same name
+                opened.seek(file.read)
+                data = opened.read(_READ_AT_ONCE)
+        except OSError:
+            return ()
+        file.read += len(data)
+        whole, newline, file.rest = (file.rest + data).rpartition(b"\n")
+        if not newline:
+            return ()
+        try:
+            return read_spans(whole + newline, path.name).spans
+        except TraceFileError:
+            return ()
+
+    def _rows(self, spans: Mapping[tuple[str, str], Span]) -> Iterator[LiveCall]:
+        for entry in entries(spans.values()):
+            for call in entry.calls:
+                name = call.span.span_id
+                if name in self.rows:
+                    continue
+                self.rows[name] = row = self._row(call)
+                if len(self.rows) > _MOST_ROWS:
+                    self.rows.popitem(last=False)
+                yield row
+
+    def _row(self, call: TraceCall) -> LiveCall:
+        model = call.response_model or call.model or "(no model)"
+        duration_s = (call.span.end_ns - call.issued_ns) / 1e9
+        measured = duration_s if call.time_to_first_token_s is None else call.time_to_first_token_s
+        # Streamed or not: the times of the two are no measure for each other.
+        before = self._times.setdefault(f"{model} {call.time_to_first_token_s is None}", deque(maxlen=_LATEST))
+        is_slow = len(before) >= _LEAST and measured > SLOW * median(before)
+        if call.error is None:
+            before.append(measured)
+        opening_s = sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls"))
+        self._count(call, opening_s, is_slow=is_slow)
+        return LiveCall(
+            id=call.span.span_id,
+            at_ms=call.issued_ns / 1e6,
+            service=call.span.service,
+            model=model,
+            duration_s=duration_s,
+            time_to_first_token_s=call.time_to_first_token_s,
+            tokens_per_second=call.tokens_per_second,
+            input_tokens=call.input_tokens,
+            cached_tokens=call.cached_tokens,
+            output_tokens=call.output_tokens,
+            connection_reused=call.connection_reused,
+            attempts=call.attempt_count or 1,
+            error=call.error,
+            is_slow=is_slow,
+            reasons=tuple(reasons(call, measured if is_slow else None)),
+        )
+
+    def _count(self, call: TraceCall, opening_s: float, *, is_slow: bool) -> None:
+        saved = self.saved
+        saved.calls += 1
+        saved.failed += call.error is not None
+        saved.slow += is_slow
+        saved.cached_tokens += call.cached_tokens or 0
+        saved.input_tokens += call.input_tokens or 0
+        if call.connection_reused:
+            saved.reused += 1
+        elif opening_s:
+            self._openings.append(opening_s)
+        saved.opening_s = saved.reused * (median(self._openings) if self._openings else 0.0)
+
+
+def reasons(call: TraceCall, waited_s: float | None) -> Iterator[str]:
+    """Return what a call waited for, where it is slow and waited `waited_s`, and why a cache was missed."""
+    if waited_s is not None:
+        parts = {
+            "new connection": sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls")),
+            "queue": call.durations_s.get("queue", 0.0),
+            "server": call.durations_s.get("server", 0.0) + call.durations_s.get("unsplit", 0.0),
+        }
+        retries_s = call.durations_s.get("retries", 0.0)
+        statuses = [attempt.status_code for attempt in call.attempts if attempt.error is not None]
+        parts[", ".join(dict.fromkeys(str(status or "connection lost") for status in statuses)) or "retry"] = retries_s
+        for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
+            if seconds >= _LEAST_SHARE * waited_s:
+                yield f"{name} {seconds * 1e3:,.0f} ms"
+    if call.cache_miss is not None:
+        lost = f", {call.cache_lost_tokens:,} tokens" if call.cache_lost_tokens else ""
+        where = f" in {call.cache_miss_path}" if call.cache_miss_path else ""
+        yield f"cache miss: {call.cache_miss.replace('_', ' ')}{where}{lost}"
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Serves the page of a follower on loopback, to whoever knows its address."""
+
+    daemon_threads = True
+
+    def __init__(self, follower: Follower, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.follower = follower
+        self.secret = secrets.token_urlsafe(16)
+        """A part of the address: other users of the machine do not know it, and other pages cannot guess it."""
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        return f"http://127.0.0.1:{self.server_address[1]}/{self.secret}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LiveServer
+
+    def do_GET(self) -> None:
+        """Answer with the page, or with the rows that are kept."""
+        place = f"/{self.server.secret}/"
+        if self.path == place:
+            self._answer("text/html; charset=utf-8", live_page(self.server.follower.directory))
+        elif self.path == f"{place}calls":
+            follower = self.server.follower
+            follower.poll()
+            told = {"saved": asdict(follower.saved), "calls": [asdict(row) for row in follower.rows.copy().values()]}
+            self._answer("application/json", json.dumps(told))
+        else:
+            self.send_error(404)
+
+    def _answer(self, kind: str, text: str) -> None:
+        data = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        with suppress(ConnectionError):
+            self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: the address is a secret."""
+
+
+def live_page(directory: Path) -> str:
+    """Return the page, which asks its server for calls twice a second. Raises MissingExtraError."""
+    return html_page("fastlane.traces", name="live", title="fastlane live", extra="cli", asks=True, directory=directory)

@@ -1,0 +1,201 @@
+"""`fastlane live` follows the files of running applications."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from fastlane.emulator import Emulator, preset
+from fastlane.traces._live import Follower, LiveServer
+from scripts.browser import ARGUMENTS, BrowserUnavailableError, program
+from tests.traces.recorded import everyday, recording
+
+APPLICATION = """
+import fastlane, fastlane.telemetry
+fastlane.telemetry.configure()
+with fastlane.OpenAI(api_key="key") as client:
+    for number in range(3):
+        for _ in client.chat.completions.create(
+            model="large", messages=[{"role": "user", "content": "the-launch-code-is-plover"}], stream=True,
+            stream_options={"include_usage": True},
+        ):
+            pass
+"""
+
+
+def some_calls(path: Path, *times_to_first_token_ms: float, **attributes: object) -> Path:
+    with recording(path) as made:
+        for at, each in enumerate(times_to_first_token_ms):
+            chat = made.chat(at * 1_000, at * 1_000 + each + 200, ttft=each, **attributes)  # type: ignore[arg-type]
+            made.attempt(chat, at * 1_000, wait=each - 10, cold=each > 300)
+    return path
+
+
+def test_each_call_is_a_row_once(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    assert follower.poll() == []
+
+    everyday(tmp_path / "one.jsonl")
+    first = follower.poll()
+    some_calls(tmp_path / "two.jsonl", 100.0, 110.0)
+    second = follower.poll()
+
+    assert {row.service for row in first} == {"airline"}
+    assert any(row.error is not None for row in first)
+    assert [row.time_to_first_token_s for row in second] == [0.1, 0.11]
+    assert follower.poll() == []
+    assert follower.saved.calls == len(first) + len(second) == len(follower.rows)
+
+
+def test_a_line_that_is_not_whole_yet_waits_for_its_end(tmp_path: Path) -> None:
+    data = some_calls(tmp_path / "calls.json", 100.0).read_bytes()
+    growing = tmp_path / "growing.jsonl"
+    follower = Follower(tmp_path)
+
+    growing.write_bytes(data[:100])
+    assert follower.poll() == []
+    growing.write_bytes(data)
+    assert len(follower.poll()) == 1
+    with growing.open("ab") as file:
+        file.write(b"no JSON\n")
+    assert follower.poll() == []
+
+
+def test_what_was_written_before_is_left_out_on_request(tmp_path: Path) -> None:
+    some_calls(tmp_path / "old.jsonl", 100.0, 100.0)
+    follower = Follower(tmp_path)
+    follower.skip()
+    some_calls(tmp_path / "new.jsonl", 120.0)
+
+    assert [row.time_to_first_token_s for row in follower.poll()] == [0.12]
+
+
+def test_a_slow_call_says_what_it_waited_for(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
+    assert not any(row.is_slow or row.reasons for row in follower.poll())
+
+    with recording(tmp_path / "slow.jsonl") as made:
+        chat = made.chat(0, 900, ttft=400, phases={"dns": 20, "connect": 40, "tls": 60}, server=200)
+        made.attempt(chat, 0, cold=True, wait=300)
+        retried = made.chat(2_000, 4_000, ttft=1_500, server=100)
+        _, ended = made.attempt(retried, 2_000, status=429, wait=50)
+        made.attempt(retried, ended + 1_200, number=2, kind="retry", wait=90)
+        made.chat(
+            5_000, 5_400, ttft=105, fastlane__cache__mismatch_reason="timestamp", fastlane__cache__lost_tokens=1_666,
+            fastlane__cache__mismatch_path="messages[0].content",
+        )  # fmt: skip
+    connecting, limited, missed = follower.poll()
+
+    assert connecting.is_slow
+    assert limited.is_slow
+    assert not missed.is_slow
+    assert any(reason.startswith("server ") for reason in connecting.reasons)
+    assert any(reason.startswith("429 ") for reason in limited.reasons)
+    assert missed.reasons == ("cache miss: timestamp in messages[0].content, 1,666 tokens",)
+    assert follower.saved.slow == 2
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    some_calls(tmp_path / "many.jsonl", *[100.0] * 900)
+
+    follower.poll()
+
+    assert len(follower.rows) == 500
+    assert follower.saved.calls == 900
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    with LiveServer(Follower(tmp_path), 0) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield served
+        served.shutdown()
+        thread.join()
+
+
+def test_only_who_knows_the_address_gets_anything(server: LiveServer, tmp_path: Path) -> None:
+    some_calls(tmp_path / "calls.jsonl", 100.0)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
+    statuses = {}
+    for path in ("/", "/calls", "/guess/calls", f"/{server.secret}/calls"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        statuses[path], text = answer.status, answer.read()
+    connection.close()
+
+    assert list(statuses.values()) == [404, 404, 404, 200]
+    assert json.loads(text)["saved"]["calls"] == 1
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        executable = program()
+    except BrowserUnavailableError as error:
+        pytest.skip(str(error))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, browser: Browser) -> None:
+    heard: list[str] = []
+    page = browser.new_page(viewport={"width": 1_280, "height": 700})
+    page.on("console", lambda message: heard.append(message.text))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.goto(server.url)
+    expect(page.get_by_role("status")).to_have_text("Waiting for the first call to end.")
+
+    some_calls(tmp_path / "calls.jsonl", 100.0, 100.0)
+    rows = page.locator("#calls tbody tr")
+    expect(rows).to_have_count(2, timeout=20_000)
+    expect(page.locator("#saved")).to_contain_text("19,200 tokens, 91 %")
+    some_calls(tmp_path / "more.jsonl", 400.0, fastlane__cache__mismatch_reason="<b>timestamp", model="<img src=x>")
+    expect(rows).to_have_count(3, timeout=20_000)
+    expect(rows.first).to_contain_text("cache miss: <b>timestamp")
+    expect(rows.first).to_contain_text("<img src=x>")
+    expect(rows.first).to_contain_text("new")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1_280
+    assert heard == []
+    page.close()
+
+
+def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
+    environment = {**os.environ, "FASTLANE_TRACE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "fastlane.cli", "live", "--text"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as live:
+        try:
+            with Emulator(model=preset("instant")) as emulator:
+                its = {**environment, **emulator.environment, "OPENAI_BASE_URL": emulator.base_url}
+                subprocess.run([sys.executable, "-c", APPLICATION], env=its, check=True, timeout=60)
+            assert live.stdout is not None
+            lines = [live.stdout.readline() for _ in range(3)]
+        finally:
+            live.send_signal(signal.SIGINT)
+    assert live.returncode == 0
+    assert all("large" in line and "first token" in line for line in lines)
+    assert "new connection" in lines[0]
+    assert "connection reused" in lines[1]
+    assert not any("plover" in path.read_text() for path in tmp_path.iterdir())
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fastlane.cli", "live", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert "is no directory of trace files yet" in done.stderr

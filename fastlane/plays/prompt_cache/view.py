@@ -189,7 +189,7 @@ class KeepWarm(_Keeper):
 
     def __enter__(self) -> Self:
         self._is_over = False
-        self._next = timer.call_later(0.0, self._run, in_thread=True)
+        self._next = timer.call_later(self.every_s, self._run, in_thread=True)
         return self
 
     def __exit__(
@@ -229,9 +229,9 @@ class AsyncKeepWarm(_Keeper):
         # The task has the context of the block, whose user action these requests are no part of.
         current_action.set(None)
         while self.requests < self.max_requests:
+            await anyio.sleep(self.every_s)
             with self._sending():
                 await AsyncPromptCacheView(self._client).prewarm(self._prompt, **self._arguments)
-            await anyio.sleep(self.every_s)
 
 
 # The view of a client

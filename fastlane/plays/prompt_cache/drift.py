@@ -255,14 +255,17 @@ def find_departure(
 ) -> Difference | None:
     """Find what broke the beginning of a prompt, of which `known_size` bytes were sent before; None for nothing."""
     shared = [new.spoken.keys() & then.segments.spoken.keys() for then in earlier]
-    sizes = [sum(new.spoken[digest] for digest in each) for each in shared]
-    enough = max(_TELLING, _SAME_CONVERSATION * max(sizes, default=0))
-    most = _SAME_CONVERSATION * max(map(len, shared), default=0)
     # Those of the same conversation first, then those that begin alike for longest, then the latest.
+    most = _SAME_CONVERSATION * max(map(len, shared), default=0)
     ranked = sorted(
         (
-            (size >= enough and len(each) >= most, in_common(then.segments, new), then.used_ns, then)
-            for each, size, then in zip(shared, sizes, earlier, strict=True)
+            (
+                len(each) >= most and sum(map(new.spoken.__getitem__, each)) >= _TELLING,
+                in_common(then.segments, new),
+                then.used_ns,
+                then,
+            )
+            for each, then in zip(shared, earlier, strict=True)
         ),
         key=itemgetter(0, 1, 2),
         reverse=True,
@@ -271,13 +274,10 @@ def find_departure(
     found = None
     if alike and alike[0][0]:
         found = _departure(alike[0][-1].segments, new)
-    elif known_size < new.size(0, new.leading) - 1:
-        heads = [
-            PromptSegments(one.rows[: one.leading], one.heads) for one in (new, *(then.segments for *_, then in alike))
-        ]
-        distinct = {tuple(one.digests): one for one in heads[:0:-1]}
-        shares = {_beginning_share(one, heads[0]): one for one in [*distinct.values()][-_MAX_BEGINNINGS:]}
-        found = _difference(shares[max(shares)], heads[0]) if shares and max(shares) >= _SIMILAR else None
+    elif alike and known_size < new.size(0, new.leading) - 1:
+        # Another conversation: of its beginning alone.
+        old, now = (PromptSegments(one.rows[: one.leading], one.heads) for one in (alike[0][-1].segments, new))
+        found = _difference(old, now) if _beginning_share(old, now) >= _SIMILAR else None
     if found is not None and found.before_size + found.lost_size <= known_size:
         found = None
     # The same prompt under another model, parameter or key.
@@ -331,12 +331,6 @@ def _beginning_share(old: PromptSegments, new: PromptSegments) -> float:
 def similarity(old: Any, new: Any) -> float:
     """Return how much of the longer of two values is in both, in rows of four words: 0 to 1. Short ones by the word."""
     one, other = (value if isinstance(value, str) else _written(value) for value in (old, new))
-    front = common_length(one, other)
-    alike = front + common_length(one[front:][::-1], other[front:][::-1])
-    longest = max(len(one), len(other), 1)
-    # One edited place, as most are: there is no need to look at the words.
-    if alike >= 0.9 * longest:
-        return alike / longest
     words = [re.findall(r"\w+", text) for text in (one, other)]
     width = 4 if min(map(len, words)) >= 16 else 1
     before, after = (Counter(zip(*(row[start:] for start in range(width)), strict=False)) for row in words)

@@ -81,10 +81,9 @@ class Bound:
 def bound(schema: Any, *, name: str | None = None, unbounded: int | None = None) -> Bound:
     """Return how long an answer can be that is valid for a schema.
 
-    `schema` is a JSON schema (draft 7 or newer), what a request wraps one in (a whole `response_format`, `text.format`,
-    or tool), or a type that pydantic can make one of: a model, a dataclass, a TypedDict, `list[Model]`. A type, and
-    what is wrapped with `strict`, is read as in strict mode: objects have no properties but those that are named. The
-    fields are named from `name`, or else from the name of the class, format or tool, or the schema's title.
+    `schema` is a JSON schema (draft 7 or newer), or a type that pydantic can make one of: a model, a dataclass, a
+    TypedDict, `list[Model]`. A type is read as in strict mode: objects have no properties but those that are named. The
+    fields are named from `name`, or else from the name of the class, or the schema's title.
 
     What bounds a value: `enum` and `const`, `maxLength`, formats, ranges of numbers, `maxItems` and closed objects,
     also in `$ref`, `anyOf`, `oneOf` and `allOf`. No valid value is longer by `json.dumps` with an indent of up to four,
@@ -103,8 +102,7 @@ def bound(schema: Any, *, name: str | None = None, unbounded: int | None = None)
     given = given_schema(schema)
     if not given.is_type:
         check_schema(given.schema, "bound()")
-    is_closed = given.is_type or given.is_strict
-    return schema_bound(given.schema, closed=is_closed, name=name or given.name, unbounded=unbounded)
+    return schema_bound(given.schema, closed=given.is_type, name=name or given.name, unbounded=unbounded)
 
 
 def schema_bound(

@@ -1,4 +1,4 @@
-"""Read and check schemas: a type, a JSON schema, or what a request wraps one in."""
+"""Read and check schemas: a type, or a JSON schema."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 Schema = Mapping[str, Any] | bool
 
-_NO_SCHEMA = frozenset(("json_object", "text"))
-# Where a request says the form of an answer, and describes a function, the schema stands under these names.
-_WRAPPED: Mapping[str, str] = {"json_schema": "schema", "function": "parameters"}
 _DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]/schema|draft/20(19-09|20-12)/schema|schema)#?").fullmatch
-_BESIDE = frozenset(("description", "name", "parameters", "schema", "strict"))
 
 
 class Given(NamedTuple):
@@ -30,11 +26,9 @@ class Given(NamedTuple):
 
     schema: Schema
     name: str | None
-    """What its class, its request or its tool calls it."""
+    """What its class is called."""
     is_type: bool
     """Whether pydantic has made it."""
-    is_strict: bool = False
-    """Whether what it was wrapped in asks for strict mode, in which objects have no properties but those named."""
 
 
 def given_schema(given: Any) -> Given:
@@ -42,9 +36,7 @@ def given_schema(given: Any) -> Given:
 
     Raises ConfigurationError for what is neither a mapping, True or False, nor a type that pydantic has a schema for.
     """
-    if isinstance(given, Mapping):
-        return _unwrapped(given)
-    if isinstance(given, bool):
+    if isinstance(given, Mapping | bool):
         return Given(given, None, is_type=False)
     if _is_type(given):
         return Given(_schema_of(given), given.__name__ if isinstance(given, type) else None, is_type=True)
@@ -52,35 +44,6 @@ def given_schema(given: Any) -> Given:
         "bound() takes a JSON schema, which is a mapping, or a type that pydantic has one for, such as a model "
         f"class, got {type(given).__name__}: pass what the answer has to be valid for"
     )
-
-
-def _unwrapped(given: Mapping[str, Any]) -> Given:
-    kind = given.get("type")
-    if isinstance(kind, str) and kind in _NO_SCHEMA:
-        raise ConfigurationError(
-            f"bound() takes a JSON schema, and got a format of the type {kind!r}, which has none: pass what the answer "
-            "has to be valid for"
-        )
-    inner: Any = given.get("format")
-    if isinstance(inner, Mapping):  # `text` of a Responses request
-        return _unwrapped(inner)
-    if isinstance(kind, str) and kind in _WRAPPED:
-        inner = given.get(kind)  # of chat; Responses have it in one piece
-        return _described(inner if isinstance(inner, Mapping) else given, _WRAPPED[kind])
-    for name in _WRAPPED.values():
-        if isinstance(given.get(name), Mapping) and given.keys() <= _BESIDE:
-            return _described(given, name)
-    return Given(given, None, is_type=False)
-
-
-def _described(described: Mapping[str, Any], key: str) -> Given:
-    schema, name, strict = described.get(key), described.get("name"), described.get("strict")
-    if not isinstance(schema, Mapping | bool):
-        raise ConfigurationError(
-            f"bound() takes a JSON schema, and got a response format or a tool without one: put it under {key!r}, or "
-            "pass the schema itself"
-        )
-    return Given(schema, name if isinstance(name, str) else None, is_type=False, is_strict=strict is True)
 
 
 def _is_type(given: Any) -> bool:

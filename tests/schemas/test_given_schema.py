@@ -5,7 +5,6 @@ import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import openai
 import pydantic
 import pytest
 from typing_extensions import TypedDict
@@ -117,39 +116,12 @@ def test_a_typed_dict_that_pydantic_does_not_take_comes_with_its_advice() -> Non
         bound(Old)
 
 
-FRAMES: list[Any] = [
-    {"type": "json_schema", "json_schema": {"name": "Own", "schema": OPEN, "strict": True}},
-    {"name": "Own", "schema": OPEN, "strict": True},
-    {"type": "json_schema", "name": "Own", "schema": OPEN, "strict": True},
-    {"format": {"type": "json_schema", "name": "Own", "schema": OPEN, "strict": True}},
-    {"type": "function", "function": {"name": "Own", "parameters": OPEN, "strict": True}},
-    {"type": "function", "name": "Own", "description": "", "parameters": OPEN, "strict": True},
-]
-
-
-@pytest.mark.parametrize("given", FRAMES, ids=json.dumps)
-def test_what_a_request_wraps_a_schema_in_is_taken_off(given: Any) -> None:
-    assert gaps(given) == ["Own.a: string without maxLength"]
-    assert gaps(given, name="Other") == ["Other.a: string without maxLength"]
-
-
-def test_a_frame_that_does_not_ask_for_strict_mode_leaves_objects_open() -> None:
-    assert len(gaps({"type": "json_schema", "json_schema": {"name": "Own", "schema": OPEN}})) == 2
-
-
-def test_a_tool_of_openais_own_making_is_taken() -> None:
-    assert gaps(openai.pydantic_function_tool(Owner)) == ["Owner.bio: string without maxLength"]
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"type": "nonsense"}, "at type: .* got 'nonsense'"),
         ({"$ref": "#/nope"}, "'/nope' does not exist"),
         ({"type": "object", "properties": {"a": {"maxLength": "3"}}}, r"at properties\.a\.maxLength"),
-        ({"type": "json_object"}, "'json_object', which has none"),
-        ({"type": "json_schema"}, "without one: put it under 'schema'"),
-        ({"type": "function", "function": {"name": "a"}}, "without one: put it under 'parameters'"),
     ],
 )
 def test_what_is_wrong_with_a_schema_is_said_where_it_is_given(given: Any, told: str) -> None:

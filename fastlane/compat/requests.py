@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cache
 from gc import get_referents
-from itertools import islice
 from operator import attrgetter, is_
 from types import FunctionType, NoneType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import openai
 import orjson
@@ -22,6 +21,8 @@ from openai._utils import strip_not_given
 from ..decode.probes import holds
 from ..transport.drivers.requests import ROUTE, target_of
 from ..transport.protocols.exchange import TransportError
+
+T = TypeVar("T")
 
 # Methods
 #
@@ -164,19 +165,13 @@ def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes |
 
 def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, object]) -> bytes | None:
     """Return the bytes of `longer` from those of `body`, if it begins with the very same members; None otherwise."""
-    count = len(body)
-    if not body or len(longer) < count:
-        return None
-    members = iter(longer.items())
+    count, names = len(body), list(longer)
     # By identity: equal members may be written differently (1 and 1.0).
-    if not all(
-        name == own and value is given for (own, given), (name, value) in zip(body.items(), members, strict=False)
-    ):
+    if not body or names[:count] != list(body) or not all(map(is_, body.values(), longer.values())):
         return None
-    added = dict(islice(longer.items(), count, None))
-    if not added:
+    if len(names) == count:
         return written
-    more = stock_bytes(added)
+    more = stock_bytes({name: longer[name] for name in names[count:]})
     return None if more is None else b"".join((memoryview(written)[:-1], b",", memoryview(more)[1:]))
 
 
@@ -246,6 +241,17 @@ def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: boo
     _set(options, "__pydantic_extra__", None)
     _set(options, "__pydantic_private__", None)
     return options
+
+
+def changed_options(options: T, changes: dict[str, Any]) -> T:
+    """Return a copy of options with other values, as `model_copy(update=...)` does at half of the CPU time."""
+    given: Any = options
+    copied: T = object.__new__(type(options))
+    _set(copied, "__dict__", {**given.__dict__, **changes})
+    _set(copied, "__pydantic_fields_set__", given.__pydantic_fields_set__ | changes.keys())
+    _set(copied, "__pydantic_extra__", given.__pydantic_extra__)
+    _set(copied, "__pydantic_private__", given.__pydantic_private__)
+    return copied
 
 
 class _Defaults:
@@ -528,7 +534,7 @@ def build_request(client: Any, options: Any, state: Any, retries_taken: int) -> 
 
     def build(still: Any) -> Any:
         # Pass the bytes, so that openai's code does not write the body again.
-        encoded = options.model_copy(update={"json_data": body, "extra_json": None})
+        encoded = changed_options(options, {"json_data": body, "extra_json": None})
         return still._build_request(encoded, retries_taken=retries_taken)
 
     return requests.build(client, options, retries_taken, body, build)

@@ -24,6 +24,7 @@ from openai import NotGiven
 from ..compat.bodies import OBSERVER, watch_body
 from ..compat.clients import RAW_RESPONSE_HEADER, FinalRequestOptions, given_headers, http_client_of
 from ..compat.context import restore
+from ..compat.requests import changed_options
 from ..compat.responses import (
     UNDECODED,
     Reply,
@@ -211,7 +212,7 @@ def send_to_named_upstream(call: Call) -> Flow:
     upstream: UpstreamAttempt = call.upstream
     options = upstream.options
     if call.body is not upstream.body:
-        options = options.model_copy(update={"json_data": dict(call.body), "extra_json": None})
+        options = changed_options(options, {"json_data": dict(call.body), "extra_json": None})
     try:
         there = call_of(upstream.state, options, call.data)
         assert there is not None
@@ -321,7 +322,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
     if planned.timeout_s is not None and isinstance(options.timeout, NotGiven) and state.client.timeout == usual:
         changed["timeout"] = openai.Timeout(max(planned.timeout_s, usual.read or 0.0), connect=usual.connect)
     if changed:
-        options = options.model_copy(update=changed)
+        options = changed_options(options, changed)
     return options
 
 

@@ -11,6 +11,7 @@ import openai
 
 from .._clock import now_ns
 from ..compat.clients import FinalRequestOptions
+from ..compat.requests import changed_options
 from ..knowledge.table import Table
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def without_refused(
     account = state.client._fastlane.accounts.of(state.client, options).here
     doubted.append((RefusingUpstream(state.origin, state.model, account), tuple([fields[field] for field in named])))
     kept = {name: value for name, value in options.json_data.items() if name not in named}
-    return options.model_copy(update={"json_data": kept})
+    return changed_options(options, {"json_data": kept})
 
 
 def _named(error: openai.APIStatusError, body: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str, ...]:

@@ -70,12 +70,12 @@ def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
     If the comparison finds nothing, the provider's own reason is all that is known.
     """
     drift, line = None, prompt.line
-    new = None if line is None else segments_of(line, line.text, prompt.count)
+    new = None if line is None else segments_of(line, prompt.count)
     if line is not None and new is not None:
         earlier = [
             Earlier(segments, other.head.parameters, other.key, used_ns)
-            for other, text, count, used_ns in history.earlier(line.head, prompt.answered_before)
-            if (segments := segments_of(other, text, count)) is not None
+            for other, count, used_ns in history.earlier(line.head, prompt.answered_before)
+            if (segments := segments_of(other, count)) is not None
         ]
         # What has expired is not lost by a difference.
         oldest_ns = prompt.sent_ns - prompt.head.rules.lifetime_ns
@@ -182,22 +182,21 @@ def _leads(row: Segment) -> bool:
     return not is_message or (isinstance(row.value, dict) and row.value.get("role") in LEADING_ROLES)
 
 
-def segments_of(line: PromptLine, text: bytes, count: int) -> PromptSegments | None:
+def segments_of(line: PromptLine, count: int) -> PromptSegments | None:
     """Return a line's prompt with so many messages; None if its text is not kept."""
-    if not text:
+    body, known = line.body, line.segments
+    if not body:
         return None
-    known = line.segments
-    if known is None or known[0] is not text:
+    if known is None or known[0] is not body:
         rows: list[Segment] = []
         for part, value in parsed(line.head.text).items():
             # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
             _add(rows, part, value, len(part) + 4)
         heads = len(rows)
-        items = text[len(line.head.text) :]
+        items = body[line.start : line.stop + 1]
         if items:
-            closing = {b"[": b"]", b'"': b'"', b"{": b"}"}.get(items[:1], b"")
-            _add(rows, line.head.items_name, parsed(items + closing), 0)
-        known = line.segments = text, PromptSegments(rows, heads)
+            _add(rows, line.head.items_name, parsed(items), 0)
+        known = line.segments = body, PromptSegments(rows, heads)
     whole: PromptSegments = known[1]
     rest = whole.rows[: whole.heads + count]
     return whole if len(rest) == len(whole.rows) else PromptSegments(rest, whole.heads)

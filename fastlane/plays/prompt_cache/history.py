@@ -87,7 +87,6 @@ class PromptHead:
         self.is_read = is_read
         """Whether anything of such a prompt was ever read from the cache."""
         self.address = (call.origin, call.endpoint)
-        self.model = call.model
         self.parameters: dict[str, Any] = {"model": call.model}
         """What the provider keeps caches apart by, without the cache key."""
         for path in _PARAMETERS:
@@ -112,14 +111,31 @@ class PromptHead:
         return written.endswith(self.tail) and written.startswith(self.front) and written[len(self.front)] == _BRACKET
 
 
-class SentPrompt:
-    """One call's prompt. Once it is settled, it has no text any more."""
+class PromptText:
+    """A head and messages as JSON, without the bracket at the end; the messages are a part of a body that is kept."""
 
     head: PromptHead
-    text: bytes
-    """The head and the messages as JSON, without the bracket at the end."""
-    size: int
-    """Its bytes."""
+    body: bytes = b""
+    """The JSON that the messages stand in; empty once it is forgotten."""
+    start = stop = 0
+    """Where in it the messages begin, and where they end."""
+    size = 0
+    """Bytes of the whole."""
+
+    @property
+    def text(self) -> bytes:
+        """All of it as one text; empty once it is forgotten."""
+        return self.body and self.head.text + self.body[self.start : self.stop]
+
+    def begins_with(self, other: PromptText) -> bool:
+        """Return whether all of another text is the beginning of this one."""
+        is_shorter = other.size <= self.size and other.head.number == self.head.number
+        return is_shorter and self.body.startswith(memoryview(other.body)[other.start : other.stop], self.start)
+
+
+class SentPrompt(PromptText):
+    """One call's prompt. Once it is settled, it has no text any more."""
+
     count: int
     """The number of messages."""
     opening: int
@@ -154,7 +170,6 @@ class SentPrompt:
     """The reason that it gives for having read no more."""
     line: PromptLine | None = None
     """The line that the prompt has become part of."""
-    record: PromptCacheRecord | None = None
 
     def tokens_of(self, size: int) -> int:
         """Return the tokens of so many bytes from the beginning."""
@@ -167,10 +182,8 @@ class SentPrompt:
         return round(known_tokens + (self.tokens - known_tokens) * share)
 
 
-class PromptLine:
+class PromptLine(PromptText):
     """One conversation (or a single prompt) as it was last sent and answered."""
-
-    __slots__ = ("ends", "group", "head", "key", "opening", "segments", "text", "tokens", "used_ns")
 
     def __init__(self, prompt: SentPrompt) -> None:
         self.head = prompt.head
@@ -178,8 +191,6 @@ class PromptLine:
         self.opening = hash((prompt.opening, prompt.key))
         self.group = hash((prompt.head.seed, prompt.key))
         """The provider, the model and the key."""
-        self.text: bytes = b""
-        """Empty once it is forgotten."""
         self.tokens: int | None = None
         self.used_ns = 0
         self.ends: list[tuple[int, int, int]] = []
@@ -252,10 +263,11 @@ class PromptHistory:
         prompt = SentPrompt()
         prompt.head, prompt.count, prompt.sent_ns = head, count, call.issued_ns
         if is_known:
-            prompt.text = b"".join((head.text, memoryview(written)[len(head.front) : -len(head.tail)]))
-        else:
-            prompt.text = head.text if items is None else head.text + json_of(items)[:-1]
-        prompt.size = len(prompt.text)
+            prompt.body, prompt.start, prompt.stop = written, len(head.front), len(written) - len(head.tail)
+        elif items is not None:
+            prompt.body = json_of(items)
+            prompt.stop = len(prompt.body) - 1
+        prompt.size = len(head.text) + prompt.stop - prompt.start
         prompt.opening = hash(tuple(beginning))
         leading = hash(tuple(beginning[:-1]))
         stable = self._stable_keys.get(leading)
@@ -274,13 +286,14 @@ class PromptHistory:
         prompt.answered_before = self._answered
         if prompt.head.is_stored:
             return
-        text, size, oldest_ns = prompt.text, prompt.size, prompt.sent_ns - prompt.head.rules.lifetime_ns
+        oldest_ns = prompt.sent_ns - prompt.head.rules.lifetime_ns
         with self.lock:
             line, known_size = self._openings.get(hash((prompt.opening, prompt.key))), 0
-            if line is not None and line.used_ns >= oldest_ns and text.startswith(line.text):
+            if line is not None and line.used_ns >= oldest_ns and prompt.begins_with(line):
                 # A conversation that goes on, as most do.
-                known_size = len(line.text)
+                known_size = line.size
             else:
+                text = prompt.text
                 group = hash((prompt.head.seed, prompt.key))
                 recent = islice((one for one in reversed(self.lines) if one.group == group), _MAX_COMPARED)
                 for one in dict.fromkeys((*recent, line)):
@@ -290,9 +303,9 @@ class PromptHistory:
                             line, known_size = one, common
             if line is not None and known_size:
                 prompt.earlier, prompt.known_size = line, known_size
-                is_whole = known_size == len(line.text)
+                is_whole = known_size == line.size
                 prompt.known_tokens = line.tokens if is_whole else None
-                prompt.goes_on = is_whole or known_size == size
+                prompt.goes_on = is_whole or known_size == prompt.size
 
     def forget_key(self, prompt: SentPrompt) -> None:
         """Take note that the provider has refused the cache key, and that the prompt was sent without it."""
@@ -302,13 +315,11 @@ class PromptHistory:
     def settle(
         self, prompt: SentPrompt, usage: Usage, *, answered: bool, now_ns: int, reason: str | None = None
     ) -> PromptCacheRecord:
-        """Record what was read of a prompt whose call is over, at `now_ns`. Once settled, it returns the same record.
+        """Record what was read of a prompt whose call is over, at `now_ns`.
 
         Only a prompt that was `answered` is in the provider's cache from now on. `reason` is the provider's own word
         for why it has read no more.
         """
-        if prompt.record is not None:
-            return prompt.record
         head, size = prompt.head, prompt.size
         rules, cached = head.rules, None if usage.estimated else usage.cached_tokens
         head.is_read = head.is_read or bool(cached)
@@ -328,7 +339,7 @@ class PromptHistory:
         may_depart = not prompt.goes_on and tokens - reusable >= (rules.block_tokens or 1)
         departs = answered and not head.is_stored and (is_lost or may_depart)
         prompt.keeps, prompt.cached, prompt.reason = keeps, cached, reason
-        record = prompt.record = PromptCacheSection(
+        record = PromptCacheSection(
             family=prompt.family,
             prompt_tokens=tokens,
             reusable_tokens=reusable,
@@ -343,20 +354,21 @@ class PromptHistory:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and size > len(head.text):
                     prompt.line = self._enter(prompt, counted, now_ns)
-        prompt.text = b""
+        prompt.body = b""
         return record
 
     def _enter(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:
         """Remember the prompt of an answered call: it is in the provider's cache from now on."""
-        text, line = prompt.text, prompt.earlier
+        line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
-        if line is None or line not in self.lines or prompt.known_size not in (prompt.size, len(line.text)):
+        if line is None or line not in self.lines or prompt.known_size not in (prompt.size, line.size):
             line = self._openings.get(hash((prompt.opening, prompt.key)))
-            if line is None or not (text.startswith(line.text) or line.text.startswith(text)):
+            if line is None or not (prompt.begins_with(line) or line.begins_with(prompt)):
                 line = PromptLine(prompt)
-        if len(text) >= len(line.text):
-            self._text_bytes += len(text) - len(line.text)
-            line.text, line.tokens = text, tokens
+        if prompt.size >= line.size:
+            self._text_bytes += len(prompt.body) - len(line.body)
+            line.body, line.start, line.stop, line.size = prompt.body, prompt.start, prompt.stop, prompt.size
+            line.tokens = tokens
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         if len(line.ends) > _MAX_ENDS:
@@ -366,16 +378,16 @@ class PromptHistory:
         self.lines.move_to_end(line)
         while self._text_bytes > self.kept_bytes or len(self.lines) > _MAX_LINES:
             oldest, _ = self.lines.popitem(last=False)
-            self._text_bytes -= len(oldest.text)
-            oldest.text, oldest.segments = b"", None
+            self._text_bytes -= len(oldest.body)
+            oldest.body, oldest.segments = b"", None
             if self._openings.get(oldest.opening) is oldest:
                 del self._openings[oldest.opening]
         return line
 
-    def earlier(self, head: PromptHead, answered_before: int) -> list[tuple[PromptLine, bytes, int, int]]:
+    def earlier(self, head: PromptHead, answered_before: int) -> list[tuple[PromptLine, int, int]]:
         """Return the kept prompts that went to the same endpoint when so many calls were answered, the latest first.
 
-        Each as its line, the line's text, the number of messages in it then, and when it was used.
+        Each as its line, the number of messages in it then, and when it was used.
         """
         found = []
         with self.lock:
@@ -384,7 +396,7 @@ class PromptHistory:
                 if ends and line.head.address == head.address:
                     # Of a conversation that was sent again up to an earlier message, both prompts.
                     for _, count, used_ns in dict.fromkeys((ends[0], max(ends, key=itemgetter(1)))):
-                        found.append((line, line.text, count, used_ns))
+                        found.append((line, count, used_ns))
         return found
 
 

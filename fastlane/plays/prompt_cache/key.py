@@ -6,6 +6,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,8 +34,6 @@ _MAX_CHARACTERS: Final = 2 * _HEAD_CHARACTERS
 # A first message as long as this (512 tokens) begins with what others may send too; behind the stable prefix that is
 # enough to be kept.
 _SESSION_CHARACTERS: Final = 2_048
-# More than so many are forgotten, all at once: to find them again costs microseconds.
-_MAX_TOOLS: Final = 8_192
 
 # With a digit in it, it is a time, a date, a counter, a UUID, or a hexadecimal or base64 value.
 _TOKEN = re.compile(r"[\w+/=-]+")
@@ -50,9 +49,6 @@ _WORD = re.compile(r"[^\W\d_]+")
 # By these an application says itself who is talking; metadata may hold anything else, and may change with each call.
 _SESSION_NAMES: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 
-# Words of tools by the process's own hashes, so that no text is kept. A lost update between threads does no harm.
-_tools: dict[int, str] = {}
-
 _Placements = Sequence["Placement | None"] | None
 
 
@@ -62,9 +58,9 @@ def with_key(call: Call, prompt: SentPrompt, play: PromptCache) -> Call:
     name = rules.key_field
     if name is None or KEY_FIELD in body or name in body or name in call.refused:
         return call
-    # Of a prompt that is too short nothing is kept: it is sent as it was written.
-    is_small = rules.minimum_tokens is not None and prompt.size < rules.minimum_tokens
-    if call.endpoint == COMPLETIONS or (is_small and play.key is True and is_too_short(call, prompt)):
+    # Of a prompt that is too short nothing is kept. A token is seldom less than a byte.
+    is_short = prompt.size < (rules.minimum_tokens or 0) and not prompt.head.is_stored
+    if call.endpoint == COMPLETIONS or (is_short and play.key is True):
         return call
     prompt.key_field = name
     prompt.key = prompt.stable_key if play.key is True else str(play.key)
@@ -97,8 +93,8 @@ def stable_key(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     limit = _HEAD_CHARACTERS if placements is None else None
     parts = [
         str(body.get("model")),
-        *sorted(map(_tool_digest, tools if isinstance(tools, list) else [tools])),
-        _tool_digest(form) if form else "",
+        *sorted(_tool_digest(json_of(tool)) for tool in (tools if isinstance(tools, list) else [tools])),
+        _tool_digest(json_of(form)) if form else "",
         _stable_text("\n".join(texts)[: limit and _MAX_CHARACTERS])[:limit],
     ]
     return f"fl-{_digest(parts, 10).hex()}"
@@ -128,23 +124,6 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: _Placements =
     if len(text) >= _SESSION_CHARACTERS:
         return _number("shared", text)
     return _number(str(user) if isinstance(user, str | int) else "", text)
-
-
-def is_too_short(call: Call, prompt: SentPrompt) -> bool:
-    """Return whether a prompt is as good as certain to have fewer tokens than its provider keeps prompts from.
-
-    A token is seldom less than a byte. An image, a file or a tool of the provider's own has another size than its JSON:
-    a prompt that may have such is not too short.
-    """
-    if prompt.size >= (prompt.head.rules.minimum_tokens or 0) or prompt.head.is_stored:
-        return False
-    items, tools = call.body.get(PROMPT_FIELDS[call.endpoint]), call.body.get("tools") or ()
-    return all(isinstance(tool, Mapping) and tool.get("type") == "function" for tool in tools) and all(
-        isinstance(item, Mapping)
-        and item.get("type") in (None, "message")
-        and isinstance(item.get("content"), str | None)
-        for item in (items if isinstance(items, list) else ())
-    )
 
 
 def _items(endpoint: str, body: Mapping[str, Any], placements: _Placements) -> Iterator[tuple[Any, bool]]:
@@ -186,16 +165,10 @@ def _stable_words(line: str) -> str:
     return " ".join([word for word in words if word not in _CALENDAR])
 
 
-def _tool_digest(tool: Any) -> str:
-    """Return the digest of a tool's or a schema's words, in whatever order its keys were written."""
-    written = json_of(tool)
-    seen = hash(written)
-    known = _tools.get(seen)
-    if known is None:
-        if len(_tools) >= _MAX_TOOLS:
-            _tools.clear()
-        known = _tools[seen] = _digest(sorted(_WORD.findall(_stable_words(written.decode()))), 8).hex()
-    return known
+@lru_cache(maxsize=1_024)
+def _tool_digest(written: bytes) -> str:
+    """Return the digest of the words of a tool or a schema, in whatever order its keys were written."""
+    return _digest(sorted(_WORD.findall(_stable_words(written.decode()))), 8).hex()
 
 
 def _digest(texts: Sequence[str], size: int) -> bytes:
@@ -255,8 +228,8 @@ class KeySpreader:
     """Measures how often each cache key is used, and spreads its calls over several keys. Thread-safe.
 
     A key has one shard until its rate passes the limit, grows at once and shrinks after 10 minutes. Which shard a
-    session gets follows from its number and the count of shards, so that all processes agree: jump consistent hashing,
-    Lamping and Veach 2014, https://arxiv.org/abs/1406.2294, which moves few sessions if shards are added.
+    session gets follows from its number and the count of shards: jump consistent hashing, Lamping and Veach 2014,
+    https://arxiv.org/abs/1406.2294. It keeps the shard if more are added.
     """
 
     def __init__(self) -> None:
@@ -264,7 +237,7 @@ class KeySpreader:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rates."""
+        """Forget all rates and sessions."""
         # In the order of their last use.
         self._rates: dict[tuple[str, str], _KeyRate] = {}
         self._places: dict[tuple[str, int], int] = {}

@@ -28,6 +28,7 @@ _METHODS = {TRACES: "get_tracer", METRICS: "get_meter", LOGS: "get_logger"}
 _MODULES = {TRACES: "opentelemetry.trace", METRICS: "opentelemetry.metrics", LOGS: "opentelemetry._logs"}
 
 _FILE_EXPORTER: Final = "otlp_json_file"
+_FILE_DELAY_MS: Final = 500
 _BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "http/json": "otlp_json_http", "grpc": "otlp_proto_grpc"}
 _PACKAGES = {
     _FILE_EXPORTER: "opentelemetry-exporter-otlp-json-file",
@@ -115,7 +116,7 @@ class _Process:
                 for signal, its in exporters.items():
                     if its:
                         set_global = getattr(import_module(_MODULES[signal]), f"set_{_PROVIDERS[signal]}")
-                        set_global(_build_provider(signal, its))
+                        set_global(_build_provider(signal, its, to_file=self._file is not None))
             self._given = everything
             telemetry_settings.use(settings)
             providers = {
@@ -210,7 +211,7 @@ class _Exporter:
         self._exporter = self._make()
 
 
-def _build_provider(signal: str, exporters: list[Any]) -> Any:
+def _build_provider(signal: str, exporters: list[Any], *, to_file: bool) -> Any:
     """Build a provider that sends to these exporters. The SDK reads its other variables by itself."""
     provider: Any
     if signal == TRACES:
@@ -218,8 +219,10 @@ def _build_provider(signal: str, exporters: list[Any]) -> Any:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         provider = TracerProvider()
+        # A file may be followed, and a write costs less than a request.
+        delay_ms = _FILE_DELAY_MS if to_file and not os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else None
         for exporter in exporters:
-            provider.add_span_processor(BatchSpanProcessor(exporter))
+            provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay_ms))
     elif signal == METRICS:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader

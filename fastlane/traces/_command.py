@@ -6,12 +6,12 @@ import json
 import stat
 import sys
 import tempfile
-import time
 import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Final
 
 import typer
@@ -162,11 +162,12 @@ def live(
 
 def _follow(follower: Follower) -> None:
     """Print a line for each call as it ends."""
+    pause = Event()
     with suppress(KeyboardInterrupt):
         while True:
             for row in follower.poll():
                 typer.echo(_live_line(row))
-            time.sleep(_POLL_S)
+            pause.wait(_POLL_S)
 
 
 def _live_line(row: LiveCall) -> str:

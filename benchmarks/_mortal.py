@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from fastlane.emulator._certificates import ServerTls, make_tls
+from fastlane.emulator._server import ServerTls, make_tls
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastlane.emulator._certificates import make_tls
+from fastlane.emulator._server import make_tls
 
 Speak = Callable[[Any], None]
 """Serve one connection to its end; an OSError ends it too."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -20,7 +20,7 @@ from benchmarks._provider import MODEL
 from benchmarks._transport import ours, ours_async, wishes
 from benchmarks._truth_wire import Bare, Delays, ask_barely, known_resolver
 from fastlane._clock import now_ns, wall_ns
-from fastlane.emulator import Emulator, RequestLog, preset
+from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.emulator.wire import Wire
 from fastlane.plays.hedging.play import Hedging
 from fastlane.telemetry import settings as telemetry_settings
@@ -124,7 +124,9 @@ async def _async_call(client: fastlane.AsyncOpenAI, case: Case, tag: str) -> _Mo
 @contextmanager
 def _provider() -> Iterator[Emulator]:
     wire = Wire(round_trip_time_s=ROUND_TRIP_TIME_S, slow_start=False)
-    with Emulator(model=preset("instant"), wire=wire, initial_window_bytes=WINDOW_BYTES) as emulator:
+    with Emulator(
+        model=replace(preset("instant"), dialect=Dialect(initial_window_bytes=WINDOW_BYTES)), wire=wire
+    ) as emulator:
         before = os.environ.get("SSL_CERT_FILE")
         os.environ["SSL_CERT_FILE"] = str(emulator.certificate_authority)
         try:

@@ -35,6 +35,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -46,8 +47,7 @@ from fastlane.batch.errors import StorageError
 from fastlane.batch.jobs import NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
-from fastlane.emulator import BatchSettings, Emulator, preset
-from fastlane.emulator._batch_log import prompt_digest
+from fastlane.emulator import BatchSettings, Emulator, preset, prompt_digest
 
 _MODEL = "benchmark"
 _ENDPOINT = "/v1/responses"
@@ -72,8 +72,7 @@ _BATCHES = BatchSettings(
     duration_s=0.05,
     server_error_share=0.005,
     rate_limited_share=0.005,
-    file_listing_delay_s=0.3,
-    batch_listing_delay_s=0.3,
+    listing_delay_s=0.3,
     missing_file_fails_late=True,
 )
 
@@ -95,7 +94,7 @@ def _job(number: int) -> NewJob:
 @contextmanager
 def _provider() -> Iterator[Emulator]:
     """A provider of whose requests some go wrong; without TLS, so that a life is short."""
-    with Emulator(model=preset("instant"), tls=False, http2=False, batches=_BATCHES, faults=_FAULTS) as emulator:
+    with Emulator(model=replace(preset("instant"), batches=_BATCHES), tls=False, faults=_FAULTS) as emulator:
         yield emulator
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
 from fastlane.emulator import Emulator, preset
+from fastlane.emulator.wire import Wire
 from tests import known_ports
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
 from tests.transport import peer as scripted_peer
@@ -41,7 +42,7 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROX
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --late-ms, under which a test whose verdict depends on a quick connection fails."""
-    text = "delay each TLS handshake of the scripted servers and of the shared emulator by so many milliseconds"
+    text = "delay each TLS handshake of the scripted servers by so many milliseconds, the round trip to the emulator"
     parser.addoption("--late-ms", type=float, default=0.0, help=text)
 
 
@@ -81,7 +82,8 @@ def nothing_is_known_of_any_port() -> None:
 @pytest.fixture(scope="session")
 def running_provider() -> Iterator[Emulator]:
     """One embedded provider without delays, in a process of its own, for the whole session."""
-    with Emulator(model=preset("instant"), seed=0, late_ms=scripted_peer.default_late_ms) as provider:
+    late_s = scripted_peer.default_late_ms / 1e3
+    with Emulator(model=preset("instant"), seed=0, wire=Wire(round_trip_time_s=late_s) if late_s else None) as provider:
         yield provider
 
 

@@ -1,15 +1,15 @@
 """An OpenAI-compatible provider on loopback that writes down what it really did."""
 
-from fastlane.emulator._batch_log import (
+from fastlane.emulator._emulator import Emulator as Emulator
+from fastlane.emulator._faults import Fault as Fault
+from fastlane.emulator._log import (
     BatchLog as BatchLog,
     FileLog as FileLog,
     LineLog as LineLog,
     Offline as Offline,
+    RequestLog as RequestLog,
     prompt_digest as prompt_digest,
 )
-from fastlane.emulator._emulator import Emulator as Emulator
-from fastlane.emulator._faults import Fault as Fault
-from fastlane.emulator._log import RequestLog as RequestLog
 from fastlane.emulator._server import Server as Server
 from fastlane.emulator.settings import (
     STANDARD_TIERS as STANDARD_TIERS,

@@ -1,113 +1,211 @@
-"""The batches of a provider: made, listed and cancelled by requests, and worked off beside them."""
+"""The batches of a provider: made, listed and cancelled by requests, and processed beside them."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
-from fastlane.emulator._batch import FINAL, StoredBatch, unanswered
-from fastlane.emulator._batch_asked import read_asked
-from fastlane.emulator._batch_input import BatchInputLine, Input
-from fastlane.emulator._batch_log import BatchLog, LineLog, Offline
+from fastlane.emulator._endpoints import answer_whole, prompt_tokens
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._files import NS, FileStore, page
+from fastlane.emulator._log import BatchLog, LineLog, Offline, prompt_digest
+from fastlane.emulator._prompt import invalid_value, required_text
 from fastlane.emulator._provider import Provider
+from fastlane.emulator._reply import compact
 from fastlane.emulator.settings import BatchSettings
 
-# How long the event loop is kept from live calls at a time.
+_ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/embeddings", "/v1/completions")
+_FINAL = ("completed", "failed", "expired", "cancelled")
+_STAMPS = (
+    "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at",
+    "cancelled_at",
+)  # fmt: skip
+# How long the event loop is kept from live calls at a time, and how often a batch looks whether a line is due.
 _SLICE_NS = 1_000_000
+_POLL_S = 0.005
+_MOST_REQUESTS = 50_000
 _USUALLY_LISTED, _MOST_LISTED = 20, 100
-MAXIMUM_BATCHES = 100_000
-"""Beyond it the oldest that is over is forgotten."""
+# The emulator's own bound: a batch of wrong lines would otherwise tell of each of them whenever it is asked for.
+_MOST_ERRORS = 100
+_MOST_PAIRS, _MOST_KEY, _MOST_VALUE = 16, 64, 512
+# Keeps the ids of answers in batches apart from those of live calls, without a place in their sequence.
+_FIRST_NUMBER = 500_000_000_000
+_UNANSWERED: Mapping[str, str] = {
+    "batch_expired": "This request could not be executed before the completion window expired.",
+    "batch_cancelled": "The batch was cancelled before this request was executed.",
+    "request_timeout": "The underlying call to the model timed out.",
+}
+_FAILED: Mapping[str, tuple[str, str, str]] = {
+    "500": ("The server had an error while processing your request.", "server_error", "server_error"),
+    "429": ("Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
+}
+
+
+class Line(NamedTuple):
+    """One request of a batch."""
+
+    custom_id: str
+    body: dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """A batch and how far it is."""
+
+    record: dict[str, Any]
+    """As OpenAI shows it."""
+    created_ns: int
+    expires_ns: int
+    ended_ns: int | None = None
+    tokens: int = 0
+    """Prompt tokens of all its lines, where those are limited."""
+    output: list[bytes] = field(default_factory=list, repr=False)
+    error_output: list[bytes] = field(default_factory=list, repr=False)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return str(self.record["id"])
+
+    @property
+    def resource(self) -> str:
+        """Its endpoint, as `answer_whole` names it."""
+        return str(self.record["endpoint"]).removeprefix("/v1/")
+
+    @property
+    def status(self) -> str:
+        """Its status, which its client sees as well."""
+        return str(self.record["status"])
+
+    def enter(self, status: str) -> None:
+        """Go on to another status."""
+        self.record["status"] = status
+        self.record[f"{status}_at"] = wall_ns() // NS
+        if status in _FINAL:
+            self.ended_ns = now_ns()
+
+    def fail(self, code: str, message: str, line: int | None = None, param: str | None = None) -> None:
+        """Note what is wrong with the batch, which keeps it from beginning."""
+        errors = self.record["errors"] = self.record["errors"] or {"object": "list", "data": []}
+        if len(errors["data"]) < _MOST_ERRORS:
+            errors["data"].append({"code": code, "line": line, "message": message, "param": param})
+
+    def logged(self) -> BatchLog:
+        """Return what the log says of it."""
+        record, counts = self.record, self.record["request_counts"]
+        return BatchLog(
+            id=self.id,
+            input_file_id=record["input_file_id"],
+            metadata=record["metadata"] or {},
+            endpoint=record["endpoint"],
+            status=self.status,
+            created_ns=self.created_ns,
+            ended_ns=self.ended_ns,
+            **counts,
+        )
 
 
 class Batches:
     """All batches of a provider, and its files. Every change happens on one event loop."""
 
-    def __init__(self, provider: Provider, settings: BatchSettings | None = None) -> None:
-        self.settings = settings or BatchSettings()
-        self.files = FileStore(provider.seed, lambda: self.settings)
+    def __init__(self, provider: Provider) -> None:
+        self.files = FileStore(provider)
         self._provider = provider
-        self._batches: dict[str, StoredBatch] = {}
+        self._batches: dict[str, Batch] = {}
         self._lines: list[LineLog] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._running = 0
         self._made = 0
         self._answers = 0
-        self._changed = asyncio.Event()
+
+    @property
+    def _settings(self) -> BatchSettings:
+        return self._provider.model.batches
 
     def create(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make a batch, which begins by itself. Raises ApiError (400)."""
-        asked = read_asked(body)
-        file = self.files.get(asked.input_file_id)
-        if file is None and not self.settings.missing_file_fails_late:
-            message = f"Invalid 'input_file_id': no such File object: {asked.input_file_id[:128]}"
+        file_id, endpoint, window = (
+            required_text(body, name) for name in ("input_file_id", "endpoint", "completion_window")
+        )
+        if endpoint not in _ENDPOINTS:
+            raise invalid_value("endpoint", endpoint, _ENDPOINTS)
+        if window != "24h":
+            raise invalid_value("completion_window", window, ("24h",))
+        file = self.files.get(file_id)
+        if file is None and not self._settings.missing_file_fails_late:
+            message = f"Invalid 'input_file_id': no such File object: {file_id[:128]}"
             raise ApiError(400, message, param="input_file_id", code="invalid_file")
         if file is not None and file.record["purpose"] != "batch":
             message = "Invalid file purpose: the input file of a batch must have the purpose 'batch'."
             raise ApiError(400, message, param="input_file_id", code="invalid_file_purpose")
         self._made += 1
-        now = now_ns()
-        batch = StoredBatch(
-            id=f"batch_{blake2b(f'{self._provider.seed}:batch:{self._made}'.encode(), digest_size=16).hexdigest()}",
-            endpoint=asked.endpoint,
-            input_file_id=asked.input_file_id,
-            input_filename=None if file is None else str(file.record["filename"]),
-            metadata=asked.metadata,
-            output_lifetime_s=asked.output_lifetime_s,
-            created_at=wall_ns() // NS,
-            created_ns=now,
-            visible_ns=now + round(self.settings.batch_listing_delay_s * NS),
-            expires_ns=now + round(self.settings.expires_after_s * NS),
-        )
-        batch.stamps["expires_at"] = (wall_ns() + round(self.settings.expires_after_s * NS)) // NS
+        now, lifetime_ns = now_ns(), round(self._settings.expires_after_s * NS)
+        record = {
+            "id": f"batch_{blake2b(f'{self._provider.seed}:batch:{self._made}'.encode(), digest_size=16).hexdigest()}",
+            "object": "batch",
+            "endpoint": endpoint,
+            "model": None,
+            "errors": None,
+            "input_file_id": file_id,
+            "completion_window": window,
+            "status": "validating",
+            "output_file_id": None,
+            "error_file_id": None,
+            "created_at": wall_ns() // NS,
+            **dict.fromkeys(_STAMPS),
+            "expires_at": (wall_ns() + lifetime_ns) // NS,
+            "request_counts": {"total": 0, "completed": 0, "failed": 0},
+            "metadata": _metadata(body.get("metadata")),
+            "usage": {
+                "input_tokens": 0,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": 0,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 0,
+            },
+        }
+        batch = Batch(record=record, created_ns=now, expires_ns=now + lifetime_ns)
         self._batches[batch.id] = batch
-        self._forget_oldest()
-        task = asyncio.get_running_loop().create_task(self._worked_off(batch))
+        task = asyncio.get_running_loop().create_task(self._process(batch))
         self._tasks[batch.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(batch.id, None))
-        return batch.shown()
+        return record
 
     def one(self, batch_id: str) -> Mapping[str, Any]:
         """Return a batch. Raises ApiError (404)."""
-        return self._one(batch_id).shown()
+        return self._one(batch_id).record
 
     def cancel(self, batch_id: str) -> Mapping[str, Any]:
         """Cancel a batch; one that is cancelled already stays so. Raises ApiError (404, 409)."""
         batch = self._one(batch_id)
         if batch.status in ("validating", "in_progress"):
-            self._enter(batch, "cancelling")
+            batch.enter("cancelling")
         elif batch.status not in ("cancelling", "cancelled"):
             raise ApiError(409, f"Cannot cancel a batch with status '{batch.status}'.")
-        return batch.shown()
+        return batch.record
 
     def page(self, query: str) -> dict[str, Any]:
         """Return a page of the list, the latest first. Raises ApiError (400, 404)."""
-        asked, now = dict(parse_qsl(query)), now_ns()
+        asked = dict(parse_qsl(query))
         if "after" in asked:
             self._one(asked["after"])
-        latest = [batch for batch in reversed(self._batches.values()) if batch.visible_ns <= now]
-        shown = page([{"id": batch.id} for batch in latest], asked, usual=_USUALLY_LISTED, most=_MOST_LISTED)
-        return {**shown, "data": [self._batches[each["id"]].shown() for each in shown["data"]]}
-
-    def change(self, settings: BatchSettings) -> None:
-        """Go on by other settings at once; a batch keeps its window, and listing delays hold for what is new."""
-        self.settings = settings
-        self._announce()
+        shown_before = now_ns() - round(self._settings.listing_delay_s * NS)
+        latest = [batch.record for batch in reversed(self._batches.values()) if batch.created_ns <= shown_before]
+        return page(latest, asked, usual=_USUALLY_LISTED, most=_MOST_LISTED)
 
     def log(self) -> Offline:
         """Return what was done."""
         return Offline(
             files=tuple(self.files.logs.values()),
-            batches=tuple(_logged(batch) for batch in self._batches.values()),
+            batches=tuple(batch.logged() for batch in self._batches.values()),
             lines=tuple(self._lines),
         )
 
@@ -123,204 +221,223 @@ class Batches:
         self.files.clear()
 
     def close(self) -> None:
-        """Stop what is being worked off."""
+        """Stop what is being processed."""
         for task in self._tasks.values():
             task.cancel()
 
-    def _one(self, batch_id: str) -> StoredBatch:
+    def _one(self, batch_id: str) -> Batch:
         batch = self._batches.get(batch_id)
         if batch is None:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
         return batch
 
-    def _forget_oldest(self) -> None:
-        if len(self._batches) > MAXIMUM_BATCHES:
-            over = next((batch.id for batch in self._batches.values() if batch.status in FINAL), None)
-            if over is not None:
-                del self._batches[over]
-
-    def _enter(self, batch: StoredBatch, status: str) -> None:
-        batch.status = status
-        batch.stamps[f"{status}_at"] = wall_ns() // NS
-        if status in FINAL:
-            batch.ended_ns = now_ns()
-        self._announce()
-
-    def _announce(self) -> None:
-        """Have all that wait look again at what they wait for."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _until(self, condition: Callable[[], bool], deadline_ns: Callable[[], int]) -> None:
-        """Wait until it is so, or until a moment; a change of settings may bring either."""
-        while not condition():
-            left = deadline_ns() - now_ns()
-            if left <= 0:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left / NS):
-                    await self._changed.wait()
-
-    async def _worked_off(self, batch: StoredBatch) -> None:
+    async def _process(self, batch: Batch) -> None:
+        """Take a batch through all of its life."""
         try:
-            await self._work(batch)
-        # Whatever it is, whoever waits for the batch learns of it.
+            await asyncio.sleep(0)
+            lines = await self._validated(batch)
+            if batch.record["errors"]:
+                batch.enter("failed")
+                return
+            # Any order, as with OpenAI.
+            Random(f"{self._provider.seed}:order:{batch.id}").shuffle(lines)
+            done = await self._carry_out(batch, lines)
+            self._finish(batch, lines[done:])
+        # Whatever it is, the client that waits for the batch learns of it.
         except Exception:  # noqa: BLE001
             traceback.print_exc(file=sys.stderr)
-            batch.errors = [_error("server_error", "The emulator has a bug; see its stderr.")]
-            self._enter(batch, "failed")
+            batch.fail("server_error", "The emulator has a bug; see its stderr.")
+            batch.enter("failed")
 
-    async def _work(self, batch: StoredBatch) -> None:
-        """Take a batch through all of its life."""
-        await self._until(lambda: batch.ending, lambda: batch.created_ns + round(self.settings.validation_s * NS))
-        given = None if batch.ending else await self._validated(batch)
-        if given is None and not batch.ending:
-            self._enter(batch, "failed")
-        left: list[BatchInputLine] = []
-        if batch.status not in FINAL:
-            await self._until(
-                lambda: batch.ending or self._running < self.settings.maximum_in_progress,
-                lambda: batch.expires_ns,
-            )
-            if given is not None:
-                left = await self._carried_out(batch, given)
-            await self._finish(batch, left)
-
-    async def _validated(self, batch: StoredBatch) -> Input | None:
-        """Read all of a batch's input; None if it cannot be begun."""
-        settings, file = self.settings, self.files.get(batch.input_file_id)
+    async def _validated(self, batch: Batch) -> list[Line]:
+        """Read a batch's input, and note what is wrong with it as OpenAI does before a batch begins."""
+        file = self.files.get(batch.record["input_file_id"])
         if file is None:
-            batch.errors = [_error("invalid_file", "The input file does not exist.", "input_file_id")]
-            return None
-        batch.input_filename = str(file.record["filename"])
-        if file.end - file.start > settings.maximum_bytes:
-            message = f"The batch input file is larger than the {settings.maximum_bytes} maximum."
-            batch.errors = [_error("file_too_large", f"{message} Please try again with a smaller batch.")]
-            return None
-        given = Input(file, batch.endpoint, settings.enqueued_tokens is not None)
-        since = now_ns()
-        for _ in given.read():
+            batch.fail("invalid_file", "The input file does not exist.", param="input_file_id")
+            return []
+        lines: list[Line] = []
+        names: set[str] = set()
+        most_tokens, since = self._settings.enqueued_tokens, now_ns()
+        for number, text in enumerate(file.content.split(b"\n"), 1):
+            # A last line that is empty is the end of the one before; in between it is no request.
+            line = self._read(batch, number, text, names) if text.strip() else None
+            if line is not None:
+                names.add(line.custom_id)
+                lines.append(line)
+                if most_tokens is not None:
+                    batch.tokens += prompt_tokens(batch.resource, line.body)
             if now_ns() - since > _SLICE_NS:
                 await asyncio.sleep(0)
                 since = now_ns()
-        if len(given.lines) > settings.maximum_requests:
-            message = f"The batch has {len(given.lines)} requests, of at most {settings.maximum_requests}."
-            given.errors = [_error("too_many_tasks", message)]
-        if not given.errors and settings.enqueued_tokens is not None:
-            others = (each.tokens for each in self._batches.values() if each.model == given.model
-                      and each.status not in FINAL)  # fmt: skip
-            if sum(others) + given.tokens > settings.enqueued_tokens:
-                message = (
-                    f"Enqueued token limit reached for {given.model} in organization emulator. Limit: "
-                    f"{settings.enqueued_tokens:,} enqueued tokens. Please try again once some in_progress batches "
-                    "have been completed."
-                )
-                given.errors = [_error("token_limit_exceeded", message)]
-        batch.errors = given.errors
-        if given.errors:
-            return None
-        batch.model, batch.tokens, batch.total = given.model, given.tokens, len(given.lines)
-        return given
-
-    async def _carried_out(self, batch: StoredBatch, given: Input) -> list[BatchInputLine]:
-        """Do a batch's lines in any order; returns those that were not done before its end."""
-        order = list(given.lines)
-        Random(f"{self._provider.seed}:order:{batch.id}").shuffle(order)
-        if batch.ending or now_ns() >= batch.expires_ns:
-            return order
-        self._enter(batch, "in_progress")
-        self._running += 1
-        batch.begun_ns = now_ns()
-        try:
-            await self._paced(batch, given, order)
-        finally:
-            self._running -= 1
-            self._announce()
-        return order[batch.done :]
-
-    async def _paced(self, batch: StoredBatch, given: Input, order: list[BatchInputLine]) -> None:
-        while batch.done < batch.total and not self._cut(batch):
-            self._slice(batch, given, order)
-            if self._due(batch) > batch.done:
-                await asyncio.sleep(0)
-            elif batch.done < batch.total:
-                await self._until(
-                    lambda: batch.ending or self._due(batch) > batch.done,
-                    lambda: min(batch.expires_ns, self._next_due_ns(batch)),
-                )
-        if batch.done == batch.total:
-            await self._until(
-                lambda: batch.ending,
-                lambda: min(batch.expires_ns, batch.begun_ns + round((self.settings.duration_s or 0) * NS)),
+        model = batch.record["model"]
+        if not lines and not batch.record["errors"]:
+            message = "The batch input file is empty. Please ensure that the batch contains at least one request."
+            batch.fail("empty_file", message)
+        if len(lines) > _MOST_REQUESTS:
+            batch.fail("too_many_tasks", f"The batch has {len(lines)} requests, of at most {_MOST_REQUESTS}.")
+        enqueued = sum(
+            each.tokens for each in self._batches.values() if each.record["model"] == model and not each.ended_ns
+        )
+        if most_tokens is not None and enqueued > most_tokens:
+            message = (
+                f"Enqueued token limit reached for {model} in organization emulator. Limit: {most_tokens:,} enqueued "
+                "tokens. Please try again once some in_progress batches have been completed."
             )
+            batch.fail("token_limit_exceeded", message)
+        batch.record["request_counts"]["total"] = len(lines)
+        return lines
 
-    def _slice(self, batch: StoredBatch, given: Input, order: list[BatchInputLine]) -> None:
-        """Do what is due, for as long as others can wait."""
-        due, since = self._due(batch), now_ns()
-        while batch.done < due and not self._cut(batch):
-            now = now_ns()
-            if now - since > _SLICE_NS:
-                return
-            line = order[batch.done]
-            batch.done += 1
-            self._answers += 1
-            body = given.body(line)
-            done = batch.carry_out(self._provider, self.settings, line, body, number=self._answers, now=now)
-            self._lines.append(done)
-
-    def _cut(self, batch: StoredBatch) -> bool:
-        return batch.ending or now_ns() >= batch.expires_ns
-
-    def _due(self, batch: StoredBatch) -> int:
-        return self.settings.due((now_ns() - batch.begun_ns) / NS, batch.total)
-
-    def _next_due_ns(self, batch: StoredBatch) -> int:
-        # A little later, so that a rounded moment is not met too early again and again.
-        return batch.begun_ns + round(self.settings.next_due_s(batch.done, batch.total) * NS) + _SLICE_NS
-
-    async def _finish(self, batch: StoredBatch, left: list[BatchInputLine]) -> None:
-        """Write the files, and end."""
-        cancelled = batch.ending
-        if cancelled:
-            begun, name = now_ns(), "cancelling_s"
+    @staticmethod
+    def _read(batch: Batch, number: int, text: bytes, names: set[str]) -> Line | None:
+        try:
+            request = json.loads(text)
+        except (ValueError, RecursionError):
+            request = None
+        if not isinstance(request, dict):
+            batch.fail("invalid_json_line", "This line is not parseable as valid JSON.", number)
+            return None
+        for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
+            if name not in request:
+                batch.fail("missing_required_parameter", f"Missing required parameter: '{name}'.", number, name)
+                return None
+            if not isinstance(request[name], kind) or not request[name]:
+                batch.fail("invalid_type", f"Invalid type for '{name}'.", number, name)
+                return None
+        if request["method"] != "POST":
+            batch.fail("invalid_method", "The HTTP method of a request in a batch must be POST.", number, "method")
+        if request["url"] != batch.record["endpoint"]:
+            message = "The URL provided for this request does not match the batch endpoint."
+            batch.fail("url_mismatch", message, number, "url")
+        if request["custom_id"] in names:
+            message = (
+                "The custom_id for this request is a duplicate of another request. The custom_id parameter must be "
+                "unique for each request in a batch."
+            )
+            batch.fail("duplicate_custom_id", message, number, "custom_id")
+        model = request["body"].get("model")
+        if not isinstance(model, str):
+            batch.fail("missing_required_parameter", "Missing required parameter: 'body.model'.", number, "body.model")
+        elif model != (batch.record["model"] or model):
+            message = "The model of this request does not match the rest of the batch: a batch has a single model."
+            batch.fail("model_mismatch", message, number, "body.model")
         else:
-            self._enter(batch, "finalizing")
-            begun, name = now_ns(), "finalizing_s"
-        await self._until(lambda: False, lambda: begun + round(getattr(self.settings, name) * NS))
+            batch.record["model"] = model
+        return Line(request["custom_id"], request["body"])
+
+    async def _carry_out(self, batch: Batch, lines: list[Line]) -> int:
+        """Do a batch's lines at the pace of the settings, until its end; return how many were done."""
+        if batch.status == "validating":
+            batch.enter("in_progress")
+        done, begun, since = 0, now_ns(), now_ns()
+        while batch.status == "in_progress" and now_ns() < batch.expires_ns:
+            duration_ns = round(self._settings.duration_s * NS)
+            elapsed_ns = now_ns() - begun
+            due = len(lines) if elapsed_ns >= duration_ns else len(lines) * elapsed_ns // duration_ns
+            if done < due:
+                self._lines.append(self._answer(batch, lines[done]))
+                done += 1
+                if now_ns() - since > _SLICE_NS:
+                    await asyncio.sleep(0)
+                    since = now_ns()
+            elif elapsed_ns >= duration_ns:
+                break
+            else:
+                await asyncio.sleep(_POLL_S)
+        return done
+
+    def _answer(self, batch: Batch, line: Line) -> LineLog:
+        """Answer one line, and write the answer down."""
+        settings, provider = self._settings, self._provider
+        self._answers += 1
+        counts, request_id = batch.record["request_counts"], f"{self._answers:016x}"
+        chance = Random(f"{provider.seed}:line:{batch.id}:{line.custom_id}").random()
+        outcome = "answered"
+        for struck, share in (
+            ("500", settings.server_error_share),
+            ("429", settings.rate_limited_share),
+            ("request_timeout", settings.timeout_share),
+            ("missing", settings.missing_share),
+        ):
+            if 0 <= chance < share:
+                outcome = struck
+            chance -= share
+        status = 0
+        if outcome == "request_timeout":
+            counts["failed"] += 1
+            batch.error_output.append(_unanswered(line, request_id, outcome))
+        else:
+            try:
+                if outcome in _FAILED:
+                    message, kind, code = _FAILED[outcome]
+                    raise ApiError(int(outcome), message, type=kind, code=code)
+                number = _FIRST_NUMBER + self._answers
+                answer = answer_whole(batch.resource, line.body, provider, number=number)
+            except ApiError as error:
+                status = error.status
+                counts["failed"] += 1
+                batch.error_output.append(_answered(line, request_id, status, error.body()))
+            else:
+                status = 200
+                counts["completed"] += 1
+                total, usage = batch.record["usage"], answer.usage
+                total["input_tokens"] += usage.prompt
+                total["output_tokens"] += usage.output
+                total["output_tokens_details"]["reasoning_tokens"] += usage.reasoning
+                total["total_tokens"] += usage.prompt + usage.output
+                if outcome != "missing":
+                    batch.output.append(_answered(line, request_id, status, answer.body))
+        return LineLog(
+            batch_id=batch.id,
+            custom_id=line.custom_id,
+            prompt=prompt_digest(line.body),
+            status=status,
+            written=outcome != "missing",
+        )
+
+    def _finish(self, batch: Batch, left: list[Line]) -> None:
+        """Write the files, and end."""
+        cancelled = batch.status == "cancelling"
+        if not cancelled:
+            batch.enter("finalizing")
         code = "batch_cancelled" if cancelled else "batch_expired"
         for line in left:
             self._answers += 1
-            batch.error_output.append(unanswered(line, f"{self._answers:016x}", code))
-        for lines, kind in ((batch.output, "output"), (batch.error_output, "error")):
+            batch.error_output.append(_unanswered(line, f"{self._answers:016x}", code))
+        for kind, lines in (("output", batch.output), ("error", batch.error_output)):
             if lines:
-                # A thread, which joins what is large without keeping the interpreter to itself.
-                content = await asyncio.to_thread(b"".join, lines)
+                name = f"{batch.id}_{kind}.jsonl"
+                file = self.files.add(b"".join(lines), filename=name, purpose="batch_output")
+                batch.record[f"{kind}_file_id"] = file.id
                 lines.clear()
-                file = self.files.add(
-                    content,
-                    filename=f"{batch.id}_{kind}.jsonl",
-                    purpose="batch_output",
-                    lifetime_s=batch.output_lifetime_s,
-                )
-                setattr(batch, f"{kind}_file_id", file.id)
-        self._enter(batch, "cancelled" if cancelled else "expired" if left else "completed")
+        batch.enter("cancelled" if cancelled else "expired" if left else "completed")
 
 
-def _logged(batch: StoredBatch) -> BatchLog:
-    return BatchLog(
-        id=batch.id,
-        input_file_id=batch.input_file_id,
-        input_filename=batch.input_filename,
-        metadata=dict(batch.metadata or {}),
-        endpoint=batch.endpoint,
-        status=batch.status,
-        total=batch.total,
-        completed=batch.completed,
-        failed=batch.failed,
-        created_ns=batch.created_ns,
-        ended_ns=batch.ended_ns,
-    )
+def _metadata(given: object) -> Mapping[str, str] | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        message = "Invalid type for 'metadata': expected an object of strings."
+        raise ApiError(400, message, param="metadata", code="invalid_type")
+    if len(given) > _MOST_PAIRS or any(
+        len(key) > _MOST_KEY or len(value) > _MOST_VALUE for key, value in given.items()
+    ):
+        message = (
+            f"Invalid 'metadata': expected at most {_MOST_PAIRS} properties, with keys of at most {_MOST_KEY} "
+            f"characters and values of at most {_MOST_VALUE}."
+        )
+        raise ApiError(400, message, param="metadata", code="invalid_value")
+    return given
 
 
-def _error(code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    return {"code": code, "line": None, "message": message, "param": param}
+def _answered(line: Line, request_id: str, status: int, body: bytes) -> bytes:
+    return (
+        f'{{"id": "batch_req_{request_id}", "custom_id": {json.dumps(line.custom_id)}, "response": {{"status_code": '
+        f'{status}, "request_id": "{request_id}", "body": '
+    ).encode() + body + b'}, "error": null}\n'  # fmt: skip
+
+
+def _unanswered(line: Line, request_id: str, code: str) -> bytes:
+    """Return what stands in the error file for a line that has no response."""
+    error = {"code": code, "message": _UNANSWERED[code]}
+    shown = {"id": f"batch_req_{request_id}", "custom_id": line.custom_id, "response": None, "error": error}
+    return compact(shown).encode() + b"\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import json
 import os
@@ -14,18 +13,10 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastlane.emulator._server import Server
-from fastlane.emulator.settings import BatchSettings, Dialect, ProviderModel
-
-if TYPE_CHECKING:
-    from fastlane.emulator.wire import Wire
-
-
-def describe(*, model: ProviderModel, wire: Wire | None, **settings: Any) -> str:
-    """Write the settings as the one line that `run_child` reads."""
-    return json.dumps({"model": model.to_json(), "wire": dataclasses.asdict(wire) if wire else None, **settings})
+from fastlane.emulator.settings import ProviderModel, Wire
 
 
 def run_child() -> None:
@@ -46,8 +37,6 @@ async def _serve(settings: Mapping[str, Any]) -> None:
     wire = values.pop("wire")
     # The port that was asked for is the one that clients use: with a wire, that is the wire's.
     wire_port = 0 if wire is None else values.pop("port")
-    values["dialect"] = Dialect.from_json(values["dialect"])
-    values["batches"] = BatchSettings.from_json(values["batches"])
     async with Server(model=model, **values) as server, contextlib.AsyncExitStack() as stack:
         ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
         if server.authority_pem:
@@ -58,7 +47,7 @@ async def _serve(settings: Mapping[str, Any]) -> None:
             return
         from fastlane.emulator import wire as wires
 
-        running = await wires.serve(wires.Wire(**wire), server.host, server.port, server.host, wire_port)
+        running = await wires.serve(Wire.from_json(wire), server.host, server.port, server.host, wire_port)
         ready["wire_port"] = running.port
         try:
             await _until_stdin_closes(ready)

@@ -1,28 +1,44 @@
-"""One accepted connection: bytes of the socket to the protocol that ALPN chose, and its bytes back."""
+"""One accepted connection, and one request on it with the way its response leaves: the same for both protocols."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Mapping
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from fastlane._clock import now_ns
-from fastlane.emulator._exchange import Request, ServerExchange, Stamp
+from fastlane.emulator._bodies import MAXIMUM_BYTES
 from fastlane.emulator._log import OpenRecord
+from fastlane.emulator.settings import Dialect
 
-from ..errors import ConfigurationError
+Headers = Sequence[tuple[str, str]]
+Stamp = Callable[[int], None]
+# Winsock's struct linger has two shorts, everybody else's two ints.
+LINGER_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
-WINDOW_BYTES = 16 * 1_048_576
-DEFAULT_WINDOW_BYTES = 65_535
-"""With which every HTTP/2 connection begins (RFC 9113, 6.9.2)."""
-_MAXIMUM_WINDOW_BYTES = 2**31 - 1
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request whose body has come in whole; header names are lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Service(Protocol):
     """What a connection needs of the server behind it."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the server announces to its clients."""
 
     def open_record(
         self, connection: ServerConnection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
@@ -33,46 +49,13 @@ class Service(Protocol):
         """Answer a request whose body has come in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
-    """What a connection announces to its client."""
-
-    http2: bool = True
-    max_concurrent_streams: int = 100
-    # By default so large that no upload ever waits for our window: what one costs is the wire's doing, not ours.
-    window_bytes: int = WINDOW_BYTES
-    """SETTINGS_INITIAL_WINDOW_SIZE: how much of one request's body may come unasked."""
-    connection_window_bytes: int | None = None
-    """How much of all bodies together; None: as much as of one, and never less than HTTP/2's 65,535."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.window_bytes <= _MAXIMUM_WINDOW_BYTES:
-            raise ConfigurationError(
-                f"initial_window_bytes must be from 1 to {_MAXIMUM_WINDOW_BYTES}, got {self.window_bytes}"
-            )
-        connection = self.connection_window_bytes
-        if connection is not None and not DEFAULT_WINDOW_BYTES <= connection <= _MAXIMUM_WINDOW_BYTES:
-            raise ConfigurationError(
-                f"connection_window_bytes must be from {DEFAULT_WINDOW_BYTES} to {_MAXIMUM_WINDOW_BYTES}, got "
-                f"{connection}: HTTP/2 knows no smaller one"
-            )
-        if self.max_concurrent_streams < 1:
-            raise ConfigurationError(f"max_concurrent_streams must be at least 1, got {self.max_concurrent_streams}")
-
-    @property
-    def first_credit_bytes(self) -> int:
-        """How much the connection's window is raised by at the start."""
-        whole = self.window_bytes if self.connection_window_bytes is None else self.connection_window_bytes
-        return max(0, whole - DEFAULT_WINDOW_BYTES)
-
-
 class ServerProtocol(Protocol):
     """HTTP/2 or HTTP/1.1 on one connection."""
 
     http_version: str
 
     def start(self) -> None:
-        """Say the first word, if the protocol has one."""
+        """Send what the protocol begins with."""
 
     def receive(self, data: bytes) -> None:
         """Take bytes of the socket."""
@@ -87,6 +70,100 @@ class ServerProtocol(Protocol):
         """Take note that the connection is gone."""
 
 
+class ServerExchange(ABC):
+    """One request and its response on a connection."""
+
+    def __init__(self, connection: ServerConnection, record: OpenRecord, headers: Mapping[str, str]) -> None:
+        self.record = record
+        self.connection = connection
+        self.room = asyncio.Event()
+        self.gone = False
+        """Whether nothing more can be sent."""
+        self._headers = headers
+        self._body: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def receive(self, data: bytes) -> None:
+        """Take some of the body."""
+        self.record.bytes_in += len(data)
+        if self.record.bytes_in <= MAXIMUM_BYTES:
+            self._body.append(data)
+        else:
+            self._body.clear()
+
+    def run(self) -> None:
+        """Answer: the body is whole."""
+        self.record.body_complete_ns = now_ns()
+        path, _, query = self.record.path.partition("?")
+        body, self._body = b"".join(self._body), []
+        request = Request(method=self.record.method, path=path, query=query, headers=self._headers, body=body)
+        self._task = self.connection.run(self, request)
+
+    def client_left(self, code: int | None = None) -> None:
+        """Stop at once: the client reset the stream (`code`) or the connection is gone."""
+        if self.gone:
+            return
+        self.gone = True
+        if self.record.reset_ns is None:
+            self.record.reset_ns = now_ns()
+            self.record.reset_code = code
+        self.room.set()
+        if self._task:
+            self._task.cancel()
+
+    @property
+    def writable(self) -> bool:
+        """Whether what was sent so far has left: no closed window, no full socket."""
+        return not self.connection.socket_full and not self.gone
+
+    async def drained(self) -> None:
+        """Wait until it is writable. Raises ConnectionError if the client went away."""
+        while not self.writable:
+            if self.gone:
+                raise ConnectionError("the client went away")
+            self.room.clear()
+            await self.room.wait()
+
+    def abort(self) -> None:
+        """Break the connection off, as a crashed peer would."""
+        self.gone = True
+        self.connection.flush()
+        self.connection.abort()
+
+    @abstractmethod
+    def send_headers(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+
+    @abstractmethod
+    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
+        """Send some of the body; `stamp` gets the time at which it was handed to the socket."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the response."""
+
+    @abstractmethod
+    def reset(self, code: int) -> None:
+        """Reset the stream; on HTTP/1.1 abort the connection."""
+
+    @abstractmethod
+    def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
+        """Announce that no stream after `last` (default: this one) is served."""
+
+    @abstractmethod
+    def close_when_idle(self, seconds: float, *, silently: bool) -> None:
+        """Close the connection once it has been idle for so long; silently: without a GOAWAY on HTTP/2."""
+
+
+def joined_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by name, those of one name joined by commas."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in pairs:
+        name, value = raw_name.decode("ascii", "replace"), raw_value.decode("utf-8", "replace")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
 class ServerConnection(asyncio.Protocol):
     """Gathers what all streams send in one turn of the event loop into one write."""
 
@@ -94,17 +171,17 @@ class ServerConnection(asyncio.Protocol):
         self,
         connection_id: str,
         service: Service,
-        settings: ConnectionSettings,
+        open_connections: set[ServerConnection],
         choose: Callable[[ServerConnection, bool], ServerProtocol],
     ) -> None:
         self.connection_id = connection_id
         self.service = service
-        self.settings = settings
         self.requests = 0
         self.closed = False
         self.last_record: OpenRecord | None = None
-        self._client_left = False
         self.socket_full = False
+        self._open_connections = open_connections
+        self._client_left = False
         self._choose = choose
         self._engine: ServerProtocol | None = None
         self._transport: asyncio.Transport | None = None
@@ -119,6 +196,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Choose the protocol."""
+        self._open_connections.add(self)
         self._transport = cast(asyncio.Transport, transport)
         raw = transport.get_extra_info("socket")
         if raw is not None:
@@ -136,11 +214,11 @@ class ServerConnection(asyncio.Protocol):
             self.flush()
 
     def pause_writing(self) -> None:
-        """The socket's buffer is full."""
+        """Take note that the socket's buffer is full."""
         self.socket_full = True
 
     def resume_writing(self) -> None:
-        """The socket's buffer has room again."""
+        """Take note that the socket's buffer has room again."""
         self.socket_full = False
         if self._engine:
             self._engine.writable_again()
@@ -155,7 +233,8 @@ class ServerConnection(asyncio.Protocol):
             self.last_record.connection_closed_by = who
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop every answer."""
+        """Stop every response."""
+        self._open_connections.discard(self)
         self.closed = True
         self._closed_by("client")
         if self._engine:
@@ -181,12 +260,10 @@ class ServerConnection(asyncio.Protocol):
     def flush(self) -> None:
         """Send now."""
         self._flush_scheduled = False
-        if self.closed or self._engine is None or self._transport is None:
+        if self.closed or self._engine is None:
             self._stamps.clear()
             return
-        data = self._engine.outgoing()
-        if data and not self._client_left and not self._transport.is_closing():
-            self._transport.write(data)
+        self._write(self._engine.outgoing())
         if self._stamps:
             stamps, self._stamps = self._stamps, []
             now = now_ns()
@@ -196,7 +273,11 @@ class ServerConnection(asyncio.Protocol):
     def write_raw(self, data: bytes) -> None:
         """Send bytes that the protocol's state shall not know of, after what it has to send."""
         self.flush()
-        if self._transport and not self.closed and not self._client_left and not self._transport.is_closing():
+        if not self.closed:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport and not self._client_left and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
@@ -214,5 +295,5 @@ class ServerConnection(asyncio.Protocol):
         # (One that is being closed, under TLS, no longer says which socket it has.)
         raw = None if self._transport.is_closing() else self._transport.get_extra_info("socket")
         if raw is not None:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_AT_ONCE)
         self._transport.abort()

@@ -14,21 +14,14 @@ import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import IO, Any, Self, cast
 
-from fastlane.emulator._batch_log import Offline
-from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
-from fastlane.emulator._child import describe
-from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
 from fastlane.emulator._faults import Fault
-from fastlane.emulator._log import RequestLog
-from fastlane.emulator._server import base_url, checked_late_ms
-from fastlane.emulator.settings import BatchSettings, Dialect, ProviderModel, with_tier
+from fastlane.emulator._log import Offline, RequestLog
+from fastlane.emulator._server import base_url
+from fastlane.emulator.settings import ProviderModel, Wire
 
 from ..errors import FastlaneError
-
-if TYPE_CHECKING:
-    from fastlane.emulator.wire import Wire
 
 _STOP_TIMEOUT_S = 5.0
 _CONTROL_TIMEOUT_S = 30.0
@@ -54,44 +47,24 @@ class Emulator:
         port: int = 0,
         tls: bool = True,
         http2: bool = True,
-        max_concurrent_streams: int = 100,
-        initial_window_bytes: int = WINDOW_BYTES,
-        connection_window_bytes: int | None = None,
         faults: Iterable[Fault | str] = (),
-        accepted_encodings: Iterable[str] = ALL_ENCODINGS,
-        encoding_refusal_status: int = 415,
-        dialect: Dialect | None = None,
-        batches: BatchSettings | None = None,
-        late_ms: float = 0.0,
     ) -> None:
-        warn_if_exposed(host)
-        # Checked here, so that settings that cannot work start no process.
-        ConnectionSettings(
-            http2=http2,
-            max_concurrent_streams=max_concurrent_streams,
-            window_bytes=initial_window_bytes,
-            connection_window_bytes=connection_window_bytes,
-        )
-        self.model = model
+        _warn_if_exposed(host)
+        self.model = self._first_model = model
         self.seed = seed
         self.wire = wire
-        settings = describe(
-            model=model,
-            wire=wire,
-            seed=seed,
-            host=host,
-            port=port,
-            tls=tls,
-            http2=http2,
-            max_concurrent_streams=max_concurrent_streams,
-            initial_window_bytes=initial_window_bytes,
-            connection_window_bytes=connection_window_bytes,
-            faults=[str(_checked(fault)) for fault in faults],
-            accepted_encodings=list(checked_encodings(accepted_encodings)),
-            encoding_refusal_status=checked_refusal(encoding_refusal_status),
-            dialect=(dialect or Dialect()).to_json(),
-            batches=(batches or BatchSettings()).to_json(),
-            late_ms=checked_late_ms(late_ms),
+        settings = json.dumps(
+            {
+                "model": model.to_json(),
+                "wire": wire.to_json() if wire else None,
+                "seed": seed,
+                "host": host,
+                "port": port,
+                "tls": tls,
+                "http2": http2,
+                # Read here, so that faults that cannot work start no process.
+                "faults": _fault_texts(faults),
+            }
         )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastlane.emulator"],
@@ -140,6 +113,11 @@ class Emulator:
         return self._url(self._wire_port or self._port)
 
     @property
+    def api_key(self) -> str:
+        """An API key for clients; the emulator takes any."""
+        return "any"
+
+    @property
     def direct_base_url(self) -> str:
         """The base URL past the wire."""
         return self._url(self._port)
@@ -171,40 +149,33 @@ class Emulator:
         """Return what was done with files and batches: every file, batch and line that was carried out."""
         return Offline.from_json(self._control("GET", "offline"))
 
-    def forget_offline(self) -> None:
-        """Stop and forget all batches and files."""
-        self._control("DELETE", "offline")
-
-    def change_batches(self, **settings: Any) -> None:
-        """Change some `BatchSettings` while the provider runs. Raises ConfigurationError."""
-        BatchSettings().changed(settings)
-        self._control("PUT", "batches", json.dumps(settings))
+    def reset(self) -> None:
+        """Return to the settings and faults of the start; forget records, prompts, answers, files and batches."""
+        self._control("POST", "reset")
+        self.model = self._first_model
 
     def forget_prompts(self) -> None:
         """Empty the prompt cache."""
         self._control("POST", "forget")
 
-    def set_faults(self, *faults: Fault | str | Iterable[Fault | str]) -> None:
-        """Replace the server's own faults; none at all removes them. Takes faults, or tuples of them."""
-        flat: list[str] = []
-        for fault in faults:
-            several = (fault,) if isinstance(fault, Fault | str) else fault
-            flat += [str(_checked(each)) for each in several]
-        self._control("PUT", "faults", json.dumps(flat))
+    def set_faults(self, *faults: Fault | str) -> None:
+        """Replace the server's own faults; none at all removes them."""
+        self._control("PUT", "faults", json.dumps(_fault_texts(faults)))
+
+    def set_answers(self, *texts: str) -> None:
+        """Answer the next requests with these texts, one each; after that answers are generated again."""
+        self._control("PUT", "answers", json.dumps(texts))
 
     def change(self, **settings: Any) -> None:
-        """Change settings of its `ProviderModel` while it serves, e.g. `rate_limits`, `service_tiers` or `concurrency`.
+        """Change settings of its `ProviderModel` while it serves; of a mapping only the named entries change.
 
-        Limits that differ begin anew. Raises ConfigurationError.
+        For example `change(concurrency=8)` or `change(service_tiers={"flex": {"exhausted": 1.0}})`. Rate limits that
+        differ begin anew. Raises ConfigurationError.
         """
         model = self.model.changed(settings)
         described = model.to_json()
         self._control("PUT", "settings", json.dumps({name: described[name] for name in settings}))
         self.model = model
-
-    def change_tier(self, name: str, **settings: Any) -> None:
-        """Change one service tier while it serves, e.g. `change_tier("flex", exhausted=1.0)`; an unknown one is new."""
-        self.change(service_tiers=with_tier(self.model.service_tiers, {"name": name, **settings}))
 
     def _control(self, method: str, action: str, body: str | None = None) -> Any:
         connection: http.client.HTTPConnection
@@ -239,8 +210,7 @@ class Emulator:
         self.close()
 
 
-def warn_if_exposed(host: str) -> None:
-    """Warn about a host that other machines can reach."""
+def _warn_if_exposed(host: str) -> None:
     loopback = host == "localhost"
     with contextlib.suppress(ValueError):
         loopback = ipaddress.ip_address(host).is_loopback
@@ -251,8 +221,8 @@ def warn_if_exposed(host: str) -> None:
         )
 
 
-def _checked(fault: Fault | str) -> Fault:
-    return Fault.parse(fault) if isinstance(fault, str) else fault
+def _fault_texts(faults: Iterable[Fault | str]) -> list[str]:
+    return [str(Fault.parse(fault) if isinstance(fault, str) else fault) for fault in faults]
 
 
 def _stop(process: subprocess.Popen[str], authority: Path | None = None) -> None:

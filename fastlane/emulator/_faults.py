@@ -1,4 +1,4 @@
-"""Faults on demand: their small syntax, and which of them strike a request."""
+"""Faults on demand: what can go wrong, and which faults strike a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Literal
 
-from fastlane.emulator.settings import Count, Seconds, Settings, Share, Whole
+from fastlane.emulator.settings import Count, Seconds, Share, TextSettings, Whole
 
 from ..engine.settings import settings
 from ..errors import ConfigurationError
@@ -22,29 +22,30 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "reset": "after `after` tokens reset the stream with error `code` (default 8, CANCEL); on HTTP/1.1 as drop",
         "goaway": "graceful: announce after `after` tokens that no later stream is served; hard: and close at once",
         "malformed": "after `after` tokens send one event that is not JSON; not streamed: a body that is not JSON",
-        "slow_headers": "send the answer's headers this many seconds later",
-        "idle_close": "close the connection when it has been idle for this many seconds after the answer",
+        "slow_headers": "send the response's headers this many seconds later",
+        "idle_close": "close the connection when it has been idle for this many seconds after the response",
         "idle_fin": "as idle_close, but without the GOAWAY that says goodbye on HTTP/2",
         "truncate": "after `after` tokens end the answer as if it were complete, without finish reason and [DONE]",
         "no_done": "leave out [DONE]",
         "no_usage": "leave out the usage",
         "early_role": "send the headers and the role chunk before prefill",
         "keepalive": "send the headers at once and an SSE comment every this many seconds until the first token",
-        "refuse": "refuse the stream (REFUSED_STREAM); on HTTP/1.1 close the connection without an answer",
+        "refuse": "refuse the stream (REFUSED_STREAM); on HTTP/1.1 close the connection without a response",
         "disconnect": "before any work break the connection off (TCP reset), over HTTP/2 too",
         "hang": "send nothing at all, not even headers, for this many seconds; without a number, for good",
         "delayed": "begin the work this many seconds later, even if the client leaves (not where it generates)",
-        "lost_answer": "do the work, then break the connection off without an answer (not where it generates)",
+        "lost_answer": "do the work, then break the connection off without a response (not where it generates)",
         "misparse": "read the prompt (messages, input) as empty and answer that; misparse=all: lose the whole body",
     }
 )
 _VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive", "delayed"})
 _BEFORE_THE_BODY_IS_READ = frozenset({"disconnect", "hang"})
 _RANGES = {"status": (400, 599), "keepalive": (0.001, math.inf)}
+_WORDS: Mapping[str, tuple[str | None, ...]] = {"goaway": ("graceful", "hard"), "misparse": (None, "all")}
 
 
 @settings
-class Fault(Settings):
+class Fault(TextSettings):
     """One thing that goes wrong. Raises ConfigurationError for an unknown kind or a setting that cannot work.
 
     `after` counts tokens already sent. `times` ends it after so many strikes, counted by the request's
@@ -55,7 +56,7 @@ class Fault(Settings):
     """
 
     kind: str
-    value: float | str | None = None
+    value: float | Literal["graceful", "hard", "all"] | None = None
     after: Whole = 0
     code: Whole = 8
     last: int | None = None
@@ -69,7 +70,7 @@ class Fault(Settings):
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigurationError(f"unknown fault {self.kind!r}: the known ones are {', '.join(KINDS)}")
-        words = {"goaway": ("graceful", "hard"), "misparse": (None, "all")}.get(self.kind)
+        words = _WORDS.get(self.kind)
         if words is not None:
             if self.value not in words:
                 raise ConfigurationError(f"{self.kind} takes {' or '.join(map(str, words))}, got {self.value!r}")
@@ -78,8 +79,11 @@ class Fault(Settings):
         least, most = _RANGES.get(self.kind, (0, math.inf))
         if isinstance(self.value, float | int) and not least <= self.value <= most:
             raise ConfigurationError(f"fault {self.kind!r} takes a number from {least:g} to {most:g}, got {self.value}")
-        if self.on is not None and (not self.on.strip() or set(self.on) & set(";,")):
-            raise ConfigurationError(f"on must be a pattern like 'POST batches' or 'files/*', got {self.on!r}")
+
+    @property
+    def seconds(self) -> float:
+        """The value of a fault that is a time."""
+        return float(self.value or 0)
 
     @property
     def strikes_unread(self) -> bool:
@@ -87,38 +91,14 @@ class Fault(Settings):
         return self.kind in _BEFORE_THE_BODY_IS_READ or self.only is not None
 
     def concerns(self, target: str, *, encoded: bool) -> bool:
-        """Whether it can strike a request to `target`, e.g. `POST batches`."""
+        """Return whether it can strike a request to `target`, e.g. `POST batches`."""
         if self.only is not None and not encoded:
             return False
-        if self.on is None:
-            return True
-        return fnmatchcase(target if " " in self.on else target.partition(" ")[2], self.on)
-
-    @classmethod
-    def parse(cls, text: str) -> Fault:
-        """Read `kind[=value][;setting=value…]`, e.g. `status=429;retry_after=0.2;times=2`.
-
-        Raises ConfigurationError for an unknown kind or setting, and for a value that cannot be one.
-        """
-        head, _, rest = text.partition(";")
-        kind, _, value = (part.strip() for part in head.partition("="))
-        return cls(kind=kind, value=_number_or_word(value) if value else None, **cls.parsed(rest))
-
-    def __str__(self) -> str:
-        value = self.value
-        value = int(value) if isinstance(value, float) and value.is_integer() else value
-        return (self.kind if value is None else f"{self.kind}={value}") + self.text_of_others("kind", "value")
+        return self.on is None or fnmatchcase(target if " " in self.on else target.partition(" ")[2], self.on)
 
 
-def _number_or_word(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def parse_all(text: str) -> tuple[Fault, ...]:
-    """Read a comma-separated list of faults."""
+def parse_faults(text: str) -> tuple[Fault, ...]:
+    """Read a comma-separated list of faults. Raises ConfigurationError."""
     return tuple(Fault.parse(part) for part in text.split(",") if part.strip())
 
 
@@ -131,7 +111,7 @@ class FaultRules:
         self._strikes: dict[tuple[str, Fault], int] = {}
 
     def striking(
-        self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool = False, target: str = ""
+        self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool, target: str
     ) -> tuple[Fault, ...]:
         """Return the faults that strike one request: those it asked for, then those of the rules."""
         concerned = (fault for fault in asked if fault.concerns(target, encoded=encoded))

@@ -10,11 +10,11 @@ from typing import Literal
 
 from fastlane.emulator import _text, _tokens
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._manner import Habits, WrittenText, asks_again, parse_manners
+from fastlane.emulator._manner import Habits, WrittenText, asks_again
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest, Schema
 from fastlane.emulator._schema import value_for
-from fastlane.emulator.settings import ProviderModel
+from fastlane.emulator.settings import ProviderModel, parse_manners
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -43,27 +43,28 @@ def generate(
     """Return all choices; the same for the same seed and prompt."""
     if prompt.prewarm:
         return (GeneratedChoice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
-    digest = _tokens.fingerprint(prompt.text)
-    return tuple(
-        _choice(index, prompt, overrides, model, seed=seed, random=Random(f"{seed}:text:{digest}:{index}"))
-        for index in range(prompt.choices)
-    )
+    return tuple(_choice(index, prompt, overrides, model, seed=seed) for index in range(prompt.choices))
 
 
 def _choice(
-    index: int, prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int, random: Random
+    index: int, prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int
 ) -> GeneratedChoice:
+    digest = _tokens.fingerprint(prompt.text)
+    random = Random(f"{seed}:text:{digest}:{index}")
+    # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
+    drawn_by = digest if overrides.draw is None else f"draw:{overrides.draw}"
+    manners = parse_manners(model.manner) if overrides.manners is None else overrides.manners
+    habits = Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
     tool = prompt.forced_tool
     if tool is None and overrides.tool_call in prompt.tools:
         tool = overrides.tool_call
-    habits = _habits(index, prompt, overrides, model, seed=seed)
     tool = habits.called(prompt.body, prompt.tools, tool)
     limit = prompt.output_limit
     most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
-    written = _natural(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
+    written = _written(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
     stopped = _cut_at_stop(written.text, prompt.stop) if tool is None else written.text
     reasoning = _tokens.split(_text.review(random, tokens=thinking))
     pieces = _tokens.split(stopped)
@@ -79,14 +80,7 @@ def _choice(
     )
 
 
-def _habits(index: int, prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int) -> Habits:
-    manners = parse_manners(model.manner) if overrides.manners is None else overrides.manners
-    # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
-    drawn_by = _tokens.fingerprint(prompt.text) if overrides.draw is None else f"draw:{overrides.draw}"
-    return Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
-
-
-def _natural(
+def _written(
     prompt: GenerationRequest,
     overrides: Overrides,
     model: ProviderModel,
@@ -96,33 +90,31 @@ def _natural(
     *,
     tokens: int,
 ) -> WrittenText:
-    """Return what the model says of itself; `tokens` is how many it has where it runs on."""
-    schema: Schema | None = None
-    if tool is not None:
-        schema = prompt.tools[tool]
-    elif overrides.output_text is not None:
-        given = overrides.output_text
-        return habits.write(given, lambda: given, bound=prompt.schema is not None, tokens=tokens)
-    elif prompt.schema is not None:
-        schema = _object_at_least(prompt.schema)
+    """Return what the model says; `tokens` is how many it has where it runs on."""
+    schema = prompt.tools[tool] if tool is not None else prompt.schema
+    given = overrides.output_text
+    if tool is None and given is not None:
+        return habits.write(given, lambda: given, bound=schema is not None, tokens=tokens)
     if schema is None:
         echoed = habits.echoed(prompt.body)
         if echoed is not None:
             return WrittenText(echoed, False)
         wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
         return habits.write(_text.review(random, tokens=wanted), str, bound=False, tokens=tokens)
-    text = _filled(_drawn(habits.echoing(habits.drawn_for(schema), prompt.body), random), overrides.output_tokens)
+    if tool is None and (isinstance(schema, bool) or not schema):
+        schema = _ANY_OBJECT
+    text = _drawn(habits.drawn_for(schema, prompt.body), random)
+    if overrides.output_tokens is not None:
+        # Stretched by white space to an exact number of tokens; a longer one stays, or it would not be JSON.
+        text = text.ljust(overrides.output_tokens * _tokens.CHARACTERS_PER_TOKEN)
     return habits.write(text, lambda: _drawn(schema, random), bound=True, tokens=tokens)
 
 
-def _object_at_least(schema: Mapping[str, object] | bool) -> Mapping[str, object]:
-    if isinstance(schema, bool) or not schema:
-        return {
-            "type": "object",
-            "properties": {"summary": {"type": "string"}, "confidence": {"type": "number"}},
-            "required": ["summary", "confidence"],
-        }
-    return schema
+_ANY_OBJECT: Mapping[str, object] = {
+    "type": "object",
+    "properties": {"summary": {"type": "string"}, "confidence": {"type": "number"}},
+    "required": ["summary", "confidence"],
+}
 
 
 def _drawn(schema: Schema, random: Random) -> str:
@@ -131,11 +123,6 @@ def _drawn(schema: Schema, random: Random) -> str:
     # A schema that is none ("minimum": "x") can trip the drawing at any keyword; it is the request's mistake.
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ApiError(400, f"Invalid schema: {error}", code="invalid_schema") from error
-
-
-def _filled(text: str, tokens: int | None) -> str:
-    """Stretch JSON by white space to an exact number of tokens; a longer one stays, or it would not be JSON."""
-    return text if tokens is None else text.ljust(tokens * _tokens.CHARACTERS_PER_TOKEN)
 
 
 def _cut_at_stop(text: str, stop: tuple[str, ...]) -> str:

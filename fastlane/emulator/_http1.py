@@ -1,16 +1,14 @@
-"""HTTP/1.1 on one connection: bytes to requests, answers to bytes."""
+"""HTTP/1.1 on one connection: bytes to requests, responses to bytes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Literal
 
 import h11
 
-from fastlane._clock import now_ns
-from fastlane.emulator._bodies import MAXIMUM_BYTES, MAXIMUM_UPLOAD_BYTES, is_upload
-from fastlane.emulator._connection import ServerConnection
-from fastlane.emulator._exchange import Headers, Request, Stamp
+from fastlane.emulator._connection import Headers, ServerConnection, ServerExchange, Stamp, joined_headers
 from fastlane.emulator._log import OpenRecord
 
 _MAXIMUM_HEAD_BYTES = 256 * 1024
@@ -59,10 +57,7 @@ class Http1:
                 return
 
     def _begin(self, event: h11.Request) -> None:
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in event.headers:
-            name, value = raw_name.decode("ascii"), raw_value.decode("utf-8", "replace")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        headers = joined_headers(list(event.headers))
         if self._idle:
             self._idle.cancel()
         record = self.connection.service.open_record(
@@ -121,111 +116,54 @@ class Http1:
         asyncio.get_running_loop().call_soon(self._read)
 
 
-class _Turn:
-    """One request and its answer; an `Exchange`."""
+class _Turn(ServerExchange):
+    """One request and its response."""
 
-    def __init__(self, http1: Http1, record: OpenRecord, headers: dict[str, str]) -> None:
-        self.record = record
-        self.room = asyncio.Event()
+    def __init__(self, http1: Http1, record: OpenRecord, headers: Mapping[str, str]) -> None:
+        super().__init__(http1.connection, record, headers)
         self._http1 = http1
-        self._connection = http1.connection
-        self._headers = headers
-        self._body: list[bytes] = []
-        self._uploads = is_upload(record.method, record.path)
-        self._most_bytes = MAXIMUM_UPLOAD_BYTES if self._uploads else MAXIMUM_BYTES
-        self._task: asyncio.Task[None] | None = None
-        self._gone = False
-
-    def receive(self, data: bytes) -> None:
-        """Take some of the body."""
-        self.record.bytes_in += len(data)
-        if self.record.bytes_in <= self._most_bytes:
-            self._body.append(data)
-        else:
-            self._body.clear()
-
-    def run(self) -> None:
-        """Answer: the body is whole."""
-        self.record.body_complete_ns = now_ns()
-        path, _, query = self.record.path.partition("?")
-        pieces, self._body = self._body, []
-        upload, body = (pieces, b"") if self._uploads else ((), b"".join(pieces))
-        request = Request(
-            method=self.record.method, path=path, query=query, headers=self._headers, body=body, upload=upload
-        )
-        self._task = self._connection.run(self, request)
-
-    def client_left(self) -> None:
-        """Stop at once: the connection is gone."""
-        if self._gone:
-            return
-        self._gone = True
-        if self.record.reset_ns is None:
-            self.record.reset_ns = now_ns()
-        self.room.set()
-        if self._task:
-            self._task.cancel()
-
-    @property
-    def writable(self) -> bool:
-        """Whether the socket takes more."""
-        return not self._connection.socket_full and not self._gone
-
-    async def drained(self) -> None:
-        """Wait until it is writable."""
-        while not self.writable:
-            if self._gone:
-                raise ConnectionError("the client went away")
-            self.room.clear()
-            await self.room.wait()
 
     def send_headers(self, status: int, headers: Headers) -> None:
         """Send the status and the headers."""
-        if self._gone:
+        if self.gone:
             return
         self.record.status = status
         if self._http1.close_after_turn:
             headers = [*headers, ("connection", "close")]
         self._http1.write(h11.Response(status_code=status, headers=list(headers)))
-        self._connection.flush_soon(self.record.stamp_headers)
+        self.connection.flush_soon(self.record.stamp_headers)
 
     def send(self, data: bytes, stamp: Stamp | None = None) -> None:
         """Send some of the body."""
-        if self._gone or not data:
+        if self.gone or not data:
             return
         self._http1.write(h11.Data(data=data))
         self.record.bytes_out += len(data)
-        self._connection.flush_soon(stamp)
+        self.connection.flush_soon(stamp)
 
     def end(self) -> None:
-        """End the answer."""
-        if self._gone:
+        """End the response."""
+        if self.gone:
             return
-        self._gone = True
+        self.gone = True
         try:
             self._http1.write(h11.EndOfMessage())
         except h11.LocalProtocolError:
             # A body cut short of its content-length, as a fault asked: only closing can end it.
             self._http1.close_after_turn = True
-        self._connection.flush_soon(self.record.stamp_finished)
+        self.connection.flush_soon(self.record.stamp_finished)
         self._http1.turn_over()
 
     def reset(self, code: int) -> None:
         """Abort the connection: HTTP/1.1 has no streams to reset."""
         self.abort()
 
-    def abort(self) -> None:
-        """Break the connection off."""
-        self._gone = True
-        self._connection.flush()
-        self._connection.abort()
-
     def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
-        """Close after this answer (graceful) or at once (hard)."""
+        """Close after this response (graceful) or at once (hard)."""
         self._http1.close_after_turn = True
         if manner == "hard":
-            self._gone = True
-            self._connection.close()
+            self.gone = True
+            self.connection.close()
 
     def close_when_idle(self, seconds: float, *, silently: bool) -> None:
         """Close the connection once it has been idle for so long."""

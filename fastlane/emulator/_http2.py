@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Mapping
 from typing import Literal
 
 from h2.config import H2Configuration
@@ -24,11 +25,11 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from fastlane._clock import now_ns
-from fastlane.emulator._bodies import MAXIMUM_BYTES, MAXIMUM_UPLOAD_BYTES, is_upload
-from fastlane.emulator._connection import DEFAULT_WINDOW_BYTES, ServerConnection
-from fastlane.emulator._exchange import Headers, Request, Stamp
+from fastlane.emulator._connection import Headers, ServerConnection, ServerExchange, Stamp, joined_headers
 from fastlane.emulator._log import OpenRecord
+
+# With which every HTTP/2 connection begins (RFC 9113, 6.9.2).
+_DEFAULT_WINDOW_BYTES = 65_535
 
 
 class Http2:
@@ -38,7 +39,7 @@ class Http2:
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
-        self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.streams: dict[int, _Stream] = {}
         self._last_served: int | None = None
         self._idle_s: float | None = None
@@ -47,21 +48,22 @@ class Http2:
 
     def start(self) -> None:
         """Send the settings."""
-        settings = self.connection.settings
-        self.h2.local_settings = self._settings(settings.window_bytes)
+        window = self.connection.service.dialect.initial_window_bytes
+        self.h2.local_settings = self._settings(window)
         self.h2.initiate_connection()
-        if settings.window_bytes < DEFAULT_WINDOW_BYTES:
+        if window < _DEFAULT_WINDOW_BYTES:
             # Until a client has seen a smaller window it may count on the default one (RFC 9113, 6.9.2).
-            self.h2.local_settings = self._settings(DEFAULT_WINDOW_BYTES)
-            self.h2.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = settings.window_bytes
-        if settings.first_credit_bytes:
-            self.h2.increment_flow_control_window(settings.first_credit_bytes)
+            self.h2.local_settings = self._settings(_DEFAULT_WINDOW_BYTES)
+            self.h2.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = window
+        elif window > _DEFAULT_WINDOW_BYTES:
+            # All bodies together may take as much as one.
+            self.h2.increment_flow_control_window(window - _DEFAULT_WINDOW_BYTES)
 
     def _settings(self, window_bytes: int) -> Settings:
         return Settings(
             client=False,
             initial_values={
-                SettingCodes.MAX_CONCURRENT_STREAMS: self.connection.settings.max_concurrent_streams,
+                SettingCodes.MAX_CONCURRENT_STREAMS: self.connection.service.dialect.max_concurrent_streams,
                 SettingCodes.INITIAL_WINDOW_SIZE: window_bytes,
             },
         )
@@ -111,10 +113,7 @@ class Http2:
 
     def _begin(self, event: RequestReceived) -> None:
         stream_id = event.stream_id or 0
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in event.headers or ():
-            name, value = _text(raw_name), _text(raw_value)
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        headers = joined_headers(event.headers or ())
         if self._idle:
             self._idle.cancel()
         record = self.connection.service.open_record(
@@ -178,92 +177,46 @@ class Http2:
         self.connection.close()
 
 
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+class _Stream(ServerExchange):
+    """One stream."""
 
-
-class _Stream:
-    """One stream; an `Exchange`."""
-
-    def __init__(self, http2: Http2, stream_id: int, record: OpenRecord, headers: dict[str, str]) -> None:
-        self.record = record
+    def __init__(self, http2: Http2, stream_id: int, record: OpenRecord, headers: Mapping[str, str]) -> None:
+        super().__init__(http2.connection, record, headers)
         self._http2 = http2
-        self._connection = http2.connection
         self._stream_id = stream_id
-        self._headers = headers
-        self._body: list[bytes] = []
-        self._uploads = is_upload(record.method, record.path)
-        self._most_bytes = MAXIMUM_UPLOAD_BYTES if self._uploads else MAXIMUM_BYTES
-        self._task: asyncio.Task[None] | None = None
         self._unsent: deque[tuple[memoryview, Stamp | None]] = deque()
         self._ending = False
-        self._gone = False
-        self._room = asyncio.Event()
 
-    def receive(self, data: bytes) -> None:
-        """Take some of the body."""
-        self.record.bytes_in += len(data)
-        if self.record.bytes_in <= self._most_bytes:
-            self._body.append(data)
-        else:
-            self._body.clear()
-
-    def run(self) -> None:
-        """Answer: the body is whole."""
-        self.record.body_complete_ns = now_ns()
-        path, _, query = self.record.path.partition("?")
-        pieces, self._body = self._body, []
-        upload, body = (pieces, b"") if self._uploads else ((), b"".join(pieces))
-        request = Request(
-            method=self.record.method, path=path, query=query, headers=self._headers, body=body, upload=upload
-        )
-        self._task = self._connection.run(self, request)
-
-    def client_left(self, code: int | None) -> None:
+    def client_left(self, code: int | None = None) -> None:
         """Stop at once: the client reset the stream (`code`) or the connection is gone."""
-        if self._gone:
-            return
-        self._gone = True
-        if self.record.reset_ns is None:
-            self.record.reset_ns = now_ns()
-            self.record.reset_code = code
-        self._unsent.clear()
-        self._room.set()
-        if self._task:
-            self._task.cancel()
-        self._http2.forget(self._stream_id)
+        if not self.gone:
+            super().client_left(code)
+            self._unsent.clear()
+            self._http2.forget(self._stream_id)
 
     @property
     def writable(self) -> bool:
         """Whether what was sent so far has left."""
-        return not self._unsent and not self._connection.socket_full and not self._gone
-
-    async def drained(self) -> None:
-        """Wait until it is writable."""
-        while not self.writable:
-            if self._gone:
-                raise ConnectionError("the client went away")
-            self._room.clear()
-            await self._room.wait()
+        return not self._unsent and super().writable
 
     def send_headers(self, status: int, headers: Headers) -> None:
         """Send the status and the headers."""
-        if self._gone:
+        if self.gone:
             return
         self.record.status = status
         self._http2.h2.send_headers(self._stream_id, [(":status", str(status)), *headers])
-        self._connection.flush_soon(self.record.stamp_headers)
+        self.connection.flush_soon(self.record.stamp_headers)
 
     def send(self, data: bytes, stamp: Stamp | None = None) -> None:
         """Send some of the body."""
-        if not self._gone and data:
+        if not self.gone and data:
             self._unsent.append((memoryview(data), stamp))
             self.pump()
 
     def pump(self) -> None:
         """Send as much as the windows and the socket let through."""
-        h2, stream_id, connection = self._http2.h2, self._stream_id, self._connection
-        while self._unsent and not connection.socket_full and not self._gone:
+        h2, stream_id, connection = self._http2.h2, self._stream_id, self.connection
+        while self._unsent and not connection.socket_full and not self.gone:
             data, stamp = self._unsent[0]
             room = min(h2.local_flow_control_window(stream_id), h2.max_outbound_frame_size)
             if room <= 0:
@@ -278,46 +231,39 @@ class _Stream:
                 self._unsent.popleft()
                 connection.flush_soon(stamp)
         if not self._unsent:
-            self._room.set()
-            if self._ending and not self._gone:
+            self.room.set()
+            if self._ending and not self.gone:
                 self._finish()
 
     def end(self) -> None:
         """End the answer, when all of it has left."""
         self._ending = True
-        if not self._unsent and not self._gone:
+        if not self._unsent and not self.gone:
             self._finish()
 
     def _finish(self) -> None:
-        self._gone = True
+        self.gone = True
         self._http2.h2.end_stream(self._stream_id)
-        self._connection.flush_soon(self.record.stamp_finished)
+        self.connection.flush_soon(self.record.stamp_finished)
         self._http2.forget(self._stream_id)
 
     def reset(self, code: int) -> None:
         """Reset the stream."""
-        if self._gone:
+        if self.gone:
             return
-        self._gone = True
+        self.gone = True
         self._unsent.clear()
-        with contextlib.suppress(
-            ProtocolError
-        ):  # the client has reset it, or left, in what came together with its head
+        # The client has reset it, or left, in what came together with its head.
+        with contextlib.suppress(ProtocolError):
             self._http2.h2.reset_stream(self._stream_id, code)
-        self._connection.flush_soon(self.record.stamp_finished)
+        self.connection.flush_soon(self.record.stamp_finished)
         self._http2.forget(self._stream_id)
-
-    def abort(self) -> None:
-        """Break the connection off."""
-        self._gone = True
-        self._connection.flush()
-        self._connection.abort()
 
     def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
         """Announce that no stream after `last` (default: this one) is served."""
         last = self._stream_id if last is None else last
         if manner == "hard":
-            self._gone = True
+            self.gone = True
             self._http2.go_away_hard(last)
         else:
             self._http2.go_away(last)

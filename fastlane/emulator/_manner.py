@@ -3,87 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
 from random import Random
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import AfterValidator, Field
+from typing import Any, NamedTuple
 
 from fastlane.emulator import _text, _tokens
-from fastlane.emulator.settings import Settings, Share
+from fastlane.emulator.settings import MANNERS, RUNNING_ON, Manner
 
-from ..engine.settings import settings
-from ..errors import ConfigurationError
-
-KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "exact": "the answer and nothing else, valid for its schema",
-        "whitespace": "runs on in white space behind the answer",
-        "whitespace_inside": "runs on in white space before the last brace, which never comes",
-        "prose": "chats on behind the answer",
-        "second": "writes one object more behind the answer, and another",
-        "fence": "puts the answer into a Markdown fence",
-        "talkative": "thinks aloud before an answer that no schema binds",
-        "wrong_enum": "gives a value that the schema's enum does not hold",
-        "overlong": "gives a string or an array that is longer than the schema allows",
-        "truncated": "ends in the middle, as at a limit",
-        "echo": "says the last message again; where a schema or a tool binds the answer, in its property `echo`",
-        "tools": "calls the request's tools, one after the other, before it answers",
-    }
-)
 # Ways to answer and not to go wrong: they do not end where a conversation asks again.
 _HARMLESS = ("echo", "tools")
-_RUNNING_ON = ("whitespace_inside", "whitespace", "prose", "second")
 _TALKATIVE_TOKENS = 60
-_OVER = 40
-# The drawing refuses to draw longer ones.
-_LONGEST_DRAWN = 9_000
 _BRACES = ("{", "[")
 _HOLDS_SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 _HOLDS_SCHEMAS = frozenset({"items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"})
-
-
-def _known(kind: str) -> str:
-    if kind not in KINDS:
-        raise ConfigurationError(f"unknown manner {kind!r}: the known ones are {', '.join(KINDS)}")
-    return kind
-
-
-@settings
-class Manner(Settings):
-    """One habit of a model. Raises ConfigurationError for an unknown kind or a setting that cannot work.
-
-    `share` of the answers have it, and `repairs` of those that answer a conversation in which the model has just
-    spoken, as one that asks again does. `tokens` is how far it runs on or thinks aloud: None is up to the limit of the
-    request or of the model, or as many sentences as are usual.
-    """
-
-    kind: Annotated[str, AfterValidator(_known)]
-    share: Share = 1.0
-    repairs: Share = 0.0
-    tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Manner:
-        """Read `kind[;setting=value…]`, e.g. `whitespace;share=0.2`."""
-        kind, _, rest = text.partition(";")
-        return cls(kind=kind.strip(), **cls.parsed(rest))
-
-    def __str__(self) -> str:
-        return self.kind + self.text_of_others("kind")
-
-
-@lru_cache(maxsize=256)
-def parse_manners(text: str) -> tuple[Manner, ...]:
-    """Read a comma-separated list of manners; none is exact. Raises ConfigurationError."""
-    manners = tuple(Manner.parse(part) for part in text.split(",") if part.strip())
-    running_on = [manner.kind for manner in manners if manner.kind in _RUNNING_ON and manner.share == 1]
-    if len(running_on) > 1:
-        raise ConfigurationError(
-            f"a model can run on in one way only, got {' and '.join(running_on)}: give each a share below 1"
-        )
-    return manners
 
 
 class WrittenText(NamedTuple):
@@ -100,10 +31,7 @@ class Habits:
     def __init__(self, manners: Collection[Manner], random: Random, *, asked_again: bool) -> None:
         self._random = random
         # Drawn for every kind, so that a habit does not depend on which others the model has.
-        luck = {kind: random.random() for kind in KINDS if kind not in _HARMLESS}
-        # Drawn last and only where there are some, so that without them all is as it was.
-        for kind in _HARMLESS:
-            luck[kind] = random.random() if any(manner.kind == kind for manner in manners) else 1.0
+        luck = {kind: random.random() for kind in MANNERS}
         self._of = {
             manner.kind: manner
             for manner in manners
@@ -123,25 +51,15 @@ class Habits:
         """Those that the answer shows: a schema without an enum has no wrong value."""
         return tuple(self._shown)
 
-    def drawn_for(self, schema: Any) -> Any:
-        """Return the schema that the answer will be valid for: the given one, or one that is misunderstood."""
-        for kind, misunderstand in (("wrong_enum", _other_values), ("overlong", _longer)):
-            if kind in self._of:
-                misunderstood = _everywhere(schema, misunderstand)
-                if misunderstood != schema:
-                    self._shown[kind] = None
-                schema = misunderstood
-        return schema
-
-    def echoing(self, schema: Any, body: Mapping[str, Any]) -> Any:
-        """Return the schema with the text of the request's last message for its string properties called `echo`."""
+    def drawn_for(self, schema: Any, body: Mapping[str, Any]) -> Any:
+        """Return the schema that the answer will be valid for: the given one, one misunderstood, one that echoes."""
         text = _last_text(body)
-        if "echo" not in self._of or not text:
-            return schema
-        saying = _everywhere(schema, lambda one: _saying(one, text))
-        if saying != schema:
-            self._has("echo")
-        return saying
+        for kind, change in (("wrong_enum", _other_values), ("echo", lambda one: _saying(one, text))):
+            changed = _everywhere(schema, change) if kind in self._of else schema
+            if changed != schema:
+                self._has(kind)
+            schema = changed
+        return schema
 
     def echoed(self, body: Mapping[str, Any]) -> str | None:
         """Return the text of the request's last message, if it is what the answer says."""
@@ -179,34 +97,26 @@ class Habits:
             # In whole tokens; at least one is said, and at least one is not.
             half = max(1, _tokens.count(text) // 2) * _tokens.CHARACTERS_PER_TOKEN
             return WrittenText(text[:half], True)
-        running_on = next((self._has(kind) for kind in _RUNNING_ON if kind in self._of), None)
-        inside = running_on is not None and running_on.kind == "whitespace_inside"
-        last = text[-1:] if inside else ""
-        text = text.removesuffix(last)
+        running_on = next((self._has(kind) for kind in RUNNING_ON if kind in self._of), None)
         if self._has("fence"):
-            text = f"```json\n{text}" if inside else f"```json\n{text}\n```"
+            text = f"```json\n{text}\n```"
         if running_on is None:
             return WrittenText(text, False)
         more = most - len(text)
         if running_on.tokens is not None:
             more = min(more, running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
-        text += self._more(running_on.kind, max(0, more), again)
-        if running_on.tokens is not None:
-            text += last
-        return WrittenText(text, running_on.tokens is None)
+        return WrittenText(text + self._more(running_on.kind, max(0, more), again), running_on.tokens is None)
 
     def _more(self, kind: str, characters: int, again: Callable[[], str]) -> str:
         if kind == "second":
-            said: list[str] = []
-            length = 0
-            while length < characters:
-                said.append(f"\n{again()}")
-                length += len(said[-1])
-            return "".join(said)[:characters]
+            said = ""
+            while len(said) < characters:
+                said += f"\n{again()}"
+            return said[:characters]
         if kind == "prose":
             tokens = -(-characters // _tokens.CHARACTERS_PER_TOKEN)
             return f"\n\n{_text.review(self._random, tokens=tokens)}"[:characters]
-        return ("\n" * characters)[:characters]
+        return "\n" * characters
 
 
 def _last_text(body: Mapping[str, Any]) -> str:
@@ -219,12 +129,18 @@ def _last_text(body: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _called_before(body: Mapping[str, Any]) -> set[str]:
-    """The tools that the model has called since the user's last words."""
+def _items(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the messages or items of a request, the last one first, as far as they are objects."""
     given = body.get("messages") or body.get("input")
+    items = given if isinstance(given, list) else []
+    return [item for item in reversed(items) if isinstance(item, Mapping)]
+
+
+def _called_before(body: Mapping[str, Any]) -> set[str]:
+    """Return the tools that the model has called since the user's last words."""
     called: set[str] = set()
-    for item in reversed(given if isinstance(given, list) else []):
-        if not isinstance(item, Mapping) or item.get("role") == "user":
+    for item in _items(body):
+        if item.get("role") == "user":
             break
         calls = [item] if item.get("type") == "function_call" else item.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
@@ -235,13 +151,9 @@ def _called_before(body: Mapping[str, Any]) -> set[str]:
 
 
 def asks_again(body: Mapping[str, Any]) -> bool:
-    """Whether the model has just spoken: behind what it said last are results of tools and one message, at most."""
-    given = body.get("messages") or body.get("input")
-    items: list[Any] = given if isinstance(given, list) else []
+    """Return whether the model has just spoken: what follows is results of tools and one message, at most."""
     asked = False
-    for item in reversed(items):
-        if not isinstance(item, Mapping):
-            return False
+    for item in _items(body):
         role, kind = item.get("role"), str(item.get("type", ""))
         if role == "assistant" or kind.endswith("_call"):
             return True
@@ -270,18 +182,16 @@ def _everywhere(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]])
 def _saying(schema: dict[str, Any], text: str) -> dict[str, Any]:
     properties = schema.get("properties")
     named = properties.get("echo") if isinstance(properties, Mapping) else None
-    if not isinstance(properties, Mapping) or not isinstance(named, Mapping) or named.get("type") != "string":
+    if not text or not isinstance(named, Mapping) or named.get("type") != "string":
         return schema
     most = named.get("maxLength")
     said = text[:most] if isinstance(most, int) else text
-    return {**schema, "properties": {**properties, "echo": {"const": said}}}
+    return {**schema, "properties": {**schema["properties"], "echo": {"const": said}}}
 
 
 def _other_values(schema: dict[str, Any]) -> dict[str, Any]:
     allowed = schema.get("enum")
-    if not isinstance(allowed, list):
-        return schema
-    texts = [value for value in allowed if isinstance(value, str)]
+    texts = [value for value in allowed if isinstance(value, str)] if isinstance(allowed, list) else []
     return {**schema, "enum": [_unlike(text, texts) for text in texts]} if texts else schema
 
 
@@ -289,15 +199,3 @@ def _unlike(text: str, texts: Collection[str]) -> str:
     while text in texts:
         text += "_other"
     return text
-
-
-def _longer(schema: dict[str, Any]) -> dict[str, Any]:
-    longer = dict(schema)
-    for most, least in (("maxLength", "minLength"), ("maxItems", "minItems")):
-        limit = schema.get(most)
-        if isinstance(limit, int) and limit < _LONGEST_DRAWN:
-            del longer[most]
-            longer[least] = limit + _OVER
-            longer.pop("format", None)
-            longer.pop("uniqueItems", None)
-    return longer

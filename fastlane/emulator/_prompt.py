@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -23,15 +23,9 @@ EMPTY: Mapping[str, Body] = {
 _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 _INPUT_ROLES = ("assistant", "system", "developer", "user")
 _SHOWN: Mapping[type, str] = {
-    dict: "an object",
-    list: "an array",
-    str: "a string",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a decimal",
-    bytes: "binary data",
-    type(None): "null",
-}
+    dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "an integer", float: "a decimal",
+    bytes: "binary data", type(None): "null",
+}  # fmt: skip
 _MAXIMUM_CHOICES = 128
 # `prompt_cache_options.ttl`, of https://developers.openai.com/api/docs/guides/prompt-caching.
 _LIFETIMES_S: Mapping[str, float] = {"30m": 1_800, "12h": 43_200}
@@ -53,14 +47,12 @@ class GenerationRequest:
     service_tier: str | None = None
     reasoning: bool = False
     cache_key: str | None = None
-    cache_lane: tuple[str | None, ...] = ()
+    cache_lane: tuple[object, ...] = ()
     """What beside the model and the tier keeps prompts of one text apart in the cache."""
     cache_at_least_s: float = 0
     """How long the request asks to be kept at least."""
     prewarm: bool = False
     """Whether the prompt is to be remembered, and nothing generated."""
-    compare_with: str | None = None
-    """The id of the response with which to compare the prompt."""
     schema: Schema | None = None
     """What the text must be valid for; None for free text."""
     tools: Mapping[str, Schema] = field(default_factory=dict)
@@ -72,27 +64,26 @@ class GenerationRequest:
 def read_chat(body: Body) -> GenerationRequest:
     """Read the body of a chat completion. Raises ApiError (400)."""
     model = _required(body, "model", str)
-    messages = _messages(body)
+    messages = _required(body, "messages", list, "an array of objects")
+    if not messages:
+        message = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array."
+        raise ApiError(400, message, param="messages", code="empty_array")
+    _check_items(messages, "messages", _ROLES, required=True)
     tools = _functions(body, lambda tool: tool.get("function"))
-    schema = _chat_schema(body)
-    options = _optional(body, "stream_options", dict, {})
+    form = _optional(body, "response_format", dict, {})
+    described = form.get("json_schema")
     return GenerationRequest(
         model=model,
-        text=_canonical(body.get("tools"), body.get("response_format"), messages),
+        text=_canonical(body.get("tools"), form, messages),
         body=body,
-        stream=_optional(body, "stream", bool, False),
-        include_usage=bool(options.get("include_usage")),
+        include_usage=bool(_optional(body, "stream_options", dict, {}).get("include_usage")),
         output_limit=_limit(body, "max_completion_tokens", "max_tokens"),
         choices=_choices(body),
         stop=_stop(body),
-        service_tier=_optional(body, "service_tier", str, None),
-        reasoning=_reasons(body.get("reasoning_effort")),
-        cache_key=_optional(body, "prompt_cache_key", str, None),
-        cache_lane=_lane(body, body.get("reasoning_effort"), body.get("verbosity")),
-        cache_at_least_s=_LIFETIMES_S.get(str(_optional(body, "prompt_cache_options", dict, {}).get("ttl")), 0),
-        schema=schema,
+        schema=_schema(form, described if isinstance(described, dict) else {}, "response_format"),
         tools=tools,
         forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: (choice.get("function") or {}).get("name")),
+        **_common(body, body.get("reasoning_effort"), body.get("verbosity")),
     )
 
 
@@ -104,39 +95,24 @@ def read_responses(body: Body) -> GenerationRequest:
         raise _missing("input")
     if not isinstance(given, str | list):
         raise _wrong_type("input", "one of a string or array of objects", given)
-    if isinstance(given, list):
-        _check_items(given, "input", _INPUT_ROLES, required=False)
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+    _check_items(messages, "input", _INPUT_ROLES, required=False)
     if isinstance(body.get("instructions"), str):
         messages.insert(0, {"role": "system", "content": body["instructions"]})
     tools = _functions(body, lambda tool: tool)
     text = _optional(body, "text", dict, {})
-    form = text.get("format")
-    effort = _optional(body, "reasoning", dict, {}).get("effort")
-    caching = _optional(body, "prompt_cache_options", dict, {})
-    schema: Schema | None = None
-    if isinstance(form, dict):
-        if form.get("type") == "json_schema":
-            schema = _schema(form.get("schema"), "text.format.schema")
-        elif form.get("type") == "json_object":
-            schema = True
+    form = text.get("format") if isinstance(text.get("format"), dict) else {}
     return GenerationRequest(
         model=model,
         text=_canonical(body.get("tools"), form, messages),
         body=body,
-        stream=_optional(body, "stream", bool, False),
         include_usage=True,
         output_limit=_limit(body, "max_output_tokens"),
-        service_tier=_optional(body, "service_tier", str, None),
-        reasoning=_reasons(effort),
-        cache_key=_optional(body, "prompt_cache_key", str, None),
-        cache_lane=_lane(body, effort, text.get("verbosity")),
-        cache_at_least_s=_LIFETIMES_S.get(str(caching.get("ttl")), 0),
-        prewarm=caching.get("prewarm") is True,
-        compare_with=_optional(caching, "comparison_response_id", str, None),
-        schema=schema,
+        prewarm=_optional(body, "prompt_cache_options", dict, {}).get("prewarm") is True,
+        schema=_schema(form, form, "text.format"),
         tools=tools,
         forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: choice.get("name")),
+        **_common(body, _optional(body, "reasoning", dict, {}).get("effort"), text.get("verbosity")),
     )
 
 
@@ -149,13 +125,12 @@ def read_completion(body: Body) -> GenerationRequest:
     members = prompt if isinstance(prompt, list) else ()
     if not isinstance(prompt, str | list) or not all(isinstance(each, str | int | list) for each in members):
         raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
-    options = _optional(body, "stream_options", dict, {})
     return GenerationRequest(
         model=model,
         text=prompt if isinstance(prompt, str) else _dumped(prompt),
         body=body,
         stream=_optional(body, "stream", bool, False),
-        include_usage=bool(options.get("include_usage")),
+        include_usage=bool(_optional(body, "stream_options", dict, {}).get("include_usage")),
         # OpenAI's own default for this endpoint.
         output_limit=_limit(body, "max_tokens") or 16,
         choices=_choices(body),
@@ -163,17 +138,20 @@ def read_completion(body: Body) -> GenerationRequest:
     )
 
 
-def _messages(body: Body) -> list[Any]:
-    if "messages" not in body:
-        raise _missing("messages")
-    messages = body["messages"]
-    if not isinstance(messages, list):
-        raise _wrong_type("messages", "an array of objects", messages)
-    if not messages:
-        message = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array."
-        raise ApiError(400, message, param="messages", code="empty_array")
-    _check_items(messages, "messages", _ROLES, required=True)
-    return messages
+def _common(body: Body, effort: object, verbosity: object) -> dict[str, Any]:
+    """Read what chat completions and responses share."""
+    return {
+        "stream": _optional(body, "stream", bool, False),
+        "service_tier": _optional(body, "service_tier", str, None),
+        "reasoning": isinstance(effort, str) and effort != "none",
+        "cache_key": _optional(body, "prompt_cache_key", str, None),
+        # The last two are there to keep caches apart: vLLM's and Fireworks'.
+        "cache_lane": tuple(
+            value if isinstance(value, str) else None
+            for value in (effort, verbosity, body.get("cache_salt"), body.get("prompt_cache_isolation_key"))
+        ),
+        "cache_at_least_s": _LIFETIMES_S.get(str(_optional(body, "prompt_cache_options", dict, {}).get("ttl")), 0),
+    }
 
 
 def _check_items(items: list[Any], name: str, roles: Sequence[str], *, required: bool) -> None:
@@ -185,13 +163,18 @@ def _check_items(items: list[Any], name: str, roles: Sequence[str], *, required:
         if role is None:
             if required:
                 raise _missing(param)
-            continue
-        if not isinstance(role, str):
+        elif not isinstance(role, str):
             raise _wrong_type(param, "a string", role)
-        if role not in roles:
-            *first, last = (f"'{each}'" for each in roles)
-            message = f"Invalid value: '{role}'. Supported values are: {', '.join(first)}, and {last}."
-            raise ApiError(400, message, param=param, code="invalid_value")
+        elif role not in roles:
+            raise invalid_value(param, role, roles)
+
+
+def invalid_value(param: str, value: str, known: Sequence[str]) -> ApiError:
+    """Return OpenAI's error for a value that is none of the known ones."""
+    *first, last = (f"'{each}'" for each in known)
+    supported = f"{', '.join(first)}, and {last}" if first else last
+    message = f"Invalid value: '{value[:128]}'. Supported values are: {supported}."
+    return ApiError(400, message, param=param, code="invalid_value")
 
 
 def _missing(param: str) -> ApiError:
@@ -205,15 +188,22 @@ def _wrong_type(param: str, expected: str, got: object) -> ApiError:
     return ApiError(400, message, param=param, code="invalid_type")
 
 
-def _required(body: Body, name: str, kind: type) -> Any:
+def _required(body: Body, name: str, kind: type, expected: str | None = None) -> Any:
     if name not in body:
         raise _missing(name)
-    return _optional(body, name, kind, None, null=False)
+    if not isinstance(body[name], kind):
+        raise _wrong_type(name, expected or _SHOWN[kind], body[name])
+    return body[name]
 
 
-def _optional(body: Body, name: str, kind: type, default: Any, *, null: bool = True) -> Any:
+def required_text(body: Body, name: str) -> str:
+    """Return a string of a body. Raises ApiError (400)."""
+    return str(_required(body, name, str))
+
+
+def _optional(body: Body, name: str, kind: type, default: Any) -> Any:
     value = body.get(name)
-    if value is None and null:
+    if value is None:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _wrong_type(name, _SHOWN[kind], value)
@@ -250,40 +240,21 @@ def _stop(body: Body) -> tuple[str, ...]:
     return tuple(each for each in sequences if each)
 
 
-def _lane(body: Body, effort: object, verbosity: object) -> tuple[str | None, ...]:
-    # The first two are reasons in OpenAI's own diagnostics; the last two are there to keep caches apart: vLLM's and
-    # Fireworks'.
-    apart = (effort, verbosity, body.get("cache_salt"), body.get("prompt_cache_isolation_key"))
-    return tuple(value if isinstance(value, str) else None for value in apart)
-
-
-def _reasons(effort: object) -> bool:
-    return isinstance(effort, str) and effort != "none"
-
-
-def _schema(value: object, param: str) -> Schema:
-    if isinstance(value, dict | bool):
-        return value
-    raise _missing(param)
-
-
-def _chat_schema(body: Body) -> Schema | None:
-    form = _optional(body, "response_format", dict, {})
+def _schema(form: Body, described: Body, param: str) -> Schema | None:
     kind = form.get("type", "text")
     if kind == "json_schema":
-        described = form.get("json_schema")
-        schema = described.get("schema") if isinstance(described, dict) else None
-        return _schema(schema, "response_format.json_schema.schema")
+        schema = described.get("schema")
+        if not isinstance(schema, dict | bool):
+            raise _missing(f"{param}.schema" if form is described else f"{param}.json_schema.schema")
+        return schema
     if kind not in ("text", "json_object"):
-        message = f"Invalid value: {kind!r}. Supported values are: 'json_object', 'json_schema', and 'text'."
-        raise ApiError(400, message, param="response_format.type", code="invalid_value")
+        raise invalid_value(f"{param}.type", str(kind), ("json_object", "json_schema", "text"))
     return True if kind == "json_object" else None
 
 
-def _functions(body: Body, unwrap: Any) -> dict[str, Schema]:
-    tools = _optional(body, "tools", list, [])
+def _functions(body: Body, unwrap: Callable[[Body], Any]) -> dict[str, Schema]:
     found: dict[str, Schema] = {}
-    for index, tool in enumerate(tools):
+    for index, tool in enumerate(_optional(body, "tools", list, [])):
         if not isinstance(tool, dict):
             raise _wrong_type(f"tools[{index}]", "an object", tool)
         if tool.get("type") != "function":
@@ -296,19 +267,15 @@ def _functions(body: Body, unwrap: Any) -> dict[str, Schema]:
     return found
 
 
-def _forced(choice: object, tools: Mapping[str, Schema], name_of: Any) -> str | None:
+def _forced(choice: object, tools: Mapping[str, Schema], name_of: Callable[[Body], Any]) -> str | None:
     if choice == "required":
         if not tools:
             raise ApiError(400, "'tool_choice' is 'required' but there are no 'tools'.", param="tool_choice")
         return next(iter(tools))
-    if isinstance(choice, dict):
-        name = name_of(choice)
-        if name is None:
-            return None
-        if name not in tools:
-            raise ApiError(400, f"Tool choice {name!r} not found in 'tools' parameter.", param="tool_choice")
-        return str(name)
-    return None
+    name = name_of(choice) if isinstance(choice, dict) else None
+    if name is not None and name not in tools:
+        raise ApiError(400, f"Tool choice {name!r} not found in 'tools' parameter.", param="tool_choice")
+    return None if name is None else str(name)
 
 
 def _dumped(value: object) -> str:
@@ -319,7 +286,7 @@ def _dumped(value: object) -> str:
 def _canonical(tools: object, form: object, messages: list[Any]) -> str:
     parts = [f"<|{name}|>{_dumped(value)}" for name, value in (("tools", tools), ("format", form)) if value]
     for message in messages:
-        content = message.get("content") if isinstance(message, dict) else None
+        content = message.get("content")
         if isinstance(content, str) and not message.keys() - {"role", "content"}:
             parts.append(f"<|{message.get('role')}|>{content}")
         else:

@@ -1,7 +1,8 @@
-"""The emulated provider's state: its model, its memory, its queue and its luck."""
+"""The emulated provider's state: its model, its prompt cache, its queue and its luck."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -9,18 +10,19 @@ from typing import Any, NamedTuple
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
-from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
-from fastlane.emulator._comparisons import Comparisons
+from fastlane.emulator._admission import Admission
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
-from fastlane.emulator._intake import Intake
 from fastlane.emulator._log import RequestRecords
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator.settings import Dialect, ProviderModel, ServiceTier
+from fastlane.emulator.settings import ProviderModel, ServiceTier
 
 _NS = 1_000_000_000
+# OpenAI documents prefixes from 1,024 tokens in steps of 128.
+_CACHE_MINIMUM_TOKENS = 1_024
+_CACHE_BLOCK_TOKENS = 128
 # A client may send any number of tags and draws.
 _MOST_ASKED = 65_536
 
@@ -47,39 +49,44 @@ class Recalled(NamedTuple):
 class Provider:
     """One provider. All of its state changes happen on one event loop."""
 
-    def __init__(
-        self,
-        model: ProviderModel,
-        *,
-        seed: int = 0,
-        faults: Iterable[Fault] = (),
-        accepted_encodings: Iterable[str] = ALL_ENCODINGS,
-        encoding_refusal_status: int = 415,
-        dialect: Dialect | None = None,
-    ) -> None:
-        self.model = model
-        self.dialect = dialect or Dialect()
+    def __init__(self, model: ProviderModel, *, seed: int = 0, faults: Iterable[Fault] = ()) -> None:
+        self.model = self._first_model = model
         self.seed = seed
-        self.accepted_encodings = checked_encodings(accepted_encodings)
-        self.encoding_refusal_status = checked_refusal(encoding_refusal_status)
-        self.ledger = RequestRecords()
-        self.faults = FaultRules(faults)
+        self.records = RequestRecords()
+        self._first_faults = tuple(faults)
+        self.faults = FaultRules(self._first_faults)
         self.fault_random = Random(f"{seed}:faults")
-        self.intake = Intake(model, seed=seed)
-        self.cache = PrefixCache(
-            block_tokens=model.cache_block_tokens,
-            minimum_tokens=model.cache_minimum_tokens,
-            expiry_ns=round(model.cache_expiry_s * _NS),
-            machines=model.cache_machines,
-            per_minute=model.cache_requests_per_key_per_minute,
-        )
-        self.comparisons = Comparisons()
+        self.answers: deque[str] = deque()
+        """What the next requests are answered, in this order; then answers are generated again."""
+        self.admission = Admission(model, seed=seed)
+        self.cache = self._new_cache()
         self._asked: dict[tuple[str | None, int], int] = {}
 
+    def _new_cache(self) -> PrefixCache:
+        return PrefixCache(
+            block_tokens=_CACHE_BLOCK_TOKENS,
+            minimum_tokens=_CACHE_MINIMUM_TOKENS,
+            expiry_ns=round(self.model.cache_expiry_s * _NS),
+            machines=self.model.cache_machines,
+            per_minute=self.model.cache_requests_per_key_per_minute,
+        )
+
     def change(self, settings: Mapping[str, Any]) -> None:
-        """Serve with other settings from now on. Raises ConfigurationError."""
+        """Serve with other settings from now on; other settings of the cache empty it. Raises ConfigurationError."""
         self.model = self.model.changed(settings)
-        self.intake.change(self.model)
+        self.admission.change(self.model)
+        if any(name.startswith("cache_") for name in settings):
+            self.cache = self._new_cache()
+
+    def reset(self) -> None:
+        """Return to the settings and faults of the start, and forget records, prompts and scripted answers."""
+        self.model = self._first_model
+        self.faults = FaultRules(self._first_faults)
+        # Anew, so that nothing counts any more; requests that are inside keep the queue that they are in.
+        self.admission = Admission(self.model, seed=self.seed)
+        self.cache = self._new_cache()
+        self.records.clear()
+        self.answers.clear()
 
     def luck(self, number: int, prompt: GenerationRequest, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""
@@ -89,13 +96,13 @@ class Provider:
             drawn_by = f"draw:{overrides.draw}"
         random = Random(f"{self.seed}:{drawn_by}")
         prefill, pace = random.random(), random.random()
-        # Drawn apart, so that all else is the same with and without late ones. Who asks for a time gets it.
+        # Drawn apart, so that all else is the same with and without late ones. A request for a time gets it.
         share = self.model.late_share if overrides.prefill_ms is None else 0.0
         late = share > 0 and Random(f"{self.seed}:late:{self._asked_before(overrides)}:{drawn_by}").random() < share
         return Luck(prefill=prefill, pace=pace, late=late, jitter=Random(random.random()), random=random)
 
     def _asked_before(self, overrides: Overrides) -> int:
-        """How many requests with this tag have drawn by this number: a second attempt has another chance."""
+        """Return how many requests with this tag have drawn by this number: a second attempt has another chance."""
         if overrides.draw is None:
             return 0
         key = (overrides.tag, overrides.draw)
@@ -105,20 +112,21 @@ class Provider:
             del self._asked[next(iter(self._asked))]
         return before
 
+    def check_model(self, name: str) -> None:
+        """Raise ApiError for a model that is not served."""
+        if self.model.models and name not in self.model.models:
+            message = f"The model `{name}` does not exist or you do not have access to it."
+            raise ApiError(404, message, code="model_not_found")
+
     def check(self, prompt: GenerationRequest, prompt_tokens: int) -> None:
         """Raise ApiError for a model that is not served or a prompt that is too long."""
-        model = self.model
-        if model.models and prompt.model not in model.models:
-            raise ApiError(
-                404,
-                f"The model `{prompt.model}` does not exist or you do not have access to it.",
-                code="model_not_found",
-            )
-        if prompt_tokens > model.context_window_tokens:
+        self.check_model(prompt.model)
+        most = self.model.context_window_tokens
+        if prompt_tokens > most:
             raise ApiError(
                 400,
-                f"This model's maximum context length is {model.context_window_tokens} tokens. However, your messages "
-                f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages.",
+                f"This model's maximum context length is {most} tokens. However, your messages resulted in "
+                f"{prompt_tokens} tokens. Please reduce the length of the messages.",
                 param="messages",
                 code="context_length_exceeded",
             )
@@ -127,14 +135,14 @@ class Provider:
         """Look for the prompt in the cache, which holds it from now on."""
         if not self.model.prompt_cache:
             return Recalled(0, 0, None)
-        digests = _tokens.prefix_digests(prompt.text, block_tokens=self.model.cache_block_tokens)
+        digests = _tokens.prefix_digests(prompt.text, block_tokens=_CACHE_BLOCK_TOKENS)
         now = now_ns()
         machine = self.cache.machine(prompt.cache_key, luck.random, prefix=prompt.text[:ROUTED_CHARACTERS], now=now)
         lane = (prompt.model, tier, *prompt.cache_lane)
         cached = self.cache.cached_tokens(machine, lane, digests, now)
         self.cache.remember(machine, lane, digests, now, at_least_ns=round(prompt.cache_at_least_s * _NS))
-        kept = len(digests) * self.model.cache_block_tokens
-        written = kept - cached if kept >= self.model.cache_minimum_tokens else 0
+        kept = len(digests) * _CACHE_BLOCK_TOKENS
+        written = kept - cached if kept >= _CACHE_MINIMUM_TOKENS else 0
         return Recalled(cached, written, machine)
 
     def prefill_ns(self, *, uncached_tokens: int, luck: Luck, tier: ServiceTier, overrides: Overrides) -> int:

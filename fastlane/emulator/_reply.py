@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from fastlane.emulator._generation import GeneratedChoice
 
 # The answers of one seed are equal byte for byte, so that they carry this moment instead of the present one.
 CREATED = 1_780_000_000
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 MALFORMED = b'data: {"id": "broken", "choices": [{"index": 0, "delta": {"content": "hal\n\n'
+
+
+def compact(value: object) -> str:
+    """Return JSON without white space."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +33,12 @@ class TokenUsage:
     """Tokens that were not in the cache and are from now on; only responses tell them."""
     cached_path: str = "standard"
     """Where the cached tokens are counted: see `Dialect.cached_tokens_path`."""
+
+    @classmethod
+    def of(cls, choices: Sequence[GeneratedChoice], **counts: Any) -> TokenUsage:
+        """Count the choices of an answer; the other counts are given."""
+        reasoning = sum(len(choice.reasoning) for choice in choices)
+        return cls(output=sum(choice.tokens for choice in choices), reasoning=reasoning, **counts)
 
     def chat(self) -> dict[str, Any]:
         """Return it as chat completions show it."""
@@ -75,6 +89,26 @@ class Extras:
 
 
 NO_EXTRAS = Extras()
+
+
+def timing_fields(
+    kinds: Collection[str], *, begun_ns: int, admitted_ns: int, first_token_ns: int, ended_ns: int
+) -> Extras:
+    """Return the fields of these kinds (see `Dialect.timing`), in seconds, from moments of one clock."""
+    if not kinds:
+        return NO_EXTRAS
+    # A model without delays has its first token due before the request has left the queue.
+    first_token_ns = min(max(first_token_ns, admitted_ns), ended_ns)
+    times = {
+        "queue_time": (admitted_ns - begun_ns) / 1e9,
+        "prompt_time": (first_token_ns - admitted_ns) / 1e9,
+        "completion_time": (ended_ns - first_token_ns) / 1e9,
+        "total_time": (ended_ns - begun_ns) / 1e9,
+    }
+    return Extras(
+        answer={"time_info": {**times, "created": CREATED}} if "time_info" in kinds else {},
+        usage=times if "usage" in kinds else {},
+    )
 
 
 @dataclass(frozen=True, slots=True)

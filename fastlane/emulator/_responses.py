@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastlane.emulator._chat import compact
 from fastlane.emulator._generation import GeneratedChoice
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._reply import CREATED, NO_EXTRAS, Extras, Tick, TokenUsage
+from fastlane.emulator._reply import CREATED, NO_EXTRAS, Extras, Tick, TokenUsage, compact
 
 # What a response repeats of its request, and what it says where the request said nothing.
 _ECHOED: tuple[tuple[str, Any], ...] = (
@@ -40,7 +39,7 @@ class ResponsesReply:
         usage: TokenUsage,
         *,
         number: int,
-        tier: str | None,
+        tier: str,
     ) -> None:
         self._choice = choices[0]
         self._usage = usage
@@ -57,7 +56,7 @@ class ResponsesReply:
             "background": False,
             "error": None,
             "model": prompt.model,
-            **({} if tier is None else {"service_tier": tier}),
+            "service_tier": tier,
             **echoed,
         }
 

@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import socket
+import contextlib
+import ipaddress
 import ssl
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
-from fastlane.emulator._batch_log import Offline
-from fastlane.emulator._batches import Batches
-from fastlane.emulator._bodies import ALL_ENCODINGS
-from fastlane.emulator._certificates import ServerTls, make_tls
-from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings, ServerConnection, ServerProtocol
+from fastlane.emulator._connection import ServerConnection, ServerProtocol
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._http1 import Http1
 from fastlane.emulator._http2 import Http2
-from fastlane.emulator._log import RequestLog
+from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._service import ProviderService
-from fastlane.emulator.settings import BatchSettings, Dialect, ProviderModel
+from fastlane.emulator.settings import ProviderModel
 
-from ..errors import ConfigurationError
+from ..errors import MissingExtraError
 
 _BACKLOG = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """The server's TLS context, and the authority (PEM) by which a client can trust it."""
+
+    context: ssl.SSLContext
+    authority_pem: bytes
+
+
+def make_tls(host: str, *, http2: bool) -> ServerTls:
+    """Make an authority that lives as long as this process, and a certificate for loopback and `host`.
+
+    Raises MissingExtraError.
+    """
+    try:
+        import trustme
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("bench", "trustme") from error
+    authority = trustme.CA(organization_name="fastlane emulator")
+    names = ["localhost", "127.0.0.1", "::1"]
+    unspecified = False
+    with contextlib.suppress(ValueError):
+        unspecified = ipaddress.ip_address(host).is_unspecified
+    if host not in names and not unspecified:
+        names.append(host)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
+    return ServerTls(context=context, authority_pem=authority.cert_pem.bytes())
 
 
 class Server:
@@ -41,36 +67,15 @@ class Server:
         port: int = 0,
         tls: bool = True,
         http2: bool = True,
-        max_concurrent_streams: int = 100,
-        initial_window_bytes: int = WINDOW_BYTES,
-        connection_window_bytes: int | None = None,
         faults: Iterable[Fault | str] = (),
-        accepted_encodings: Iterable[str] = ALL_ENCODINGS,
-        encoding_refusal_status: int = 415,
-        dialect: Dialect | None = None,
-        batches: BatchSettings | None = None,
-        late_ms: float = 0.0,
     ) -> None:
-        self.provider = Provider(
-            model,
-            seed=seed,
-            faults=[Fault.parse(fault) if isinstance(fault, str) else fault for fault in faults],
-            accepted_encodings=accepted_encodings,
-            encoding_refusal_status=encoding_refusal_status,
-            dialect=dialect,
-        )
+        given = [Fault.parse(fault) if isinstance(fault, str) else fault for fault in faults]
+        self.provider = Provider(model, seed=seed, faults=given)
         self.host = host
         self.port = port
         self.connections = 0
-        self._late_s = checked_late_ms(late_ms) / 1e3
         self._tls: ServerTls | None = make_tls(host, http2=http2) if tls else None
-        self._settings = ConnectionSettings(
-            http2=http2,
-            max_concurrent_streams=max_concurrent_streams,
-            window_bytes=initial_window_bytes,
-            connection_window_bytes=connection_window_bytes,
-        )
-        self._service = ProviderService(self.provider, Batches(self.provider, batches))
+        self._service = ProviderService(self.provider)
         self._open: set[ServerConnection] = set()
         self._listener: asyncio.Server | None = None
 
@@ -87,7 +92,7 @@ class Server:
     @property
     def log(self) -> tuple[RequestLog, ...]:
         """The records of all requests so far."""
-        return self.provider.ledger.read()
+        return self.provider.records.read()
 
     @property
     def offline(self) -> Offline:
@@ -100,12 +105,9 @@ class Server:
 
     async def __aenter__(self) -> Self:
         context = self._tls.context if self._tls else None
-        listen = asyncio.get_running_loop().create_server
-        if context is not None and self._late_s:
-            late = partial(_LateHandshake, self._late_s, context, self._accept)
-            self._listener = await listen(late, self.host, self.port, backlog=_BACKLOG)
-        else:
-            self._listener = await listen(self._accept, self.host, self.port, ssl=context, backlog=_BACKLOG)
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._accept, self.host, self.port, ssl=context, backlog=_BACKLOG
+        )
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
@@ -117,65 +119,18 @@ class Server:
         for connection in tuple(self._open):
             connection.abort()
         self._service.close()
-        # One turn for the connections to learn that they are gone, one for their answers to stop.
+        # One turn for the connections to learn that they are gone, one for their responses to stop.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     def _accept(self) -> ServerConnection:
         self.connections += 1
-        connection = _Tracked(f"c{self.connections}", self._service, self._settings, _choose)
-        connection.open_connections = self._open
-        return connection
+        return ServerConnection(f"c{self.connections}", self._service, self._open, _choose)
 
 
 def base_url(host: str, port: int, *, tls: bool) -> str:
     """Return what a client takes as its base URL."""
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"
-
-
-def checked_late_ms(late_ms: float) -> float:
-    """Return it. Raises ConfigurationError unless it is a finite number of milliseconds from 0."""
-    if not 0 <= late_ms < math.inf:
-        raise ConfigurationError(f"late_ms must be a finite number of milliseconds from 0, got {late_ms!r}")
-    return late_ms
-
-
-class _LateHandshake(asyncio.Protocol):
-    """A TCP connection whose TLS handshake begins some seconds after it was accepted."""
-
-    def __init__(self, late_s: float, context: ssl.SSLContext, accept: Callable[[], ServerConnection]) -> None:
-        self._late_s = late_s
-        self._context = context
-        self._accept = accept
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # start_tls() would hand the connection its first data before connection_made().
-        sock = transport.get_extra_info("socket").dup()
-        cast(asyncio.Transport, transport).abort()
-        self._task = asyncio.get_running_loop().create_task(self._begin(sock))
-
-    async def _begin(self, sock: socket.socket) -> None:
-        try:
-            await asyncio.sleep(self._late_s)
-            await asyncio.get_running_loop().connect_accepted_socket(self._accept, sock, ssl=self._context)
-        except OSError:  # the client has left; ssl.SSLError is one too
-            sock.close()
-        except BaseException:
-            sock.close()
-            raise
-
-
-class _Tracked(ServerConnection):
-    open_connections: set[ServerConnection]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.open_connections.add(self)
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.open_connections.discard(self)
-        super().connection_lost(exc)
 
 
 def _choose(connection: ServerConnection, http2: bool) -> ServerProtocol:

@@ -1,4 +1,4 @@
-"""The provider's HTTP surface: which path means what, and errors in OpenAI's shape."""
+"""The provider's HTTP surface: which path means what, errors in OpenAI's shape, and the emulator's own endpoints."""
 
 from __future__ import annotations
 
@@ -7,40 +7,45 @@ import json
 import re
 import sys
 import traceback
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from fastlane._clock import now_ns
-from fastlane.emulator import _bodies, _offline_routes, _prompt
+from fastlane.emulator import _bodies, _prompt
 from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
 from fastlane.emulator._batches import Batches
-from fastlane.emulator._connection import ServerConnection
-from fastlane.emulator._control import control
-from fastlane.emulator._endpoints import GENERATING
+from fastlane.emulator._connection import Request, ServerConnection, ServerExchange
+from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._exchange import Request, ServerExchange
-from fastlane.emulator._faults import Fault
-from fastlane.emulator._files import StoredFile
+from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._provider import Provider
-from fastlane.emulator._resources import embeddings, list_models, one_model
+from fastlane.emulator.settings import Dialect
+
+from ..errors import ConfigurationError
 
 CONTROL_PREFIX = "/emulator/"
 
-_MEDIA_TYPES = (("json", "application/json"), ("msgpack", "application/vnd.msgpack"))
 # OpenAI's own base, Azure's two, and a deployment's name in the path.
 _API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
+_PIECE = 262_144
 
 
 class ProviderService:
     """Answers requests for one provider."""
 
-    def __init__(self, provider: Provider, batches: Batches | None = None) -> None:
+    def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self.batches = batches or Batches(provider)
+        self.batches = Batches(provider)
         self._delayed: set[asyncio.Task[object]] = set()
+
+    @property
+    def dialect(self) -> Dialect:
+        """How this server differs from others."""
+        return self.provider.model.dialect
 
     def open_record(
         self, connection: ServerConnection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
@@ -50,7 +55,7 @@ class ProviderService:
         number = -1
         if logged:
             connection.requests += 1
-            number = self.provider.ledger.next_number()
+            number = self.provider.records.next_number()
         record = OpenRecord(
             sequence_number=number,
             request_id=f"req_{self.provider.seed:x}_" + (f"{number:012d}" if logged else "control"),
@@ -67,7 +72,7 @@ class ProviderService:
             content_encoding=headers.get("content-encoding"),
         )
         if logged:
-            self.provider.ledger.add(record)
+            self.provider.records.add(record)
             connection.last_record = record
         return record
 
@@ -76,22 +81,21 @@ class ProviderService:
         try:
             await self._route(exchange, request)
         except ApiError as error:
-            self._send_error(exchange, error)
+            self._send(exchange, error.status, error.body(), error.headers)
         except (AnswerEnded, ConnectionError):
             pass
-        # Whatever it is, the client gets an answer and the server lives on.
+        # Whatever it is, the client gets a response and the server lives on.
         except Exception:  # noqa: BLE001
             traceback.print_exc(file=sys.stderr)
             if exchange.record.status is None:
-                self._send_error(
-                    exchange, ApiError(500, "The emulator has a bug; see its stderr.", type="server_error")
-                )
+                bug = ApiError(500, "The emulator has a bug; see its stderr.", type="server_error")
+                self._send(exchange, bug.status, bug.body())
             else:
                 exchange.abort()
 
     async def _route(self, exchange: ServerExchange, request: Request) -> None:
         if request.path.startswith(CONTROL_PREFIX):
-            self._send_json(exchange, control(self.provider, self.batches, request))
+            self._send_json(exchange, self._control(request))
             return
         if not (request.headers.get("authorization") or request.headers.get("api-key")):
             raise ApiError(
@@ -100,39 +104,38 @@ class ProviderService:
                 code="invalid_api_key",
             )
         matched = _API_PATH.match(request.path)
+        resource = matched["resource"] if matched else ""
         overrides = read_overrides(request.headers)
-        target = f"{request.method} {matched['resource'] if matched else request.path}"
-        if matched and request.method == "POST" and matched["resource"] in GENERATING:
-            await self._generate(exchange, request, overrides, matched["resource"], matched["deployment"])
+        faults = self._faults(exchange.record, request, overrides, f"{request.method} {resource or request.path}")
+        if matched and request.method == "POST" and resource in GENERATING:
+            await self._generate(exchange, request, overrides, faults, resource, matched["deployment"])
             return
-        faults = self._faults(exchange.record, overrides, target)
         await strike_before_answer(exchange, faults)
         struck = {fault.kind: fault for fault in reversed(faults)}
-        answer: object
         try:
-            answer = await self._work(exchange.record, request, matched["resource"] if matched else "", struck)
+            answer = await self._work(exchange.record, request, resource, struck.get("delayed"))
         except ApiError as error:
             answer = error
         if "lost_answer" in struck:
             exchange.abort()
             return
         if "slow_headers" in struck:
-            await asyncio.sleep(float(struck["slow_headers"].value or 0))
+            await asyncio.sleep(struck["slow_headers"].seconds)
         if isinstance(answer, ApiError):
             raise answer
-        if isinstance(answer, StoredFile):
-            await _offline_routes.send_content(exchange, answer, self.provider.dialect)
+        if isinstance(answer, bytes):
+            await self._send_content(exchange, answer)
         else:
             self._send_json(exchange, answer)
 
-    async def _work(self, record: OpenRecord, request: Request, resource: str, struck: Mapping[str, Fault]) -> object:
+    async def _work(self, record: OpenRecord, request: Request, resource: str, delayed: Fault | None) -> object:
         """Do what a request asks of an endpoint that generates nothing. Raises ApiError."""
-        if "delayed" not in struck:
-            return await self._resource(record, request, resource)
+        if delayed is None:
+            return self._resource(record, request, resource)
 
         async def later() -> object:
-            await asyncio.sleep(float(struck["delayed"].value or 0))
-            return await self._resource(record, request, resource)
+            await asyncio.sleep(delayed.seconds)
+            return self._resource(record, request, resource)
 
         # It goes on when its client has left, and then nobody asks what came of it.
         task = asyncio.get_running_loop().create_task(later())
@@ -151,102 +154,148 @@ class ProviderService:
         for task in self._delayed:
             task.cancel()
 
-    async def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
-        """Return what an endpoint that generates nothing answers. Raises ApiError."""
-        provider = self.provider
-        collection, _, name = resource.partition("/")
-        match request.method, collection, name:
-            case "POST", "embeddings", "":
-                answer, tokens = embeddings(self.read_body(record, request), provider)
-                record.model, record.prompt_tokens = answer["model"], tokens
+    def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
+        """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""
+        provider, batches, files = self.provider, self.batches, self.batches.files
+        match (request.method, *resource.split("/")):
+            case "POST", "embeddings":
+                answer, record.prompt_tokens = embeddings(self._read_body(record, request), provider)
+                record.model = answer["model"]
                 return answer
-            case "GET", "models", "":
+            case "GET", "models":
                 return list_models(provider)
-            case "GET", "models", _:
-                return one_model(provider, unquote(name))
-            case "POST", "files", "":
-                return await _offline_routes.upload(
-                    self.batches, request, record.content_type, lambda given: self.decompressed(record, given)
-                )
-        answered = _offline_routes.answer(self.batches, request, resource, lambda: self.read_body(record, request))
-        if answered is not None:
-            return answered
+            case "GET", "models", *name:
+                return one_model(provider, unquote("/".join(name)))
+            case "POST", "files":
+                return files.upload(self._decompressed(record, request), record.content_type)
+            case "GET", "files":
+                return files.page(request.query)
+            case "GET", "files", file_id:
+                return files.one(file_id).record
+            case "GET", "files", file_id, "content":
+                return files.one(file_id).content
+            case "DELETE", "files", file_id:
+                return files.delete(file_id)
+            case "POST", "batches":
+                return batches.create(self._read_body(record, request))
+            case "GET", "batches":
+                return batches.page(request.query)
+            case "GET", "batches", batch_id:
+                return batches.one(batch_id)
+            case "POST", "batches", batch_id, "cancel":
+                return batches.cancel(batch_id)
         raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
 
-    def _faults(self, record: OpenRecord, overrides: Overrides, target: str) -> tuple[Fault, ...]:
-        rules, random = self.provider.faults, self.provider.fault_random
-        encoded = _bodies.is_encoded(record.content_type, record.content_encoding)
-        faults = rules.striking(overrides.faults, tag=overrides.tag, random=random, encoded=encoded, target=target)
+    def _control(self, request: Request) -> object:
+        """Do what a request to one of the emulator's own endpoints asks. Raises ApiError."""
+        provider, batches = self.provider, self.batches
+        try:
+            match request.method, request.path.removeprefix(CONTROL_PREFIX):
+                case "GET", "log":
+                    return [record.to_json() for record in provider.records.read()]
+                case "POST", "clear":
+                    provider.records.clear()
+                    batches.clear_lines()
+                    return {"cleared": True}
+                case "POST", "forget":
+                    provider.cache.clear()
+                    return {"forgotten": True}
+                case "PUT", "faults":
+                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(request.body))
+                    return {"faults": [str(rule) for rule in provider.faults.rules]}
+                case "PUT", "answers":
+                    provider.answers = deque(map(str, json.loads(request.body)))
+                    return {"answers": len(provider.answers)}
+                case "PUT", "settings":
+                    provider.change(json.loads(request.body))
+                    return {"settings": provider.model.to_json()}
+                case "GET", "offline":
+                    return batches.log().to_json()
+                case "POST", "reset":
+                    provider.reset()
+                    batches.clear()
+                    return {"reset": True}
+        except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
+            raise ApiError(400, str(error), code="invalid_setting") from error
+        raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
+
+    def _faults(self, record: OpenRecord, request: Request, overrides: Overrides, target: str) -> tuple[Fault, ...]:
+        faults = self.provider.faults.striking(
+            overrides.faults,
+            tag=overrides.tag,
+            random=self.provider.fault_random,
+            encoded=_bodies.is_encoded(request.headers),
+            target=target,
+        )
         record.fault = ",".join(map(str, faults)) or None
         return faults
 
     async def _generate(
-        self, exchange: ServerExchange, request: Request, overrides: Overrides, resource: str, deployment: str | None
+        self,
+        exchange: ServerExchange,
+        request: Request,
+        overrides: Overrides,
+        faults: Sequence[Fault],
+        resource: str,
+        deployment: str | None,
     ) -> None:
-        record = exchange.record
-        faults = self._faults(record, overrides, f"POST {resource}")
         # What breaks on the mere sight of an encoded body does so too where the body is no valid request.
         await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
         misparse = next((fault for fault in faults if fault.kind == "misparse"), None)
         if misparse and misparse.value == "all":
             body: dict[str, Any] = {"model": self.provider.model.served[0]}
         else:
-            body = self.read_body(record, request)
-        for field in self.provider.dialect.refused_fields:
-            if field in body:
-                raise ApiError(400, f"Unrecognized request argument supplied: {field}", param=field)
+            body = self._read_body(exchange.record, request)
         if misparse:
             body.update(_prompt.EMPTY[resource])
         if deployment is not None:
             body.setdefault("model", deployment)
-        read, make_reply = GENERATING[resource]
-        account = self.provider.intake.account_of(request.headers)
-        await AnswerStream(exchange, self.provider, read(body), overrides, faults, make_reply, account=account).run()
+        prompt = read_request(resource, body, self.provider)
+        make_reply = GENERATING[resource][1]
+        key = request.headers.get("authorization") or request.headers.get("api-key") or ""
+        await AnswerStream(exchange, self.provider, prompt, overrides, faults, make_reply).run(key)
 
-    def decompressed(self, record: OpenRecord, request: Request) -> bytes:
+    def _decompressed(self, record: OpenRecord, request: Request) -> bytes:
         """Undo a body's compression. Raises ApiError."""
-        if not request.upload and record.bytes_in > _bodies.MAXIMUM_BYTES:
+        if record.bytes_in > _bodies.MAXIMUM_BYTES:
             raise ApiError(413, f"The body exceeds {_bodies.MAXIMUM_BYTES} bytes.", code="body_too_large")
-        given = b"".join(request.upload) if request.upload else request.body
-        accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
-        body = _bodies.decompress(given, record.content_encoding, accepted=accepted, refusal_status=refusal)
+        body = _bodies.decompress(request.body, request.headers, self.dialect)
         record.bytes_in_decoded = len(body)
         return body
 
-    def read_body(self, record: OpenRecord, request: Request) -> dict[str, Any]:
+    def _read_body(self, record: OpenRecord, request: Request) -> dict[str, Any]:
         """Read a body by its headers. Raises ApiError."""
-        body = self.decompressed(record, request)
-        accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
-        return _bodies.parse(body, record.content_type, accepted=accepted, refusal_status=refusal)
+        return _bodies.parse(self._decompressed(record, request), request.headers, self.dialect)
 
-    def _send_error(self, exchange: ServerExchange, error: ApiError) -> None:
-        """Send an error as a whole answer."""
-        headers = error.headers
-        if error.status == 415 and self.provider.dialect.says_accepted:
-            headers = (*headers, self._accepted(error))
-        self._send(exchange, error.status, error.body(), headers)
-
-    def _accepted(self, error: ApiError) -> tuple[str, str]:
-        """Return the header that names what would have been taken."""
-        accepted = self.provider.accepted_encodings
-        if error.code == "unsupported_content_type":
-            return "accept", ", ".join(media_type for name, media_type in _MEDIA_TYPES if name in accepted)
-        # A fault that refuses every encoded body takes none.
-        takes_gzip = error.code == "unsupported_content_encoding" and "gzip" in accepted
-        return "accept-encoding", "gzip" if takes_gzip else "identity"
+    async def _send_content(self, exchange: ServerExchange, content: bytes) -> None:
+        """Send a file's content, a piece at a time so that others have their turn."""
+        headers = [
+            ("content-type", "application/octet-stream"),
+            ("content-length", str(len(content))),
+            ("x-request-id", exchange.record.request_id),
+        ]
+        exchange.send_headers(200, self.dialect.with_headers(headers))
+        for at in range(0, len(content), _PIECE):
+            if not exchange.writable:
+                await exchange.drained()
+            exchange.send(content[at : at + _PIECE])
+            await asyncio.sleep(0)
+        exchange.end()
 
     def _send_json(self, exchange: ServerExchange, value: object) -> None:
-        """Send a value as a whole answer."""
-        self._send(exchange, 200, json.dumps(value, separators=(",", ":")).encode(), ())
+        """Send a value as a whole response."""
+        self._send(exchange, 200, json.dumps(value, separators=(",", ":")).encode())
 
-    def _send(self, exchange: ServerExchange, status: int, body: bytes, headers: Sequence[tuple[str, str]]) -> None:
+    def _send(
+        self, exchange: ServerExchange, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()
+    ) -> None:
         own = [
             ("content-type", "application/json"),
             ("content-length", str(len(body))),
             ("x-request-id", exchange.record.request_id),
             *headers,
         ]
-        exchange.send_headers(status, self.provider.dialect.spoken(own))
+        exchange.send_headers(status, self.dialect.with_headers(own))
         if exchange.record.method != "HEAD":
             exchange.send(body)
         exchange.end()

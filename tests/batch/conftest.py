@@ -14,7 +14,7 @@ import pytest
 from fastlane.batch.jobs import BatchRow, BatchState, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
-from fastlane.emulator import BatchSettings, Emulator, preset
+from fastlane.emulator import Emulator, preset
 from scripts.postgres_server import PostgresServer, PostgresUnavailableError
 
 CHAT = "/v1/chat/completions"
@@ -120,8 +120,5 @@ def _provider_of_all() -> Iterator[Emulator]:
 @pytest.fixture
 def provider(_provider_of_all: Emulator) -> Emulator:
     """A provider of which nobody has asked anything yet."""
-    _provider_of_all.set_faults()
-    _provider_of_all.forget_offline()
-    _provider_of_all.change_batches(**BatchSettings().to_json())
-    _provider_of_all.clear()
+    _provider_of_all.reset()
     return _provider_of_all

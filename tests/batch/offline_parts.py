@@ -9,8 +9,7 @@ from typing import Any
 
 from fastlane import OpenAI
 from fastlane.batch import Queue, WorkerSettings
-from fastlane.emulator import Emulator
-from fastlane.emulator._batch_log import prompt_digest
+from fastlane.emulator import Emulator, prompt_digest
 
 CHAT = "/v1/chat/completions"
 PATIENCE_S = 60.0

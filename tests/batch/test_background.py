@@ -52,7 +52,7 @@ def test_who_waits_is_told_why_the_worker_has_ended(provider: Emulator, tmp_path
 def test_the_end_of_the_process_ends_it_and_what_it_has_begun_is_free_at_once(
     provider: Emulator, tmp_path: Path
 ) -> None:
-    provider.change_batches(duration_s=600.0)
+    provider.change(batches={"duration_s": 600.0})
     where = tmp_path / "q"
     program = PROGRAM.format(settings=repr({**QUICK, "lease_s": 3_600.0}))
 
@@ -62,7 +62,7 @@ def test_the_end_of_the_process_ends_it_and_what_it_has_begun_is_free_at_once(
     )  # fmt: skip
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "at the provider\n", "")
-    provider.change_batches(duration_s=0.1)
+    provider.change(batches={"duration_s": 0.1})
     with Queue(where) as queue:
         (batch,) = queue.status().batches
         assert batch.state == "created"

@@ -112,7 +112,7 @@ def test_failed_jobs_are_written_with_their_errors_and_can_wait_again(
     provider: Emulator, where: Path, tmp_path: Path
 ) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
-    provider.change_batches(server_error_share=1.0)
+    provider.change(batches={"server_error_share": 1.0})
     assert batch("run", where, "--base-url", provider.base_url, *RUN, "--set", "max_attempts=1").exit_code == 0
     failed = json.loads(batch("results", where).stdout)
     assert failed["response"]["status_code"] == 500
@@ -236,7 +236,7 @@ def is_at_the_provider(queue: Queue) -> bool:
 
 
 def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(duration_s=600.0)
+    provider.change(batches={"duration_s": 600.0})
     asked = {signal.SIGTERM: 0, signal.SIGINT: 130}
     queues = {number: Queue(tmp_path / f"{number}.sqlite") for number in asked}
     running = {}

@@ -48,7 +48,7 @@ def test_every_job_gets_its_own_answer_in_as_few_batches_as_there_is_room_for(
 
 @pytest.mark.parametrize("share", ["server_error_share", "rate_limited_share", "timeout_share", "missing_share"])
 def test_a_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator, tmp_path: Path, share: str) -> None:
-    provider.change_batches(**{share: 0.3})
+    provider.change(batches={share: 0.3})
     with queue_of(tmp_path / "q", provider, max_attempts=50) as queue:
         submit(queue, range(30))
         queue.run()
@@ -60,7 +60,7 @@ def test_a_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator,
 def test_a_job_that_fails_again_and_again_fails_for_good_with_what_the_provider_said(
     provider: Emulator, tmp_path: Path
 ) -> None:
-    provider.change_batches(server_error_share=1.0)
+    provider.change(batches={"server_error_share": 1.0})
     with queue_of(tmp_path / "q", provider, max_attempts=2) as queue:
         submit(queue, range(2))
         queue.run()
@@ -70,17 +70,20 @@ def test_a_job_that_fails_again_and_again_fails_for_good_with_what_the_provider_
         with pytest.raises(openai.InternalServerError) as caught:
             queue.result("0")
         assert caught.value.status_code == 500
-        provider.change_batches(server_error_share=0.0)
+        provider.change(batches={"server_error_share": 0.0})
         assert queue.retry_failed() == 2
         queue.run()
         assert states(queue) == {"done": 2}
 
 
 def test_what_is_done_of_an_expired_batch_is_kept_and_the_rest_sent_again(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(expires_after_s=0.3, lines_per_s=40)
+    provider.change(batches={"expires_after_s": 0.3, "duration_s": 0.5})
     with queue_of(tmp_path / "q", provider, most_requests=20, max_attempts=50) as queue:
         submit(queue, range(20))
-        queue.run()
+        queue.start()
+        wait_until(lambda: "expired" in {batch.status for batch in provider.offline().batches})
+        provider.change(batches={"duration_s": 0.0})
+        queue.wait(timeout_s=60)
 
         assert states(queue) == {"done": 20}
         assert "expired" in {batch.status for batch in provider.offline().batches}
@@ -88,7 +91,7 @@ def test_what_is_done_of_an_expired_batch_is_kept_and_the_rest_sent_again(provid
 
 
 def test_batches_get_smaller_where_they_are_too_much_for_the_account(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(enqueued_tokens=60)
+    provider.change(batches={"enqueued_tokens": 60})
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(32))
         queue.run()
@@ -133,7 +136,7 @@ def test_jobs_wait_for_others_to_share_a_batch_with(provider: Emulator, tmp_path
 def test_a_batch_of_which_nobody_wants_an_answer_is_cancelled_at_the_provider(
     provider: Emulator, tmp_path: Path
 ) -> None:
-    provider.change_batches(duration_s=600.0)
+    provider.change(batches={"duration_s": 600.0})
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(3))
         queue.start()
@@ -148,7 +151,7 @@ def test_a_batch_of_which_nobody_wants_an_answer_is_cancelled_at_the_provider(
 
 
 def test_one_cancelled_job_of_a_batch_leaves_the_others_alone(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(duration_s=0.5)
+    provider.change(batches={"duration_s": 0.5})
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(3))
         queue.start()
@@ -174,7 +177,7 @@ def test_one_cancelled_job_of_a_batch_leaves_the_others_alone(provider: Emulator
 def test_what_goes_wrong_on_the_way_neither_loses_nor_doubles_a_job(
     provider: Emulator, tmp_path: Path, faults: list[str]
 ) -> None:
-    provider.change_batches(file_listing_delay_s=0.05, batch_listing_delay_s=0.05)
+    provider.change(batches={"listing_delay_s": 0.05})
     provider.set_faults(*faults)
     with queue_of(tmp_path / "q", provider, most_requests=4) as queue:
         submit(queue, range(8))
@@ -198,7 +201,7 @@ def test_a_refused_key_ends_the_worker_and_no_job(provider: Emulator, tmp_path: 
 
 
 def test_two_workers_on_one_queue_never_send_the_same_job(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(duration_s=0.1)
+    provider.change(batches={"duration_s": 0.1})
     one, other = (queue_of(tmp_path / "q", provider, most_requests=3) for _ in range(2))
     with one, other:
         for first in range(0, 60, 20):
@@ -259,7 +262,7 @@ def test_what_was_never_created_at_another_address_is_sent_to_this_one(provider:
 def test_no_log_shows_a_prompt_an_answer_or_a_key(
     provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    provider.change_batches(server_error_share=0.5)
+    provider.change(batches={"server_error_share": 0.5})
     provider.set_faults("lost_answer;on=POST batches;times=1")
     with caplog.at_level(logging.DEBUG, logger="fastlane.batch"), queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(4))

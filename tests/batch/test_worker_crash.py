@@ -87,7 +87,7 @@ def test_a_creation_that_arrives_after_its_worker_was_buried_finds_no_file(
     lives: Lives, queue: Queue, provider: Emulator
 ) -> None:
     # So that it is seen when it has arrived: a batch that fails for want of its file.
-    provider.change_batches(missing_file_fails_late=True)
+    provider.change(batches={"missing_file_fails_late": True})
     submit(queue, JOBS)
     live_and_die(lives, queue, provider, "delayed=1.6;on=POST batches;times=1")
 
@@ -102,7 +102,7 @@ def test_a_creation_that_arrives_after_its_worker_was_buried_finds_no_file(
 def test_a_creation_that_was_done_before_its_worker_died_is_found_although_lists_lag(
     lives: Lives, queue: Queue, provider: Emulator
 ) -> None:
-    provider.change_batches(batch_listing_delay_s=0.7, file_listing_delay_s=0.7)
+    provider.change(batches={"listing_delay_s": 0.7})
     submit(queue, JOBS)
     live_and_die(lives, queue, provider, "lost_answer;on=POST batches")
 

@@ -158,13 +158,13 @@ def test_batches_that_are_too_much_cost_their_jobs_no_attempt(provider: Emulator
         return json.dumps(failed).encode()
 
     # Their input is gone by then: nothing is carried out of what is said to have failed.
-    provider.change_batches(duration_s=600.0)
+    provider.change(batches={"duration_s": 600.0})
     change = First(5, "GET /v1/batches/batch", too_much)
 
     def then_quick(request: str, body: bytes) -> bytes | int | None:
         changed = change(request, body)
         if not change.left:
-            provider.change_batches(duration_s=0.0)
+            provider.change(batches={"duration_s": 0.0})
         return changed
 
     with worked_off(tmp_path / "q", provider, then_quick, max_attempts=2) as queue:
@@ -201,7 +201,7 @@ def test_a_call_that_is_forbidden_for_what_it_says_holds_nobody_up(provider: Emu
 def test_a_worker_says_which_batches_are_at_another_provider(
     provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    provider.change_batches(duration_s=600.0)
+    provider.change(batches={"duration_s": 600.0})
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, [0])
         claim(queue.storage, origin="https://user:password@other.test/v1/", model="model", lease_s=0.1)

@@ -11,7 +11,7 @@ from tests.batch.offline_parts import QUICK, client_of, executions, states, subm
 def test_several_workers_send_each_job_once_and_bear_an_outage_of_the_server(
     provider: Emulator, postgres_of_its_own: PostgresServer
 ) -> None:
-    provider.change_batches(duration_s=0.2)
+    provider.change(batches={"duration_s": 0.2})
     jobs = range(40)
     settings = WorkerSettings(**{**QUICK, "most_requests": 4})
     one, other = (Queue(postgres_of_its_own.url, client_of(provider), worker=settings) for _ in range(2))

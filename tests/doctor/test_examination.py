@@ -40,8 +40,8 @@ def facts_of(examination: Examination, tmp_path: Any) -> ProviderFacts:
 
 
 @contextmanager
-def emulator(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[Emulator]:
-    with Emulator(model=preset("instant"), **settings) as running:
+def emulator(monkeypatch: pytest.MonkeyPatch, dialect: Dialect | None = None, **settings: Any) -> Iterator[Emulator]:
+    with Emulator(model=dataclasses.replace(preset("instant"), dialect=dialect or Dialect()), **settings) as running:
         for name, value in running.environment.items():
             monkeypatch.setenv(name, value)
         yield running
@@ -257,10 +257,10 @@ def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.Monk
         timing=("time_info",),
         cached_tokens_path="usage.prompt_cache_hit_tokens",
         structured_outputs=False,
+        accepted_encodings=("json", "gzip"),
+        encoding_refusal_status=422,
     )
-    with emulator(
-        monkeypatch, http2=False, accepted_encodings=("json", "gzip"), encoding_refusal_status=422, dialect=dialect
-    ) as running:
+    with emulator(monkeypatch, dialect, http2=False) as running:
         examination = look(running.base_url, quick=True)
 
     found = by_name(examination)
@@ -278,12 +278,8 @@ def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.Monk
 
 
 def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with emulator(
-        monkeypatch,
-        wire=Wire(round_trip_time_s=0.05),
-        initial_window_bytes=32_768,
-        max_concurrent_streams=8,
-    ) as running:
+    dialect = Dialect(initial_window_bytes=32_768, max_concurrent_streams=8)
+    with emulator(monkeypatch, dialect, wire=Wire(round_trip_time_s=0.05)) as running:
         found = by_name(look(running.base_url, tokens=False, quick=True))
 
     assert found["HTTP/2 limits"].seen.startswith("8 requests at once, window 32 KiB per request")

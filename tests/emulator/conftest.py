@@ -16,11 +16,10 @@ def running() -> Iterator[Emulator]:
 
 
 @pytest.fixture
-def emulator(running: Emulator) -> Iterator[Emulator]:
-    """An emulator without delays, whose log and faults are this test's alone."""
-    running.clear()
-    yield running
-    running.set_faults()
+def emulator(running: Emulator) -> Emulator:
+    """An emulator without delays, whose settings, log and faults are this test's alone."""
+    running.reset()
+    return running
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The prompt cache of a fleet: who goes to which machine, what keeps prompts apart, prewarming and diagnostics."""
+"""The prompt cache of a fleet: who goes to which machine, what keeps prompts apart, prewarming."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from random import Random
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 from hypothesis import given, strategies as st
-from openai.types.responses import Response
 
 from fastlane import ConfigurationError
-from fastlane.emulator import Emulator, ProviderModel, Server
+from fastlane.emulator import ProviderModel, Server
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from tests.emulator.requests import chat, events
 
@@ -200,86 +198,6 @@ async def test_a_response_tells_what_was_written_to_the_cache_once() -> None:
     assert told[0]["cached_tokens"] == told[1]["cache_write_tokens"] == 0
     assert told[0]["cache_write_tokens"] == told[1]["cached_tokens"] == 1_280
     assert told[2] == {"cached_tokens": 0, "cache_write_tokens": 0}
-
-
-TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}
-FORMAT = {"type": "json_object"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"model": "another"}, "model_changed"),
-        ({"prompt_cache_key": "k"}, "prompt_cache_key_changed"),
-        ({"service_tier": "flex"}, "service_tier_changed"),
-        ({"tools": [TOOL]}, "tools_changed"),
-        ({"text": {"format": FORMAT}}, "text_format_changed"),
-        ({"reasoning": {"effort": "low"}}, "reasoning_effort_changed"),
-        ({"text": {"verbosity": "low"}}, "verbosity_changed"),
-        ({"input": "Now: 10:04. " + LONG}, "input_changed"),
-        (
-            {"input": [{"type": "compaction", "encrypted_content": "x"}, {"role": "user", "content": "Go on."}]},
-            "context_compacted",
-        ),
-    ],
-)
-def test_the_diagnostics_name_what_has_changed(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], reason: str
-) -> None:
-    first, again = asked_again(emulator, monkeypatch, changed)
-    told: Any = again.prompt_cache_diagnostics
-
-    assert first.prompt_cache_diagnostics is None
-    assert (told.type, told.reason) == ("cache_miss", reason)
-    assert again.usage is not None
-    assert told.cache_missed_tokens + told.comparison_reusable_tokens == again.usage.input_tokens
-
-
-def test_the_diagnostics_of_a_prompt_that_goes_on_tell_of_a_hit(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, again = asked_again(emulator, monkeypatch, {"input": LONG + "And this."})
-
-    assert again.prompt_cache_diagnostics is not None
-    assert again.prompt_cache_diagnostics.type == "cache_hit"
-
-
-def test_the_diagnostics_of_a_prompt_that_was_forgotten_are_unavailable(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, again = asked_again(emulator, monkeypatch, {}, forget=True)
-
-    assert again.prompt_cache_diagnostics is not None
-    assert again.prompt_cache_diagnostics.type == "unavailable"
-
-
-def test_a_response_that_nobody_knows_cannot_be_compared(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, again = asked_again(emulator, monkeypatch, {}, compare_with="resp_unknown")
-
-    assert again.prompt_cache_diagnostics is not None
-    assert again.prompt_cache_diagnostics.type == "comparison_response_not_found"
-
-
-def asked_again(
-    emulator: Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    changed: dict[str, Any],
-    *,
-    forget: bool = False,
-    compare_with: str | None = None,
-) -> tuple[Response, Response]:
-    """A response by openai's own client, and one that is to be compared with it."""
-    for name, value in emulator.environment.items():
-        monkeypatch.setenv(name, value)
-    emulator.forget_prompts()
-    asked: dict[str, Any] = {"model": "m", "input": LONG}
-    with openai.OpenAI(base_url=emulator.base_url, api_key="any", max_retries=0) as client:
-        first = client.responses.create(**asked)
-        if forget:
-            emulator.forget_prompts()
-        options = {"comparison_response_id": compare_with or first.id}
-        again = client.responses.create(**{**asked, **changed}, extra_body={"prompt_cache_options": options})
-    return first, again
 
 
 @pytest.mark.parametrize("rate", [-1, float("inf"), "15"])

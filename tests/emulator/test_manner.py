@@ -12,9 +12,10 @@ from hypothesis import given, settings, strategies as st
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import GeneratedChoice, generate
-from fastlane.emulator._manner import KINDS, Manner, asks_again, parse_manners
+from fastlane.emulator._manner import asks_again
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._prompt import read_chat, read_responses
+from fastlane.emulator.settings import MANNERS, Manner, parse_manners
 from fastlane.errors import ConfigurationError
 from tests.emulator.requests import chat, content, events, stream
 
@@ -63,7 +64,7 @@ EXACT = text(said("exact"))
 @given(
     st.builds(
         Manner,
-        kind=st.sampled_from(sorted(KINDS)),
+        kind=st.sampled_from(sorted(MANNERS)),
         share=st.floats(0, 1),
         repairs=st.floats(0, 1),
         tokens=st.none() | st.integers(1, 1_000_000),
@@ -77,11 +78,11 @@ def test_a_manner_written_is_read_as_itself(manner: Manner) -> None:
     ("manner", "message"),
     [
         ("rude", "unknown manner 'rude': the known ones are exact"),
-        ("prose;share=2", "takes a number from 0 to 1"),
-        ("prose;repairs=-1", "takes a number from 0 to 1"),
-        ("prose;tokens=0", "takes greater than or equal to 1"),
-        ("prose;tokens=many", "takes a valid integer, .* got 'many'"),
-        ("prose;often=1", "unknown setting 'often'"),
+        ("prose;share=2", "Input should be"),
+        ("prose;repairs=-1", "Input should be"),
+        ("prose;tokens=0", "Input should be greater than or equal to 1"),
+        ("prose;tokens=many", "valid integer"),
+        ("prose;often=1", "often: Unexpected keyword"),
         ("prose,second", "one way only, got prose and second"),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_manner_that_cannot_be_says_so(manner: str, message: str) -> None:
 def test_every_manner_is_on_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs/emulator.md").read_text(encoding="utf-8")
 
-    assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
+    assert [kind for kind in MANNERS if f"| `{kind}` |" not in page] == []
 
 
 def test_an_answer_is_exact_unless_something_else_is_asked_for() -> None:
@@ -143,14 +144,6 @@ def test_running_on_for_so_many_tokens_ends_by_itself() -> None:
     assert choice.finish_reason == "stop"
 
 
-def test_white_space_inside_leaves_out_the_last_brace() -> None:
-    choice = said("whitespace_inside", max_tokens=200)
-
-    assert text(choice).rstrip() == EXACT[:-1]
-    assert choice.finish_reason == "length"
-    assert json.loads(text(said("whitespace_inside;tokens=10"))) == json.loads(EXACT)
-
-
 def test_a_fence_stands_around_the_answer_and_prose_behind_it() -> None:
     assert text(said("fence")) == f"```json\n{EXACT}\n```"
     assert text(said("prose,fence")).startswith(f"```json\n{EXACT}\n```\n\n")
@@ -177,7 +170,7 @@ def test_free_text_knows_no_other_manner() -> None:
     assert said("whitespace,fence,truncated", response_format=None) == plain
 
 
-@pytest.mark.parametrize("kind", ["wrong_enum", "overlong", "truncated"])
+@pytest.mark.parametrize("kind", ["wrong_enum", "truncated"])
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10_000))
 def test_an_answer_that_goes_wrong_is_not_valid(kind: str, seed: int) -> None:
@@ -188,22 +181,18 @@ def test_an_answer_that_goes_wrong_is_not_valid(kind: str, seed: int) -> None:
 
 
 def test_what_is_wrong_is_what_the_manner_says() -> None:
-    wrong, overlong = json.loads(text(said("wrong_enum"))), json.loads(text(said("overlong")))
+    wrong = json.loads(text(said("wrong_enum")))
 
     assert wrong["category"] not in CATEGORIES
     assert {**wrong, "category": CATEGORIES[0]}.keys() == SCHEMA["properties"].keys()
     assert valid(json.dumps({**wrong, "category": CATEGORIES[0]}))
-    assert overlong["category"] in CATEGORIES
-    assert len(overlong["enum"]) > 12
-    assert len(overlong["tags"]) > 2
-    assert all(len(tag) > 6 for tag in overlong["tags"])
     assert EXACT.startswith(text(said("truncated")))
     assert said("truncated").finish_reason == "length"
 
 
 def test_a_schema_that_cannot_be_got_wrong_is_answered_exactly() -> None:
     plain = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}}
-    choice = said("wrong_enum,overlong", response_format=plain)
+    choice = said("wrong_enum", response_format=plain)
 
     assert text(choice) == "{}"
     assert choice.manner == ()
@@ -308,7 +297,7 @@ def test_an_unknown_manner_is_a_400(http: httpx2.Client) -> None:
     answer = http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": "rude"})
 
     assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "invalid_manner"
+    assert answer.json()["error"]["code"] == "invalid_value"
 
 
 TWO_TOOLS = [

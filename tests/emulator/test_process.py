@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -19,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from fastlane._clock import now_ns
-from fastlane.emulator import Emulator, preset
+from fastlane.emulator import STANDARD_TIERS, Emulator, Fault, preset
 from fastlane.emulator._command import emulator as run_command
 from fastlane.emulator.wire import Wire
 from fastlane.errors import FastlaneError
@@ -114,22 +112,6 @@ def test_without_http2_alpn_offers_http1_alone() -> None:
         assert get(emulator, emulator.base_url).status_code == 500
 
 
-def test_late_ms_delays_the_tls_handshake_of_each_connection() -> None:
-    with Emulator(model=preset("instant"), late_ms=300) as emulator:
-        address = urlsplit(emulator.base_url)
-        assert address.port
-        with socket.create_connection(("127.0.0.1", address.port)) as left_amid_it:
-            left_amid_it.sendall(b"\x16")
-        for _ in range(2):
-            begun_ns = now_ns()
-            context = ssl.create_default_context(cafile=emulator.certificate_authority)
-            with socket.create_connection(("127.0.0.1", address.port)) as plain:
-                plain.settimeout(PATIENCE_S)
-                context.wrap_socket(plain, server_hostname="127.0.0.1").close()
-            assert now_ns() - begun_ns >= 300e6
-        assert get(emulator, emulator.base_url).http_version == "HTTP/2"
-
-
 @pytest.mark.skipif(not socket.has_ipv6, reason="the system has no IPv6")
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
     try:
@@ -151,26 +133,14 @@ def test_control_requests_that_make_no_sense_are_refused() -> None:
             assert client.put("/faults", json=["refuse;every=2"]).json() == {"faults": ["refuse;every=2"]}
             assert client.post("/forget").status_code == 200
         emulator.forget_prompts()
-        emulator.set_faults(("status=500",), "refuse")
+        emulator.set_faults("status=500", Fault(kind="refuse"))
         emulator.set_faults()
         assert get(emulator, emulator.base_url).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"faults": ("meteor",)}, "meteor"),
-        ({"accepted_encodings": ("xml",)}, "xml"),
-        ({"encoding_refusal_status": 200}, "from 400 to 599, got 200"),
-        ({"initial_window_bytes": 0}, "initial_window_bytes must be from 1"),
-        ({"connection_window_bytes": 1_000}, "connection_window_bytes must be from 65535"),
-        ({"max_concurrent_streams": 0}, "max_concurrent_streams must be at least 1"),
-        ({"late_ms": -1}, "late_ms must be a finite number of milliseconds from 0"),
-    ],
-)
-def test_settings_that_cannot_be_start_no_process(settings: Any, message: str) -> None:
-    with pytest.raises(FastlaneError, match=message):
-        Emulator(model=preset("instant"), **settings)
+def test_faults_that_cannot_be_start_no_process() -> None:
+    with pytest.raises(FastlaneError, match="meteor"):
+        Emulator(model=preset("instant"), faults=("meteor",))
 
 
 def test_a_host_that_others_reach_is_warned_of() -> None:
@@ -234,21 +204,21 @@ def test_the_command_serves_until_ctrl_c_and_writes_the_log(tmp_path: Path) -> N
 
 
 def test_the_command_serves_what_its_options_say() -> None:
-    arguments = {
-        "--fault": "status=422;only=encoded",
-        "--header": "server: uvicorn",
-        "--models": "small, large",
-        "--accept-encodings": "json,gzip",
-        "--owned-by": "vllm",
-        "--timing": "time_info",
-        "--cached-tokens": "none",
-        "--manner": "whitespace;share=0.2",
-        "--late-share": "0.25",
-        "--late-factor": "3",
-        "--late-ms": "1",
+    settings = {
+        "models": '["small", "large"]',
+        "prompt_cache": "false",
+        "manner": "whitespace;share=0.2",
+        "late_share": "0.25",
+        "dialect.headers.server": "uvicorn",
+        "dialect.accepted_encodings": '["json", "gzip"]',
+        "dialect.owned_by": "vllm",
+        "dialect.timing": '["time_info"]',
+        "dialect.cached_tokens_path": "none",
+        "service_tiers.flex.exhausted": "1",
+        "batches.duration_s": "2",
     }
-    given = [part for pair in arguments.items() for part in pair]
-    with command("--preset", "instant", "--json", "--http1", "--no-prompt-cache", *given) as process:
+    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    with command("--preset", "instant", "--json", "--http1", "--fault", "status=422;only=encoded", *given) as process:
         assert process.stdout
         told = json.loads(process.stdout.readline())
         context = ssl.create_default_context(cafile=told["certificate_authority"])
@@ -261,6 +231,7 @@ def test_the_command_serves_what_its_options_say() -> None:
         ) as client:
             answer = client.post("/chat/completions", json={**chat(), "model": "small"})
             unknown = client.post("/chat/completions", json=chat())
+            full = client.post("/chat/completions", json={**chat(), "model": "small", "service_tier": "flex"})
             zipped = {"content-encoding": "gzip", "content-type": "application/json"}
             encoded = client.post("/chat/completions", content=b"x", headers=zipped)
             models = client.get("/models").json()["data"]
@@ -270,25 +241,24 @@ def test_the_command_serves_what_its_options_say() -> None:
     assert (answer.http_version, answer.status_code, answer.headers["server"]) == ("HTTP/1.1", 200, "uvicorn")
     assert answer.json()["time_info"]
     assert "prompt_tokens_details" not in answer.json()["usage"]
-    assert [unknown.status_code, encoded.status_code] == [404, 422]
+    assert [unknown.status_code, full.status_code, encoded.status_code] == [404, 429, 422]
     assert [(model["id"], model["owned_by"]) for model in models] == [("small", "vllm"), ("large", "vllm")]
-    settings = told["settings"]
-    assert settings["faults"] == ["status=422;only=encoded"]
-    assert settings["manner"] == "whitespace;share=0.2"
-    assert (settings["late_share"], settings["late_factor"], settings["late_ms"]) == (0.25, 3, 1)
-    assert (settings["http2"], settings["prompt_cache"]) == (False, False)
-    assert settings["accepted_encodings"] == ["json", "gzip"]
+    shown = told["settings"]
+    assert shown["faults"] == ["status=422;only=encoded"]
+    assert (shown["manner"], shown["late_share"], shown["http2"]) == ("whitespace;share=0.2", 0.25, False)
+    assert shown["service_tiers"]["flex"] == {**STANDARD_TIERS["flex"].to_json(), "exhausted": 1.0}
+    assert shown["batches"]["duration_s"] == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "option", "message"),
     [
         (("--fault", "meteor"), "--fault", "unknown fault 'meteor'"),
-        (("--manner", "rude"), "--manner", "unknown manner 'rude'"),
-        (("--late-share", "2"), "--late-share", "a number from 0 to 1"),
-        (("--header", "server"), "--header", "written 'name: value'"),
-        (("--accept-encodings", "json,br"), "--accept-encodings", "got 'br'"),
-        (("--initial-window", "0"), "--initial-window", "from 1 to"),
+        (("--set", "manner=rude"), "--set", "unknown manner 'rude'"),
+        (("--set", "late_share=2"), "--set", "late_share"),
+        (("--set", "rate_limits.rpm=3"), "--set", "rate_limits.rpm"),
+        (("--set", "concurrency"), "--set", "written NAME=VALUE"),
+        (("--set", 'dialect.accepted_encodings=["br"]'), "--set", "accepted_encodings"),
     ],
 )
 def test_the_command_names_the_option_that_cannot_be(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import Admission
+from fastlane.emulator._admission import Queue
 from fastlane.emulator._prefix_cache import PrefixCache
 
 
@@ -56,17 +56,17 @@ def test_a_key_leads_always_to_one_machine_and_no_key_to_any() -> None:
 
 @pytest.mark.asyncio
 async def test_a_higher_tier_leaves_the_queue_first_then_the_first_come() -> None:
-    admission, order = Admission(1), list[str]()
-    await admission.enter(0)
+    queue, order = Queue(1), list[str]()
+    await queue.enter(0)
 
     async def one(name: str, rank: int) -> None:
-        await admission.enter(rank)
+        await queue.enter(rank)
         order.append(name)
-        admission.leave()
+        queue.leave()
 
     tasks = [asyncio.create_task(one(name, rank)) for name, rank in (("flex", 0), ("a", 1), ("b", 1), ("fast", 2))]
     await asyncio.sleep(0)
-    admission.leave()
+    queue.leave()
     await asyncio.gather(*tasks)
 
     assert order == ["fast", "a", "b", "flex"]
@@ -74,22 +74,22 @@ async def test_a_higher_tier_leaves_the_queue_first_then_the_first_come() -> Non
 
 @pytest.mark.asyncio
 async def test_one_that_gives_up_waiting_takes_no_place() -> None:
-    admission = Admission(1)
-    await admission.enter(0)
-    gone = asyncio.create_task(admission.enter(0))
-    late = asyncio.create_task(admission.enter(0))
+    queue = Queue(1)
+    await queue.enter(0)
+    gone = asyncio.create_task(queue.enter(0))
+    late = asyncio.create_task(queue.enter(0))
     await asyncio.sleep(0)
     gone.cancel()
-    admission.leave()
+    queue.leave()
 
     assert await late is True
-    admission.leave()
-    handed = asyncio.create_task(admission.enter(0))
+    queue.leave()
+    handed = asyncio.create_task(queue.enter(0))
     await asyncio.sleep(0)
-    both = asyncio.create_task(admission.enter(0))
+    both = asyncio.create_task(queue.enter(0))
     await asyncio.sleep(0)
-    admission.leave()
+    queue.leave()
     # The place is handed over, but the task that gets it is cancelled before it runs again.
     both.cancel()
     await asyncio.gather(handed, both, return_exceptions=True)
-    assert await admission.enter(0) is False
+    assert await queue.enter(0) is False

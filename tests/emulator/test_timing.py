@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from fastlane._clock import now_ns
-from fastlane.emulator import ProviderModel, RequestLog, Server, _answer
+from fastlane.emulator import Dialect, ProviderModel, RequestLog, Server, _answer
 from tests.emulator.requests import chat, content
 
 pytestmark = pytest.mark.asyncio
@@ -27,12 +27,8 @@ PATIENCE_S = 40
 
 @asynccontextmanager
 async def serving(*, http2: bool = True, **settings: Any) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
-    options = {
-        name: settings.pop(name)
-        for name in ("seed", "accepted_encodings", "encoding_refusal_status")
-        if name in settings
-    }
-    async with Server(model=ProviderModel(**settings), **options) as server:
+    seed = settings.pop("seed", 0)
+    async with Server(model=ProviderModel(**settings), seed=seed) as server:
         context = server.client_context()
         assert isinstance(context, ssl.SSLContext)
         async with httpx2.AsyncClient(
@@ -232,8 +228,10 @@ async def test_a_run_repeats_in_text_and_in_time() -> None:
 
 async def test_the_role_chunk_can_come_before_prefill(gate: asyncio.Event) -> None:
     async with (
-        serving(role_chunk_early=True) as (server, client),
-        client.stream("POST", "/chat/completions", json=chat(stream=True)) as response,
+        serving() as (server, client),
+        client.stream(
+            "POST", "/chat/completions", json=chat(stream=True), headers={"x-emulator-fault": "early_role"}
+        ) as response,
     ):
         parts = response.aiter_text()
         early = await anext(parts)
@@ -278,7 +276,8 @@ async def test_only_the_models_that_are_served_answer() -> None:
 
 @pytest.mark.parametrize("status", [415, 400])
 async def test_an_encoding_that_is_not_accepted_is_refused_as_configured(status: int) -> None:
-    async with serving(accepted_encodings=("json",), encoding_refusal_status=status) as (_, client):
+    dialect = Dialect(accepted_encodings=("json",), encoding_refusal_status=status)
+    async with serving(dialect=dialect) as (_, client):
         headers = {"content-type": "application/msgpack"}
         response = await client.post("/chat/completions", content=b"\x80", headers=headers)
 
@@ -302,7 +301,7 @@ async def test_a_bug_becomes_a_500_and_a_traceback(
 
 
 async def test_a_body_beyond_the_limit_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_bodies", "_http2"):
+    for module in ("_bodies", "_connection"):
         monkeypatch.setattr(f"fastlane.emulator.{module}.MAXIMUM_BYTES", 1_000)
     async with serving() as (_, client):
         response = await client.post("/chat/completions", json=chat("x" * 2_000))

@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from h2.events import RemoteSettingsChanged
 
-from fastlane.emulator import Emulator, preset
+from fastlane.emulator import Dialect, Emulator, preset
 from tests.emulator.raw_http2 import RawHttp2
 from tests.emulator.requests import chat
 
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Emulator]:
-    with Emulator(
-        model=preset("instant"), initial_window_bytes=20_000, connection_window_bytes=100_000, max_concurrent_streams=3
-    ) as emulator:
+    dialect = Dialect(initial_window_bytes=20_000, max_concurrent_streams=3)
+    with Emulator(model=replace(preset("instant"), dialect=dialect)) as emulator:
         yield emulator
 
 
@@ -32,7 +32,7 @@ def announced(emulator: Emulator) -> tuple[int, int, int]:
 
 
 def test_the_windows_that_were_set_are_announced(narrow: Emulator) -> None:
-    assert announced(narrow) == (20_000, 100_000, 3)
+    assert announced(narrow) == (20_000, 65_535, 3)
 
 
 def test_by_default_no_upload_waits_for_a_window(emulator: Emulator) -> None:

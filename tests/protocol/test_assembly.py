@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_whole_stream_comes_to_the_answer_that_is_not_streamed(
 def talkative_provider() -> Iterator[Emulator]:
     """A provider that says more than others in its last chunk and in its usage."""
     dialect = Dialect(timing=("time_info", "usage"), cached_tokens_path="usage.prompt_cache_hit_tokens")
-    with Emulator(model=preset("instant"), seed=0, dialect=dialect) as provider:
+    with Emulator(model=replace(preset("instant"), dialect=dialect), seed=0) as provider:
         yield provider
 
 

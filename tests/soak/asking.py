@@ -14,7 +14,7 @@ import openai
 import pydantic
 
 import fastlane
-from fastlane.emulator._resources import _vector
+from fastlane.emulator._endpoints import vector
 from tests.soak.plan import Op
 
 MODEL = "soak"
@@ -156,7 +156,7 @@ def _piece(op: Op, event: Any) -> str:
 def _answer(op: Op, answer: Any) -> Seen:
     """Judge an answer that was not streamed."""
     if op.api == "embeddings":
-        packed = _vector(f"{EMULATOR_SEED}:{MODEL}:{op.text!r}", DIMENSIONS)
+        packed = vector(f"{EMULATOR_SEED}:{MODEL}:{op.text!r}", DIMENSIONS)
         wanted = list(struct.unpack(f"<{DIMENSIONS}f", packed))
         return Seen("answer") if list(answer.data[0].embedding) == wanted else Seen("foreign", "another's vector")
     match op.api:

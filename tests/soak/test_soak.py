@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from fastlane.emulator import RequestLog
-from fastlane.emulator._faults import KINDS, Fault, parse_all
+from fastlane.emulator._faults import KINDS, Fault, parse_faults
 from fastlane.emulator._log import OpenRecord
 from tests.soak import faults
 from tests.soak.asking import ENDS, Seen, error_of, judged
@@ -93,7 +93,7 @@ def test_the_plan_has_everything_in_it_and_faults_at_their_share() -> None:
 def test_every_fault_that_the_emulator_has_is_drawn_and_is_one() -> None:
     assert {*faults.KINDS} == {*KINDS}
     for each in (one for number in range(200) for one in round_of(SEED, number).ops if one.fault):
-        assert parse_all(each.fault or "") == (Fault.parse(each.fault or ""),)
+        assert parse_faults(each.fault or "") == (Fault.parse(each.fault or ""),)
     assert {end for kind in faults.KINDS.values() for end in kind.ends} <= {*ENDS}
 
 

@@ -45,9 +45,9 @@ IN_TIME_INFO, IN_USAGE = below("time_info"), below("usage")
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Emulator]:
     """A provider that takes 30 ms to the first token, and tells its times in all of these places."""
-    model = ProviderModel(prefill_base_s=0.03, inter_token_s=0.005, default_output_tokens=3)
-    told = Dialect(timing=("time_info", "usage"), headers={"openai-processing-ms": "12.5"})
-    with Emulator(model=model, dialect=told) as emulator:
+    dialect = Dialect(timing=("time_info", "usage"), headers={"openai-processing-ms": "12.5"})
+    model = ProviderModel(prefill_base_s=0.03, inter_token_s=0.005, default_output_tokens=3, dialect=dialect)
+    with Emulator(model=model) as emulator:
         yield emulator
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import fastlane
-from fastlane.emulator import Emulator, RequestLog, preset
+from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.emulator.wire import Wire
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 
@@ -85,7 +86,9 @@ def exporter() -> Iterator[InMemorySpanExporter]:
 def running_far_provider() -> Iterator[Emulator]:
     """A provider at a distance, which takes 64 KiB of a body at once."""
     wire = Wire(round_trip_time_s=ROUND_TRIP_TIME_S, slow_start=False)
-    with Emulator(model=preset("instant"), wire=wire, initial_window_bytes=65_536) as provider:
+    with Emulator(
+        model=replace(preset("instant"), dialect=Dialect(initial_window_bytes=65_536)), wire=wire
+    ) as provider:
         yield provider
 
 

@@ -12,11 +12,18 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import fastlane
 from benchmarks._mutations import MUTATORS
+from fastlane.emulator import ProviderModel
+from fastlane.emulator._generation import generate
+from fastlane.emulator._overrides import Overrides
+from fastlane.emulator._prompt import read_responses
+from fastlane.emulator._reply import Extras, TokenUsage
+from fastlane.emulator._responses import ResponsesReply
 from fastlane.plays.prompt_cache.drift import similarity
 from fastlane.records.plays import Drift, DriftKind, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
@@ -494,12 +501,36 @@ def test_word_of_the_provider_is_a_drift_by_itself() -> None:
     assert drift_with(whole - 64, "service_tier_changed", messages=turns(4)) is None
 
 
+def openai_explaining_a_miss(request: httpx2.Request) -> httpx2.Response:
+    """Answer a response as OpenAI does, which says why its prompt was not read from the cache if it was asked."""
+    body = json.loads(request.content)
+    prompt = read_responses(body)
+    asked = "comparison_response_id" in body.get("prompt_cache_options", {})
+    reason = {"type": "cache_miss", "reason": "reasoning_effort_changed", "cache_missed_tokens": 1_700}
+    extras = Extras(answer={"prompt_cache_diagnostics": reason} if asked else {})
+    choices = generate(prompt, Overrides(), ProviderModel(), seed=0)
+    usage = TokenUsage.of(choices, prompt=1_700, cached=0)
+    reply = ResponsesReply(prompt, choices, usage, number=int(asked), tier="default")
+    if not prompt.stream:
+        return httpx2.Response(
+            200, content=reply.whole(usage=True, extras=extras), headers={"content-type": "application/json"}
+        )
+    events = [reply.opening(), *(tick.data for tick in reply.ticks())]
+    events.append(reply.closing(usage=True, done=True, extras=extras))
+    return httpx2.Response(200, content=iter(events), headers={"content-type": "text/event-stream"})
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_response_says_by_itself_why_it_read_nothing(arguments: dict[str, Any], stream: bool) -> None:
-    # No other test's prompt, which the provider may remember.
-    policy = f"{stream}. " + "Two bags of up to 23 kg are free of charge. " * 150
+def test_response_says_by_itself_why_it_read_nothing(stream: bool) -> None:
+    policy = "Two bags of up to 23 kg are free of charge. " * 150
     asked: dict[str, Any] = {"model": "m", "instructions": policy, "input": "Two bags?"}
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.PromptCache(key=False)], raise_play_errors=True) as client:
+    with fastlane.OpenAI(
+        api_key="sk-test",
+        base_url="http://provider.test/v1",
+        http_client=httpx2.Client(transport=httpx2.MockTransport(openai_explaining_a_miss)),
+        only_plays=[fastlane.PromptCache(key=False)],
+        raise_play_errors=True,
+    ) as client:
         earlier = client.responses.create(**asked)
         compared = {"prompt_cache_options": {"comparison_response_id": earlier.id}}
         answer: Any = client.responses.create(**asked, reasoning={"effort": "high"}, stream=stream, extra_body=compared)

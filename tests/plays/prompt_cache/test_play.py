@@ -10,6 +10,7 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -348,7 +349,7 @@ async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
 
 
 def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Emulator(model=preset("instant"), dialect=Dialect(cached_tokens_path="none")) as provider:
+    with Emulator(model=replace(preset("instant"), dialect=Dialect(cached_tokens_path="none"))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         with fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client:
@@ -362,7 +363,7 @@ def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.Monke
 def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "usage.prompt_cache_hit_tokens"
     elsewhere = ProviderFacts(slug="example", usage={CHAT: fact({"input": "usage.prompt_tokens", "cached": path})})
-    with Emulator(model=preset("instant"), dialect=Dialect(cached_tokens_path=path)) as provider:
+    with Emulator(model=replace(preset("instant"), dialect=Dialect(cached_tokens_path=path))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         with (
@@ -389,7 +390,7 @@ async def test_refused_key_is_left_out_from_then_on(
     stream: bool, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {"model": "m", "messages": conversation(), "stream": stream}
-    with Emulator(model=preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",))) as provider:
+    with Emulator(model=replace(preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",)))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         options: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "raise_play_errors": True}
@@ -421,7 +422,7 @@ async def test_refused_key_is_left_out_from_then_on(
 
 
 def test_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Emulator(model=preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",))) as provider:
+    with Emulator(model=replace(preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",)))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -319,8 +320,9 @@ def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
 
 
 def test_facts_of_a_recognized_server_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    dialect = Dialect(headers={"x-litellm-version": "1.109.1", "openai-processing-ms": ""})
-    with Emulator(model=preset("instant"), accepted_encodings=("json", "gzip"), dialect=dialect) as gateway:
+    headers = {"x-litellm-version": "1.109.1", "openai-processing-ms": ""}
+    dialect = Dialect(headers=headers, accepted_encodings=("json", "gzip"))
+    with Emulator(model=replace(preset("instant"), dialect=dialect)) as gateway:
         for name, value in gateway.environment.items():
             monkeypatch.setenv(name, value)
         plays = [RequestEncoding(**UPLINK)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastlane.emulator import STANDARD_TIERS, Emulator, preset
+from fastlane.emulator import Emulator, preset
 from fastlane.plays.urgency.slots import queues
 from fastlane.providers import facts_named, registered
 
@@ -29,10 +29,7 @@ def tiered(tiered_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """That, with an empty log and every tier as usual, and OpenAI's facts holding there."""
     for name, value in tiered_provider.environment.items():
         monkeypatch.setenv(name, value)
-    for tier in STANDARD_TIERS:
-        tiered_provider.change_tier(tier.name, exhausted=0.0, downgraded=0.0, full_status=429)
-    tiered_provider.change(refuse_unknown_tiers=False)
-    tiered_provider.clear()
+    tiered_provider.reset()
     origin = tiered_provider.base_url.removesuffix("/v1")
     with registered(facts_named("openai"), origins=[origin]):
         yield tiered_provider

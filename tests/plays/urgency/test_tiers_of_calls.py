@@ -72,7 +72,7 @@ async def test_a_call_that_can_wait_is_served_by_the_tier_that_suits_it(
 @both_kinds
 @streamed
 async def test_a_full_tier_leads_to_the_next_at_once(kind: str, stream: bool, tiered: Emulator) -> None:
-    tiered.change_tier("flex", exhausted=1.0, full_retry_after_s=60.0)
+    tiered.change(service_tiers={"flex": {"exhausted": 1.0, "retry_after_s": 60.0}})
     async with calling(kind, tiered, max_retries=0) as caller:
         await caller.call(level="offline", stream=stream)
 
@@ -120,8 +120,8 @@ async def test_a_retry_that_was_used_before_the_tier_was_full_is_not_given_again
 
 @both_kinds
 async def test_where_the_next_tier_fails_too_the_retries_are_those_that_were_left(kind: str, tiered: Emulator) -> None:
-    tiered.change_tier("flex", exhausted=1.0)
-    tiered.change_tier("default", exhausted=1.0)
+    tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
+    tiered.change(service_tiers={"default": {"exhausted": 1.0}})
     async with calling(kind, tiered, max_retries=1) as caller:
         with pytest.raises(openai.RateLimitError):
             await caller.call(level="background")
@@ -208,7 +208,7 @@ async def test_another_refusal_of_the_key_stays_one(kind: str, scripted: Upstrea
 
 @both_kinds
 async def test_the_callers_own_tier_is_kept_though_it_is_full(kind: str, tiered: Emulator) -> None:
-    tiered.change_tier("flex", exhausted=1.0)
+    tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     async with calling(kind, tiered, max_retries=0) as caller:
         with pytest.raises(openai.RateLimitError):
             await caller.call(level="background", service_tier="flex")
@@ -236,7 +236,7 @@ async def test_a_caller_who_says_none_is_asked_for_none(kind: str, scripted: Ups
 @both_kinds
 @streamed
 async def test_a_downgrade_is_recorded(kind: str, stream: bool, tiered: Emulator) -> None:
-    tiered.change_tier("priority", downgraded=1.0)
+    tiered.change(service_tiers={"priority": {"downgraded": 1.0}})
     async with calling(kind, tiered, Urgency(tiers=True)) as caller:
         await caller.call(stream=stream, service_tier="fast")
         await caller.call(level="background", stream=stream)
@@ -283,7 +283,7 @@ async def test_time_outs_fit_the_tier(
 
 @both_kinds
 async def test_the_next_tier_has_its_own_time_out(kind: str, tiered: Emulator) -> None:
-    tiered.change_tier("flex", exhausted=1.0)
+    tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     async with calling(kind, tiered) as caller:
         assert await read_timeout(caller, "background") == 600.0
 
@@ -292,7 +292,7 @@ async def test_the_next_tier_has_its_own_time_out(kind: str, tiered: Emulator) -
 
 @both_kinds
 async def test_a_repair_asks_no_full_tier_again(kind: str, tiered: Emulator) -> None:
-    tiered.change_tier("flex", exhausted=1.0)
+    tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     form = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
     headers = {"x-emulator-output-text": "no JSON"}

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane import errors
+from fastlane.emulator import Emulator, KeyRateLimits, ProviderModel
+from fastlane.emulator._limits import Bucket, FixedWindow, Limiter, LimitExceeded, Quantized, duration
+from tests.emulator.requests import chat
+
+S = 1_000_000_000
+MINUTE = 60 * S
+METERS: list[type[Any]] = [Bucket, FixedWindow, Quantized]
+ARRIVALS = st.lists(st.tuples(st.integers(0, 20 * S), st.integers(1, 30)), max_size=60)
+
+
+def taken(meter: Bucket, arrivals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What passes of requests that come after so many nanoseconds each, of so many tokens."""
+    now, passed = 0, []
+    for gap, amount in arrivals:
+        now += gap
+        if meter.wait_ns(now, amount) == 0:
+            meter.take(now, amount)
+            passed.append((now, amount))
+    return passed
+
+
+@given(ARRIVALS)
+@settings(max_examples=60)
+def test_fixed_minute_never_holds_more_than_the_limit(arrivals: list[tuple[int, int]]) -> None:
+    passed = taken(FixedWindow(60, 0), arrivals)
+
+    assert all(sum(a for t, a in passed if t // MINUTE == minute) <= 60 for minute in range(30))
+
+
+@given(ARRIVALS, st.sampled_from([0.5, 1.0]))
+@settings(max_examples=60)
+def test_bucket_gives_its_burst_and_what_has_come_since(arrivals: list[tuple[int, int]], burst: float) -> None:
+    passed = taken(Bucket(60, 0, burst), arrivals)
+
+    assert all(
+        sum(a for t, a in passed if start <= t <= end) <= 60 * burst + (end - start) / S + 1e-3
+        for start, _ in passed
+        for end, _ in passed
+        if end >= start
+    )
+
+
+@given(st.lists(st.integers(0, 2 * S), max_size=60))
+@settings(max_examples=60)
+def test_quantized_second_gives_no_more_than_its_share(gaps: list[int]) -> None:
+    passed = taken(Quantized(120, 0), [(gap, 1) for gap in gaps])
+
+    assert all(sum(1 for t, _ in passed if t // S == second) <= 2 for second in range(130))
+
+
+@pytest.mark.parametrize("kind", METERS)
+@given(arrivals=ARRIVALS, amount=st.integers(1, 90))
+@settings(max_examples=40)
+def test_wait_is_as_long_as_it_says_and_no_longer(
+    kind: type[Any], arrivals: list[tuple[int, int]], amount: int
+) -> None:
+    meter: Bucket = kind(60, 0)
+    taken(meter, arrivals)
+    now = sum(gap for gap, _ in arrivals)
+    wait = meter.wait_ns(now, amount)
+
+    assert (wait is None) == (amount > 60)
+    if wait is not None:
+        # What is missing for so short a time is less than a sum of floats can tell.
+        assert wait < 2_000 or meter.wait_ns(now + wait - 2_000, amount) != 0
+        assert meter.wait_ns(now + wait, amount) == 0
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0s"), (12, "12ms"), (999, "999ms"), (1_000, "1s"), (8_640, "8.64s"), (59_999, "59.999s"), (60_000, "1m0s"),
+     (179_560, "2m59.56s")],
+)  # fmt: skip
+def test_times_are_written_as_openai_writes_them(milliseconds: int, text: str) -> None:
+    assert duration(milliseconds * 1_000_000) == text
+
+
+def refusal(limiter: Limiter, now: int = 0, *, tokens: int = 100, key: str = "me") -> LimitExceeded:
+    with pytest.raises(LimitExceeded) as caught:
+        limiter.spend(now, key, "m", tokens)
+    return caught.value
+
+
+def test_every_response_tells_what_is_left() -> None:
+    limiter = Limiter(KeyRateLimits(requests_per_minute=60, tokens_per_minute=150_000))
+
+    assert dict(limiter.spend(0, "me", "m", 16)) == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-limit-tokens": "150000",
+        "x-ratelimit-remaining-requests": "59",
+        "x-ratelimit-remaining-tokens": "149984",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-reset-tokens": "7ms",
+    }
+    assert dict(limiter.spend(S // 2, "me", "m", 100))["x-ratelimit-reset-requests"] == "1.5s"
+
+
+def test_refusal_has_openais_words_and_the_time_to_wait() -> None:
+    limiter = Limiter(KeyRateLimits(requests_per_minute=3))
+    for _ in range(3):
+        limiter.spend(0, "me", "m", 5)
+    refused = refusal(limiter, 15 * S)
+
+    assert (refused.status, refused.why) == (429, "requests/minute")
+    # The 0.75 that had come back are taken by the refused request itself.
+    assert json.loads(refused.body())["error"] == {
+        "message": "Rate limit reached for m in organization org-emulator on requests per min (RPM): Limit 3, Used 3, "
+        "Requested 1. Please try again in 20s.",
+        "type": "requests",
+        "param": None,
+        "code": "rate_limit_exceeded",
+    }
+    headers = dict(refused.headers)
+    assert (headers["retry-after"], headers["retry-after-ms"]) == ("20", "20000")
+    assert headers["x-ratelimit-remaining-requests"] == "0"
+    assert limiter.spend(35 * S, "me", "m", 5)
+
+
+def test_tokens_over_their_limit_are_told_from_requests() -> None:
+    limiter = Limiter(KeyRateLimits(requests_per_minute=600, tokens_per_minute=30_000))
+    limiter.spend(0, "me", "m", 29_937)
+    refused = refusal(limiter, tokens=385)
+
+    assert (refused.why, refused.type) == ("tokens/minute", "tokens")
+    assert str(refused).endswith("(TPM): Limit 30000, Used 29937, Requested 385. Please try again in 644ms.")
+    assert dict(refused.headers)["retry-after"] == "1"
+    assert limiter.spend(644_000_000, "me", "m", 385)
+
+
+def test_request_larger_than_the_limit_is_not_told_to_retry() -> None:
+    refused = refusal(Limiter(KeyRateLimits(tokens_per_minute=30_000)), tokens=36_278)
+
+    assert (refused.status, refused.why, refused.code) == (429, "too_large", "rate_limit_exceeded")
+    assert "Request too large for m" in str(refused)
+    assert "Limit 30000, Requested 36278. The input or output tokens must be reduced" in str(refused)
+    assert "retry-after" not in dict(refused.headers)
+
+
+def test_refused_request_counts_as_a_request() -> None:
+    limiter = Limiter(KeyRateLimits(requests_per_minute=3, tokens_per_minute=100))
+    limiter.spend(0, "me", "m", 100)
+    limiter.spend(0, "me", "m", 0)
+
+    assert dict(refusal(limiter, tokens=50).headers)["x-ratelimit-remaining-requests"] == "0"
+
+
+def test_each_key_and_each_model_has_limits_of_its_own() -> None:
+    limiter = Limiter(KeyRateLimits(requests_per_minute=1))
+    limiter.spend(0, "me", "m", 5)
+
+    assert refusal(limiter).why == "requests/minute"
+    assert limiter.spend(0, "you", "m", 5)
+    assert limiter.spend(0, "me", "other", 5)
+
+
+@pytest.mark.parametrize("settings", [{"requests_per_minute": 0}, {"window": "leaky"}, {"burst": 0}])
+def test_limit_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
+        KeyRateLimits(**settings)
+
+
+def test_limits_survive_json() -> None:
+    limits = KeyRateLimits(requests_per_minute=3, window="quantized")
+    model = ProviderModel(rate_limits=limits, model_rate_limits={"a": limits, "b": KeyRateLimits(tokens_per_minute=9)})
+
+    assert ProviderModel.from_json(json.loads(json.dumps(model.to_json()))) == model
+
+
+# From here on: a provider that serves.
+
+
+def test_limits_hold_on_every_endpoint_that_generates(http: httpx2.Client, emulator: Emulator) -> None:
+    emulator.change(rate_limits=KeyRateLimits(requests_per_minute=2, window="fixed"))
+    paths = {
+        "/chat/completions": chat(),
+        "/responses": {"model": "some-model", "input": "x"},
+        "/completions": {"model": "some-model", "prompt": "x"},
+    }
+    answers = [http.post(path, json=body) for path, body in paths.items()]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["1", "0", "0"]
+    records = emulator.log()
+    assert [record.refused for record in records] == [None, None, "requests/minute"]
+    assert (records[2].service_tier, records[2].admitted_ns, records[2].output_tokens) == (None, None, 0)
+    emulator.change(rate_limits=None)
+    assert "x-ratelimit-limit-requests" not in http.post("/chat/completions", json=chat()).headers
+
+
+def test_stream_and_error_behind_the_limiter_have_the_headers(http: httpx2.Client, emulator: Emulator) -> None:
+    emulator.change(rate_limits=KeyRateLimits(requests_per_minute=5, window="fixed"))
+    with http.stream("POST", "/chat/completions", json=chat(stream=True)) as streamed:
+        streamed.read()
+    failed = http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": "status=500"})
+    left = [answer.headers["x-ratelimit-remaining-requests"] for answer in (streamed, failed)]
+
+    assert (left, failed.status_code) == (["4", "3"], 500)
+
+
+def test_request_counts_as_its_prompt_and_what_it_may_generate(http: httpx2.Client, emulator: Emulator) -> None:
+    emulator.change(rate_limits=KeyRateLimits(tokens_per_minute=1_000, window="fixed"))
+    sent = [http.post("/chat/completions", json=chat(max_tokens=800)) for _ in range(2)]
+
+    assert [answer.status_code for answer in sent] == [200, 429]
+    left = 1_000 - 800 - emulator.log()[0].prompt_tokens
+    assert sent[0].headers["x-ratelimit-remaining-tokens"] == str(left)
+
+
+def test_model_can_have_limits_of_its_own(http: httpx2.Client, emulator: Emulator) -> None:
+    emulator.change(model_rate_limits={"small": KeyRateLimits(requests_per_minute=1, window="fixed")})
+
+    assert [http.post("/chat/completions", json=chat(model="small")).status_code for _ in range(2)] == [200, 429]
+    assert http.post("/chat/completions", json=chat()).status_code == 200
+
+
+def test_stock_client_reads_refusals_and_gets_its_answers(emulator: Emulator, trust: Any) -> None:
+    emulator.change(rate_limits=KeyRateLimits(requests_per_minute=300, burst=1 / 300))
+    with openai.OpenAI(
+        base_url=emulator.base_url, api_key="any", max_retries=5, http_client=openai.DefaultHttpxClient(verify=trust)
+    ) as client:
+        answers = [
+            client.chat.completions.with_raw_response.create(model="m", messages=[{"role": "user", "content": "x"}])
+            for _ in range(4)
+        ]
+
+    assert {answer.headers["x-ratelimit-limit-requests"] for answer in answers} == {"300"}
+    assert sum(record.status == 200 for record in emulator.log()) == 4
+    assert {record.refused for record in emulator.log()} == {None, "requests/minute"}
+
+
+def test_settings_that_cannot_work_change_nothing(emulator: Emulator, http: httpx2.Client) -> None:
+    for wrong in ({"made_up": 1}, {"queue_places": -1}, {"rate_limits": 3}):
+        with pytest.raises(errors.ConfigurationError):
+            emulator.change(**wrong)
+    url = emulator.base_url.removesuffix("/v1") + "/emulator/settings"
+    for raw in ("[", '{"rate_limits": {"rpm": 3}}', '{"service_tiers": [1]}', '{"concurrency": 0}', "[1]"):
+        assert http.put(url, content=raw.encode()).status_code == 400
+    assert http.put(url, json={}).json()["settings"] == json.loads(json.dumps(emulator.model.to_json()))

@@ -134,8 +134,6 @@ class Tiers(Part):
     values: Fact[Texts] | None = None
     answers: Fact[Texts] | None = None
     answer_path: Fact[Text] | None = None
-    order: Fact[Annotated[tuple[Texts, ...], Field(strict=False)]] | None = None
-    """The tiers from the slowest to the fastest. Names of one tier, and tiers of equal speed, are together."""
     standard: Fact[Text] | None = None
     """The tier of a request that asks for none."""
     patient: Table[Fact[Text]] = {}

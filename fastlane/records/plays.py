@@ -403,8 +403,6 @@ class UrgencyRecord(RecordSection):
     """The service tier that the last attempt requested, whether the play or the caller set it; None without one."""
     served_tier: str | None = None
     """The service tier that the provider reports; None if it reports none."""
-    downgraded: bool = False
-    """Whether a slower tier than the requested one served it."""
     full_tier: str | None = None
     """The tier that had no capacity for it, so that it asked for the usual one; None if none was full."""
     admission: AdmissionRecord | None = None

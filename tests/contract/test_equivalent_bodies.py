@@ -71,7 +71,6 @@ ABLE = ProviderFacts(
     tiers=Tiers(
         field=fact("service_tier"),
         values=fact(("auto", "default", "flex")),
-        order=fact((("flex",), ("default",))),
         standard=fact("default"),
         patient={"*": fact("flex")},
         endpoints=fact(("/chat/completions", "/responses")),

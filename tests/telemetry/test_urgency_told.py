@@ -59,25 +59,22 @@ def test_waits_for_rate_limits_are_measured_by_reason(meters: Meters) -> None:
 
 
 def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
-    downgraded = urgency(asked_tier="priority", served_tier="default", downgraded=True)
+    lower = urgency(asked_tier="priority", served_tier="default")
     fell = urgency(asked_tier="default", served_tier="default", full_tier="flex")
-    meters.tell(*(ended(record(urgency=one)) for one in (downgraded, fell, urgency(served_tier="default"), urgency())))
+    meters.tell(*(ended(record(urgency=one)) for one in (lower, fell, urgency(served_tier="default"), urgency())))
 
     assert meters.values("fastlane.client.tiers") == {
-        ("priority", True, "default", "background"): 1,
-        ("default", False, "default", "background"): 1,
-        ("none", False, "default", "background"): 1,
+        ("priority", "default", "background"): 1,
+        ("default", "default", "background"): 1,
+        ("none", "default", "background"): 1,
     }
 
 
 def test_a_span_says_what_the_record_says() -> None:
-    told = call_attributes(
-        record(urgency=urgency(asked_tier="priority", served_tier="default", downgraded=True, full_tier="flex"))
-    )
+    told = call_attributes(record(urgency=urgency(asked_tier="priority", served_tier="default", full_tier="flex")))
 
     assert told["fastlane.urgency"] == "background"
     assert (told["fastlane.tier.asked"], told["fastlane.tier.served"]) == ("priority", "default")
-    assert told["fastlane.tier.downgraded"] is True
     assert told["fastlane.tier.full"] == "flex"
     assert told["fastlane.admission.wait.duration"] == 0.25
     assert (told["fastlane.admission.ahead"], told["fastlane.admission.concurrency"]) == (3, 16)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from fastlane._clock import wall_ns
@@ -106,7 +105,7 @@ def announcement_of(limit: RateLimit, headers: Mapping[str, str], wall: Wall) ->
         return None
     remaining = number(headers.get(limit.remaining_header))
     stated = headers.get(limit.limit_header) if limit.limit_header is not None else None
-    whole = _cached_number(stated)
+    whole = number(stated)
     if stated is not None:
         if whole is None or not 1 <= whole <= MAX_LIMIT:  # a limit below one would let nothing pass
             return None
@@ -171,16 +170,7 @@ def number(written: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-@lru_cache(maxsize=256)
-def _cached_number(written: str | None) -> float | None:
-    """Return the number of a header that nearly always has the same one."""
-    return number(written)
-
-
 def _duration(written: str) -> float | None:
-    for unit, unit_s in (("ms", 0.001), ("s", 1.0)):  # most have one part
-        if written.endswith(unit) and (amount := written[: -len(unit)]).isascii() and amount.isdecimal():
-            return float(amount) * unit_s
     found = _DURATION.match(written)
     if found is None or not written:
         return None

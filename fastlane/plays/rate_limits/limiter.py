@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import add, sub
 from random import Random
-from typing import NamedTuple
 
 from fastlane.providers.facts import Counts, RateLimitFacts
 
@@ -59,18 +59,6 @@ class Reservation:
     is_probe: bool
     is_answered: bool = False
     is_settled: bool = False
-
-
-class KnownLimit(NamedTuple):
-    """One limit, as far as it is known."""
-
-    name: str
-    """The name in the provider's facts, "stated" for the application's own limit, or "refusals"."""
-    counts: Counts
-    limit: float
-    """Of a minute, or of the time that facts name."""
-    left: float
-    """An estimate."""
 
 
 class RateLimiter:
@@ -149,10 +137,7 @@ class RateLimiter:
         self._learned.spend(now_s)
         if now_s - self._burst.began_s > _BURST_S:
             self._burst = Burst(now_s, self._total, self._total)
-        before = self._total
-        self._total = self._burst.after = RequestCost(
-            before[0] + cost[0], before[1] + cost[1], before[2] + cost[2], before[3] + cost[3]
-        )
+        self._total = self._burst.after = RequestCost(*map(add, self._total, cost))
         self._number += 1
         self._sent_s = now_s
         if now_s < self._asked_until_s:
@@ -213,8 +198,8 @@ class RateLimiter:
         for bucket, _ in self._stated.values():
             bucket.give_back(sent.cost[bucket.part] - cost[bucket.part])
         if self._is_refunded:  # where nobody says so, the next response tells
-            unused = [counted - used for counted, used in zip(sent.cost, cost, strict=True)]
-            self._total = RequestCost(*[total - one for total, one in zip(self._total, unused, strict=True)])
+            unused = RequestCost(*map(sub, sent.cost, cost))
+            self._total = RequestCost(*map(sub, self._total, unused))
             for announced in self._announced.values():
                 announced.give_back(unused[announced.part])
 
@@ -235,15 +220,6 @@ class RateLimiter:
             others.spend(now_s, spent)
             bucket.advance(now_s)
             bucket.give_back(-spent)
-
-    def limits(self) -> tuple[KnownLimit, ...]:
-        """Return what is known."""
-        found = [(name, bucket) for name, bucket in self._announced.items()]
-        known = [KnownLimit(name, one.counts, one.limit, one.level) for name, one in found]
-        known += [KnownLimit("stated", one.counts, one.limit, one.level) for one, _ in self._stated.values()]
-        if self._learned.per_s is not None:
-            known.append(KnownLimit("refusals", "requests", 60.0 * self._learned.per_s, 0.0))
-        return tuple(known)
 
     def _state(self, counts: Counts, per_minute: float, now_s: float) -> TokenBucket:
         """Return the bucket of a limit that the application states."""

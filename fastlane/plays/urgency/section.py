@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-from fastlane.records.ledger import Figure, Ledger
+from fastlane.records.ledger import Figure
 from fastlane.records.plays import LEVELS, UrgencyRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import SHORT_SECONDS, Measure, Metric
@@ -13,7 +13,6 @@ from fastlane.records.section import SHORT_SECONDS, Measure, Metric
 URGENCY: Final = "fastlane.urgency"
 TIER_ASKED: Final = "fastlane.tier.asked"
 TIER_SERVED: Final = "fastlane.tier.served"
-TIER_DOWNGRADED: Final = "fastlane.tier.downgraded"
 TIER_FULL: Final = "fastlane.tier.full"
 WAIT: Final = "fastlane.admission.wait.duration"
 AHEAD: Final = "fastlane.admission.ahead"
@@ -37,10 +36,7 @@ class UrgencySection(UrgencyRecord):
     __slots__ = ()
 
     metrics = (WAITS, TIERS)
-    figures = {  # noqa: RUF012 - never changed
-        "tier_asked": Figure("", "measured"),
-        "tier_downgraded": Figure("", "reported"),
-    }
+    figures = {"tier_asked": Figure("", "measured")}  # noqa: RUF012 - never changed
     groups = LEVELS
 
     def attributes(self) -> dict[str, Any]:
@@ -48,8 +44,6 @@ class UrgencySection(UrgencyRecord):
         found: dict[str, Any] = {URGENCY: self.urgency}
         if self.asked_tier is not None:
             found[TIER_ASKED] = self.asked_tier
-            if self.served_tier is not None:
-                found[TIER_DOWNGRADED] = self.downgraded
         if self.served_tier is not None:
             found[TIER_SERVED] = self.served_tier
         if self.full_tier is not None:
@@ -71,31 +65,15 @@ class UrgencySection(UrgencyRecord):
         if self.admission is not None:
             yield Measure(WAITS, self.admission.waited_s, {})
         if self.asked_tier is not None or self.served_tier is not None:
-            labels: dict[str, Any] = {
-                TIER_ASKED: self.asked_tier or "none",
-                TIER_SERVED: self.served_tier or "none",
-                TIER_DOWNGRADED: self.downgraded,
-            }
-            yield Measure(TIERS, 1, labels)
+            yield Measure(TIERS, 1, {TIER_ASKED: self.asked_tier or "none", TIER_SERVED: self.served_tier or "none"})
 
     def savings(self, record: CallRecord) -> dict[str, Any]:
         """The tiers."""
-        is_known = self.asked_tier is not None and self.served_tier is not None
-        return {
-            "tier_asked": self.asked_tier,
-            "tier_downgraded": self.downgraded if is_known else None,
-        }
+        return {"tier_asked": self.asked_tier}
 
     @classmethod
     def acted(cls, record: CallRecord) -> None:
         """Not shown: every call has an urgency."""
-
-    @classmethod
-    def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
-        """The calls that a slower tier served."""
-        slower, as_asked = ledger.count("tier_downgraded", True), ledger.count("tier_downgraded", False)
-        if slower + as_asked:
-            yield "served by a slower tier", f"{slower:,}", f"{slower + as_asked:,}", "reported"
 
     @property
     def group(self) -> str:

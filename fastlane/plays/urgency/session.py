@@ -111,7 +111,6 @@ class UrgencySession(QueueSession):
             urgency=self._level,
             asked_tier=None if tier is None else tier.asked,
             served_tier=outcome.service_tier,
-            downgraded=tier is not None and tier.is_downgraded(outcome.service_tier),
             full_tier=tier.added if tier is not None and tier.is_full else None,
             admission=self._admission,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,6 @@ from fastlane.records.plays import Level
 
 if TYPE_CHECKING:
     from fastlane.providers.facts import Tiers
-
-# Which tier the project itself asks for is not known, so that nothing can be slower than that.
-_ANY = frozenset({"auto"})
 
 
 class TierFullError(FastlaneError):
@@ -85,10 +82,6 @@ class RequestedTier:
         self.is_full, self.asked = True, standard if standard in (_value(self.facts.values) or ()) else None
         raise TierFullError(retries_taken)
 
-    def is_downgraded(self, served: str | None) -> bool:
-        """Whether the tier that served is slower than what the last attempt asked for."""
-        return is_downgrade(_value(self.facts.order) or (), self.asked, served)
-
 
 def requested_tier(call: Call, level: Level, *, is_on: bool) -> RequestedTier | None:
     """Return the tier of a call; None where the provider's tiers are not known.
@@ -110,14 +103,6 @@ def requested_tier(call: Call, level: Level, *, is_on: bool) -> RequestedTier | 
     if asked == _value(tiers.standard) or f"{field}={asked}" in call.refused:
         asked = None
     return RequestedTier(tiers, field, asked, asked)
-
-
-def is_downgrade(ranks: Sequence[Sequence[str]], asked: str | None, served: str | None) -> bool:
-    """Whether `served` is known to be slower than `asked`, by the tiers from the slowest to the fastest."""
-    if asked is None or served is None or asked in _ANY:
-        return False
-    rank_of = {name: rank for rank, names in enumerate(ranks) for name in names}
-    return asked in rank_of and served in rank_of and rank_of[served] < rank_of[asked]
 
 
 def _value(fact: Any) -> Any:

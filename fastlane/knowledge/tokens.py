@@ -63,15 +63,8 @@ class Counter:
         return math.ceil(self._framed(message))
 
     def tools(self, tools: Iterable[Any] | None) -> int:
-        """Return the tokens of the tools' definitions as the model sees them."""
-        listed = list(tools or ())
-        if not listed:
-            return 0
-        if self.encoding is None:
-            # Open models' templates write them as JSON.
-            return math.ceil(sum(self._measured(_json(tool)) for tool in listed))
-        end: int = tables()["tools"]["end"]
-        return math.ceil(sum(map(self._tool, listed)) + end)
+        """Return the tokens of the tools' definitions, as JSON."""
+        return math.ceil(sum(self._measured(_json(tool)) for tool in tools or ()))
 
     def messages(self, messages: Sequence[Any] | str, tools: Iterable[Any] | None = None) -> int:
         """Return the tokens of a prompt: messages or input items (or one text), and tools."""
@@ -141,33 +134,6 @@ class Counter:
         inner = part.get("input_audio")
         data = inner.get("data") if isinstance(inner, Mapping) else None
         return len(data) / tables()["attachments"]["audio_characters"] if isinstance(data, str) else 0.0
-
-    def _tool(self, tool: Any) -> float:
-        if not isinstance(tool, Mapping):
-            return self._shown(tool)
-        definition = tool.get("function", tool)
-        if not isinstance(definition, Mapping) or "name" not in definition:
-            return self._measured(_json(tool))
-        line = f"{definition['name']}:{str(definition.get('description') or '').rstrip('.')}"
-        return float(tables()["tools"]["tool"]) + self._measured(line) + self._properties(definition.get("parameters"))
-
-    def _properties(self, schema: Any, depth: int = 0) -> float:
-        """Return the tokens of a schema's properties, nested ones included."""
-        inner = schema.get("properties") if isinstance(schema, Mapping) else None
-        if not isinstance(inner, Mapping) or not inner or depth >= 50:
-            return 0.0
-        costs = tables()["tools"]
-        total = float(costs["properties"])
-        for name, one in inner.items():
-            total += costs["property"]
-            if not isinstance(one, Mapping):
-                continue
-            total += self._measured(f"{name}:{one.get('type', '')}:{str(one.get('description') or '').rstrip('.')}")
-            choices = one.get("enum")
-            if isinstance(choices, list | tuple):
-                total += costs["choices"] + sum(costs["choice"] + self._measured(str(choice)) for choice in choices)
-            total += self._properties(one, depth + 1) + self._properties(one.get("items"), depth + 1)
-        return total
 
 
 def counter(model: str | None, *, wait: bool = True) -> Counter:

@@ -16,7 +16,6 @@ REASON: Final = "fastlane.route.reason"
 MIN_QUALITY: Final = "fastlane.route.min_quality"
 TASK: Final = "fastlane.route.task"
 CANDIDATE_COUNT: Final = "fastlane.route.candidate_count"
-CANDIDATES: Final = "fastlane.route.candidates"
 PREDICTED: Final = "fastlane.route.predicted_duration"
 PREDICTED_TTFT: Final = "fastlane.route.predicted_time_to_first_token"
 FALLBACKS: Final = "fastlane.route.fallbacks"
@@ -25,8 +24,6 @@ PRICE: Final = "fastlane.route.price"
 DECISIONS: Final = Metric(
     "fastlane.router.decisions", "counter", "{decision}", "Calls for which a model was chosen, and why that one"
 )
-
-_MOST_CANDIDATES = 20
 
 
 class RoutingSection(RoutingRecord):
@@ -42,18 +39,11 @@ class RoutingSection(RoutingRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The question, the candidates and the choice."""
-        candidates = tuple(
-            [
-                f"{one.model}: {one.why_not}" if one.predicted_s is None else f"{one.model}: {one.predicted_s:.3f} s"
-                for one in self.candidates[:_MOST_CANDIDATES]
-            ]
-        )
         found = {
             REQUESTED: self.asked,
             MODEL: self.chosen,
             REASON: self.reason,
             CANDIDATE_COUNT: len(self.candidates),
-            CANDIDATES: candidates,
             TASK: self.task,
             MIN_QUALITY: self.min_quality,
             PREDICTED: self.predicted_s,

@@ -358,5 +358,5 @@ def test_what_is_nested_without_end_is_no_error() -> None:
     assert COUNT.message(endless) >= 0
     schema: dict[str, Any] = {"properties": {}}
     schema["properties"]["again"] = schema
-    assert COUNT.tools([{"name": "f", "parameters": schema}]) > 0
+    assert COUNT.tools([{"name": "f", "parameters": schema}]) >= 0
     assert counter("llama").tools([endless, SimpleNamespace()]) >= 0

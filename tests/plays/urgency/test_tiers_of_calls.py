@@ -64,13 +64,7 @@ async def test_a_call_that_can_wait_is_served_by_the_tier_that_suits_it(
     assert (interactive.urgency.urgency, interactive.urgency.asked_tier) == ("interactive", None)
     assert interactive.urgency.served_tier == "default"
     assert asked(tiered) == ["flex", None]
-<<<<<<< HEAD
-    assert not waiting.urgency.downgraded
-    savings = [waiting.savings[name].value for name in ("tier_asked", "tier", "tier_downgraded")]
-    assert savings == ["flex", "flex", False]
-=======
-    assert (waiting.savings.tier_asked, waiting.savings.tier) == ("flex", "flex")
->>>>>>> 1ab8aa1 (Drop the record of slower tiers, and the list of known limits)
+    assert [waiting.savings[name].value for name in ("tier_asked", "tier")] == ["flex", "flex"]
 
 
 @both_kinds
@@ -237,29 +231,7 @@ async def test_a_caller_who_says_none_is_asked_for_none(kind: str, scripted: Ups
 
 
 @both_kinds
-<<<<<<< HEAD
-@streamed
-async def test_a_downgrade_is_recorded(kind: str, stream: bool, tiered: Emulator) -> None:
-    tiered.change(service_tiers={"priority": {"downgraded": 1.0}})
-    async with calling(kind, tiered, Urgency(tiers=True)) as caller:
-        await caller.call(stream=stream, service_tier="fast")
-        await caller.call(level="background", stream=stream)
-
-        downgraded, other = caller.client.calls
-        report = caller.client.report()
-    assert downgraded.urgency is not None
-    assert (downgraded.urgency.asked_tier, downgraded.urgency.served_tier) == ("fast", "default")
-    assert downgraded.urgency.downgraded
-    assert other.urgency is not None
-    assert not other.urgency.downgraded
-    assert report.ledger.counts["tier_downgraded"] == {"true": 1, "false": 1}
-    assert downgraded.to_dict()["urgency"]["downgraded"] is True
-
-
-@both_kinds
-=======
->>>>>>> 1ab8aa1 (Drop the record of slower tiers, and the list of known limits)
-async def test_the_same_tier_by_its_other_name_is_no_downgrade(kind: str, tiered: Emulator) -> None:
+async def test_tier_is_recorded_by_the_name_that_the_provider_says(kind: str, tiered: Emulator) -> None:
     async with calling(kind, tiered, Urgency(tiers=True)) as caller:
         await caller.call(service_tier="fast")
 

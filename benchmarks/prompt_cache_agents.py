@@ -3,7 +3,7 @@
 Runs of an agent with 14 tools, eight at a time, each asking for its turns one after the other, as they were recorded
 (or, where the recordings are not there, built with their sizes). The app writes the time at the top of its system
 prompt and gathers its tools in another order for every call, as apps do. Stock: `openai.AsyncOpenAI` with that prompt.
-Fastlane: the same policy, history, time and tools as `Prompt(stable=..., session=..., volatile=..., tools=...)`, with
+Fastlane: the same policy, history and time as `Prompt(stable=..., session=..., volatile=...)`, with the same tools and
 `Connection()` and `PromptCache()`; the app sorts the tools by their names. Beside them, fastlane with the prompt as the
 app wrote it, which shows what the connection alone does; and the stock client of an app that looks at the clock and
 gathers its tools only once for a run ("once"), as far as care alone can go with a time at the top. Each has a provider
@@ -106,7 +106,7 @@ def _as_apps_do(policy: str, history: list[dict[str, Any]], now: str, tools: lis
 
 def _laid_out(policy: str, history: list[dict[str, Any]], now: str, tools: list[Any]) -> dict[str, Any]:
     in_order = sorted(tools, key=lambda tool: str(tool["function"]["name"]))
-    return Prompt(stable=policy, session=history, volatile=now, tools=in_order).arguments()
+    return {"messages": Prompt(stable=policy, session=history, volatile=now), "tools": in_order}
 
 
 def _now() -> str:

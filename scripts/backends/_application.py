@@ -118,9 +118,8 @@ class _Agent:
         if self._arm == AS_WRITTEN:
             system = {"role": "system", "content": f"{now}\n\n{conversation.policy}"}
             return {"messages": [system, *step.history], "tools": conversation.tools}
-        return dict(
-            Prompt(stable=conversation.policy, session=step.history, volatile=now, tools=conversation.tools).arguments()
-        )
+        prompt = Prompt(stable=conversation.policy, session=step.history, volatile=now)
+        return {"messages": prompt, "tools": conversation.tools}
 
 
 def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:

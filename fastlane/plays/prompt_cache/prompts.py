@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastlane.errors import ConfigurationError
-from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.prompt_marks import (
     DIVISIBLE_ROLES,
     LEADING_ROLES,
@@ -106,90 +105,27 @@ def _get(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
-# The same bytes every time
-
-
-def canonical(value: Any) -> Any:
-    """Return a tool, a list of tools or a schema with the keys of its objects sorted by code point.
-
-    Their order means nothing, by JSON (RFC 8259, section 4). Models write the fields of structured output in the order
-    of `properties`, so that one stays, as do all arrays. What is no plain JSON is returned as it is. Nothing that can
-    be changed is shared with the value.
-    """
-    if isinstance(value, list | tuple):
-        return [canonical(member) for member in value]
-    if not isinstance(value, Mapping):
-        return value
-    written = {}
-    for key in sorted(value) if all(isinstance(key, str) for key in value) else value:
-        member = value[key]
-        is_named = key == "properties" and isinstance(member, Mapping)
-        written[key] = {name: canonical(inner) for name, inner in member.items()} if is_named else canonical(member)
-    return written
-
-
 # The prompt of a call
 
 
 class Prompt(list[Any]):
     """A list of messages in order: what is the same in all calls, what is in this conversation, what is in this call.
 
-    It goes wherever a list of messages goes, and `**prompt.arguments()` brings its tools and format along. Each of the
-    three takes texts and messages, one or several: a stable or volatile text becomes a system message, a text of the
-    session a user's. Messages may have marked parts, which lays each part where it belongs. Nothing is lost, doubled or
-    rewritten. What is appended later belongs to the session; `PromptCache` puts what is volatile behind it again.
-
-    Tools and response format are copied with their keys sorted (see `canonical`); a format that is a class stays what
-    it is. Raises ConfigurationError for anything else.
+    It goes wherever a list of messages goes. Each of the three takes texts and messages, one or several: a stable or
+    volatile text becomes a system message, a text of the session a user's. Messages may have marked parts, which lays
+    each part where it belongs. Nothing is lost, doubled or rewritten. What is appended later belongs to the session;
+    `PromptCache` puts what is volatile behind it again. Raises ConfigurationError for anything else.
     """
 
-    __slots__ = ("response_format", "tools")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        *,
-        stable: Any = (),
-        session: Any = (),
-        volatile: Any = (),
-        tools: Iterable[Any] | None = None,
-        response_format: Any = None,
-    ) -> None:
+    def __init__(self, *, stable: Any = (), session: Any = (), volatile: Any = ()) -> None:
         given: dict[Placement, Any] = {"stable": stable, "session": session, "volatile": volatile}
         plain, declared = unmarked([_placed(part, place) for place in _ORDER for part in _several(given[place])])
         super().__init__(
             Marked(message, place) if isinstance(message, Mapping) else message
             for message, place in zip(*arrange(plain, declared or ()), strict=True)
         )
-        self.tools: list[Any] | None = (
-            None if tools is None else canonical(_objects(tools, "fastlane.prompts.Prompt(tools=...)", "tools"))
-        )
-        """The tools in the order given, each with its keys sorted; None if there are none."""
-        self.response_format: Any = canonical(response_format)
-        """The format of the answer, with its keys sorted; None if there is none."""
-
-    def arguments(self, endpoint: str = CHAT) -> dict[str, Any]:
-        """Return the prompt as keyword arguments of `create()`: messages, and tools and response format if it has them.
-
-        For "/responses" they are called `input`, `tools` and `text` (a class: `text_format`, which `parse()` takes),
-        and tools and formats in the form of chat completions are turned into that endpoint's. Raises ConfigurationError
-        for another endpoint.
-        """
-        form = self.response_format
-        if endpoint == CHAT:
-            arguments: dict[str, Any] = {"messages": self, "tools": self.tools, "response_format": form}
-        elif endpoint == RESPONSES:
-            inner = form.get("json_schema") if isinstance(form, Mapping) else None
-            flat = {"type": "json_schema", **inner} if isinstance(inner, Mapping) else form
-            arguments = {
-                "input": self,
-                "tools": self.tools and [_flat_tool(tool) for tool in self.tools],
-                **({"text_format": form} if isinstance(form, type) else {"text": form and {"format": flat}}),
-            }
-        else:
-            raise ConfigurationError(
-                f'fastlane.prompts.Prompt.arguments() takes "{CHAT}" or "{RESPONSES}", got {endpoint!r:.80}'
-            )
-        return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _several(given: Any) -> list[Any]:
@@ -203,16 +139,6 @@ def _several(given: Any) -> list[Any]:
 def _placed(part: Any, placement: Placement) -> Any:
     # An answer's own message is no dictionary, and what is not marked belongs to the session anyway.
     return part if placement == "session" and hasattr(part, "model_dump") else marked(part, placement)
-
-
-def _flat_tool(tool: Any) -> Any:
-    """Return a function as "/responses" takes it, if it is written as "/chat/completions" takes it."""
-    function = tool.get("function") if isinstance(tool, Mapping) else None
-    if not isinstance(function, Mapping):
-        return tool
-    # Functions of chat completions are loose unless they say otherwise, and those of responses are strict.
-    flat = {"strict": False, **function, **{name: value for name, value in tool.items() if name != "function"}}
-    return canonical(flat)
 
 
 def _objects(given: Any, taker: str, noun: str) -> list[Any]:
@@ -261,14 +187,10 @@ def lint(
 ) -> list[LintFinding]:
     """Find times, UUIDs, counters and random values in the stable parts of a prompt, in the order of reading.
 
-    Stable are tools, the response format, leading system and developer messages, and what is marked stable; of a
-    `Prompt`, its own tools and format unless others are given. Messages are named by their place in the list as it was
-    given. By patterns: a finding may be a constant, and a name that changes is not found. Raises ConfigurationError
-    if `messages` or `tools` is no list of such.
+    Stable are tools, the response format, leading system and developer messages, and what is marked stable. Messages
+    are named by their place in the list as it was given. By patterns: a finding may be a constant, and a name that
+    changes is not found. Raises ConfigurationError if `messages` or `tools` is no list of such.
     """
-    if isinstance(messages, Prompt):
-        tools = messages.tools if tools is None else tools
-        response_format = messages.response_format if response_format is None else response_format
     messages = _objects(messages, "fastlane.prompts.lint()", "messages")
     listed = [] if tools is None else _objects(tools, "fastlane.prompts.lint(tools=...)", "tools")
     findings = [found for number, tool in enumerate(listed) for found in _findings(tool, f"tools[{number}]", _REMEDY)]

@@ -22,7 +22,7 @@ from fastlane.records.usage import Usage
 from .history import value_of
 from .placing import place_breakpoints, takes_marks
 from .play import PromptCache
-from .prompts import Marked, Prompt, arrange, unmarked
+from .prompts import Marked, arrange, unmarked
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -71,8 +71,7 @@ def _arguments(
         )
     facts, name = facts_of(str(client.base_url)), PROMPT_FIELDS[endpoint]
     kept, places, is_declared = _stable_part(prompt)
-    given = {**(prompt.arguments(endpoint) if isinstance(prompt, Prompt) else {}), **arguments}
-    given = {key: value for key, value in given.items() if key not in _NOT_PASSED_ON and key != name}
+    given = {key: value for key, value in arguments.items() if key not in _NOT_PASSED_ON and key != name}
     # The answer is too short to be parsed: only what `parse()` sends is needed.
     given = with_text_format(with_response_format(given)) | {"model": model}
     given.pop("text_format", None)

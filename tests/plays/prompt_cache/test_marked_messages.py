@@ -186,15 +186,15 @@ async def test_asynchronous_calls_carry_marks_too(arguments: dict[str, Any]) -> 
 
 def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any]) -> None:
     calls: list[Call] = []
-    prompt = Prompt(stable="a", session=[QUESTION], volatile="10:04", tools=TOOLS)
+    prompt = Prompt(stable="a", session=[QUESTION], volatile="10:04")
     before = copy.deepcopy(prompt)
     with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
-        client.chat.completions.create(model="m", **prompt.arguments())
+        client.chat.completions.create(model="m", messages=prompt, tools=TOOLS)
         client.chat.completions.create(model="m", messages=prompt)
-        client.responses.create(model="m", **prompt.arguments("/responses"))
+        client.responses.create(model="m", input=prompt)
 
     assert [call.placements for call in calls] == [("stable", "session", "volatile")] * 3
-    assert [call.body.get("tools") is not None for call in calls] == [True, False, True]
+    assert [call.body.get("tools") is not None for call in calls] == [True, False, False]
     assert only_plain([dict(call.body) for call in calls])
     assert prompt == before
 

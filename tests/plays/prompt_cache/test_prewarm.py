@@ -71,12 +71,14 @@ def test_the_first_call_finds_in_the_cache_what_was_prewarmed(client: fastlane.O
 
 def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlane.OpenAI) -> None:
     def prompt(question: str) -> Prompt:
-        return Prompt(stable=RULES, session={"role": "user", "content": question}, tools=TOOLS)
+        return Prompt(stable=RULES, session={"role": "user", "content": question})
 
-    done = client.prompt_cache.prewarm(Prompt(stable=RULES, tools=TOOLS), model="gpt-4o")
-    answer = client.chat.completions.create(model="gpt-4o", **prompt("When do we leave?").arguments())
+    done = client.prompt_cache.prewarm(Prompt(stable=RULES), model="gpt-4o", tools=TOOLS)
+    answer = client.chat.completions.create(model="gpt-4o", messages=prompt("When do we leave?"), tools=TOOLS)
 
     assert done.input_tokens is not None
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens_details is not None
     assert answer.usage.prompt_tokens_details.cached_tokens == done.input_tokens // 128 * 128
 
 
@@ -132,7 +134,8 @@ def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) ->
 def test_what_a_prompt_brings_along_is_sent_and_what_would_lengthen_the_answer_is_not(one_peer: CallPeer) -> None:
     with ours(one_peer) as client:
         client.prompt_cache.prewarm(
-            Prompt(stable="a", tools=TOOLS),
+            Prompt(stable="a"),
+            tools=TOOLS,
             model="m",
             max_completion_tokens=500,
             n=3,
@@ -164,7 +167,7 @@ def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None
 
 def test_a_class_for_a_format_is_part_of_what_responses_read(one_peer: CallPeer) -> None:
     with ours(one_peer) as client:
-        client.prompt_cache.prewarm(Prompt(stable="a", response_format=Answer), model="m", endpoint=RESPONSES)
+        client.prompt_cache.prewarm(Prompt(stable="a"), model="m", endpoint=RESPONSES, text_format=Answer)
 
     (body,) = sent(one_peer)
     assert body["text"]["format"]["name"] == "Answer"

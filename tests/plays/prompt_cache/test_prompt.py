@@ -1,4 +1,4 @@
-"""A prompt is the list of its messages, laid out, and brings its tools and format along."""
+"""A prompt is the list of its messages, laid out,"""
 
 from __future__ import annotations
 
@@ -7,34 +7,11 @@ import json
 import pickle
 from typing import Any, cast
 
-import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
-from pydantic import BaseModel
 
 from fastlane import ConfigurationError
 from fastlane.plays.prompt_cache.prompts import Marked, Prompt, session, stable, volatile
-
-TOOLS: list[Any] = [
-    {
-        "type": "function",
-        "function": {
-            "name": "book",
-            "strict": True,
-            "parameters": {"type": "object", "properties": {"to": {}, "from": {}}, "required": ["to", "from"]},
-        },
-    },
-    {"type": "function", "function": {"name": "ask", "description": "Ask."}},
-    {"type": "web_search"},
-]
-FORMAT: dict[str, Any] = {
-    "type": "json_schema",
-    "json_schema": {"name": "n", "schema": {"type": "object", "properties": {"why": {}, "answer": {}}}},
-}
-
-
-class Ticket(BaseModel):
-    name: str
 
 
 def test_texts_become_messages_in_order() -> None:
@@ -48,7 +25,6 @@ def test_texts_become_messages_in_order() -> None:
         {"role": "assistant", "content": "Yes?"},
         {"role": "system", "content": "It is 10:04."},
     ]
-    assert prompt.arguments() == {"messages": prompt}
 
 
 def test_each_place_takes_one_or_several_or_none() -> None:
@@ -72,46 +48,6 @@ def test_an_answers_own_message_may_be_part_of_the_session() -> None:
     assert list(Prompt(session=answer)) == [answer]
 
 
-def test_tools_and_format_are_written_in_one_way_and_stay_in_order() -> None:
-    prompt = Prompt(stable="a", tools=iter(TOOLS), response_format=FORMAT)
-
-    assert prompt.tools == [
-        {**TOOLS[0], "function": {**TOOLS[0]["function"], "parameters": {
-            "properties": {"to": {}, "from": {}}, "required": ["to", "from"], "type": "object"}}},
-        *TOOLS[1:],
-    ]  # fmt: skip
-    assert list(prompt.tools[0]) == ["function", "type"]
-    assert list(prompt.response_format["json_schema"]["schema"]) == ["properties", "type"]
-    assert list(prompt.response_format["json_schema"]["schema"]["properties"]) == ["why", "answer"]
-    assert prompt.arguments() == {"messages": prompt, "tools": prompt.tools, "response_format": prompt.response_format}
-
-
-def test_responses_take_tools_and_format_in_their_own_form() -> None:
-    arguments = Prompt(stable="a", session="b", tools=TOOLS, response_format=FORMAT).arguments("/responses")
-
-    assert arguments["input"] == [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
-    assert [tool.get("name") for tool in arguments["tools"]] == ["book", "ask", None]
-    assert [tool.get("strict") for tool in arguments["tools"]] == [True, False, None]
-    assert arguments["tools"][2] == {"type": "web_search"}
-    assert arguments["text"] == {"format": {"type": "json_schema", **FORMAT["json_schema"]}}
-    assert arguments.keys() == {"input", "tools", "text"}
-
-
-def test_a_form_of_the_other_endpoints_own_stays() -> None:
-    flat = {"type": "function", "name": "ask", "parameters": {}, "strict": False}
-    arguments = Prompt(tools=[flat], response_format={"type": "json_object"}).arguments("/responses")
-
-    assert arguments["tools"] == [flat]
-    assert arguments["text"] == {"format": {"type": "json_object"}}
-
-
-def test_a_format_that_is_a_class_stays_one() -> None:
-    prompt = Prompt(stable="a", response_format=Ticket)
-
-    assert prompt.arguments()["response_format"] is Ticket
-    assert prompt.arguments("/responses")["text_format"] is Ticket
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -119,10 +55,6 @@ def test_a_format_that_is_a_class_stays_one() -> None:
         (lambda: Prompt(stable=[b"secret"]), r"stable\(\) takes a text.*got bytes"),
         (lambda: Prompt(session=3), r"session\(\) takes a text.*got int"),
         (lambda: Prompt(volatile=ChatCompletionMessage(role="assistant")), r"got ChatCompletionMessage.*model_dump"),
-        (lambda: Prompt(tools={"type": "function"}), r"Prompt\(tools=.*got dict"),
-        (lambda: Prompt(tools=cast("Any", 3)), r"Prompt\(tools=.*got int"),
-        (lambda: Prompt(tools=["secret"]), r"Prompt\(tools=.*got str for tools\[0\]"),
-        (lambda: Prompt().arguments("/embeddings"), r'takes "/chat/completions" or "/responses", got \'/embeddings\''),
         (lambda: stable(cast("Any", None)), r"fastlane.prompts.stable\(\) takes a text.*got NoneType"),
     ],
 )  # fmt: skip
@@ -131,14 +63,6 @@ def test_what_is_no_prompt_is_refused(make: Any, message: str) -> None:
         make()
 
     assert "secret" not in str(refused.value)
-
-
-def test_what_openai_takes_as_an_object_is_taken() -> None:
-    ticket = Ticket.model_construct()
-
-    assert Prompt(tools=(ticket,)).tools == [ticket]
-    assert Prompt(response_format=ticket).response_format is ticket
-    assert Prompt(response_format=openai.NOT_GIVEN).response_format is openai.NOT_GIVEN
 
 
 @pytest.mark.parametrize("mark", [stable, session, volatile])
@@ -171,7 +95,8 @@ def test_the_last_mark_counts() -> None:
 
 
 def test_a_copied_prompt_is_the_same_prompt() -> None:
-    prompt = Prompt(stable="a", session="b", volatile="c", tools=TOOLS, response_format=FORMAT)
+    prompt = Prompt(stable="a", session="b", volatile="c")
     for another in (copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt)), copy.copy(prompt)):
         assert isinstance(another, Prompt)
-        assert another.arguments() == prompt.arguments()
+        assert another == prompt
+        assert [one.placement for one in another] == ["stable", "session", "volatile"]

@@ -79,18 +79,8 @@ def _ranks(count: int, share: float) -> tuple[int, int]:
 
     The quantile is below the k-th value where fewer than k of the n values lie below it, which are binomial.
     """
-    numbers = np.arange(1, count + 1, dtype=np.float64)
-    factorials = np.concatenate(([0.0], np.cumsum(np.log(numbers))))
-    successes = np.arange(count + 1, dtype=np.float64)
-    chances = np.exp(
-        factorials[count]
-        - factorials
-        - factorials[::-1]
-        + successes * math.log(share)
-        + (count - successes) * math.log1p(-share)
-    )
-    # The lower bound: the largest k of which P(fewer than k below) is at most 2.5 %; the upper one likewise from above.
-    slack = _TAIL * (1 + 1e-9)
-    low = int(np.searchsorted(np.cumsum(chances), slack, side="right"))
-    high = count + 1 - int(np.searchsorted(np.cumsum(chances[::-1]), slack, side="right"))
-    return max(1, low), min(count, high)
+    from scipy.stats import binom
+
+    # The largest k of which P(fewer than k below) is at most 2.5 %, and likewise from above.
+    low, high = binom.ppf((_TAIL, 1 - _TAIL), count, share)
+    return max(1, int(low)), min(count, int(high) + 1)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from fastlane.bench.checks import check
-from fastlane.bench.checks._tests import difference_of_shares, fisher, same_distribution
+from fastlane.bench.checks._tests import difference_of_shares, same_distribution
 from fastlane.bench.findings import find
 from fastlane.bench.recorded import RecordedRun, Sample
 from tests.bench.checks.answers import about, level
@@ -229,36 +228,6 @@ def test_a_cache_that_nobody_reports_is_not_checked() -> None:
     run = a_run(cells=(a_cell(caching_forbidden=True),), change=lambda each: replace(each, cached_tokens=None))
 
     assert level(check(run), "cache hits where none may be") == "not checked"
-
-
-COUNTS = st.tuples(st.integers(0, 60), st.integers(0, 60))
-
-
-@settings(max_examples=60, deadline=None)
-@given(COUNTS, COUNTS)
-def test_fishers_test_is_that_of_scipy(first: tuple[int, int], second: tuple[int, int]) -> None:
-    table = [[first[0], first[1]], [second[0], second[1]]]
-    expected = stats.fisher_exact(table).pvalue if sum(first) and sum(second) else 1.0
-
-    assert fisher(first[0], sum(first), second[0], sum(second)) == pytest.approx(expected, rel=1e-6)
-
-
-VALUES = st.lists(st.floats(-100, 100), min_size=20, max_size=80)
-
-
-# Of values that are all the same scipy has no exact p value, and says so.
-@pytest.mark.filterwarnings("ignore:ks_2samp")
-@settings(max_examples=40, deadline=None)
-@given(VALUES, VALUES, st.floats(0, 100))
-def test_the_test_of_distributions_decides_as_scipys_exact_one(
-    first: list[float], second: list[float], shift: float
-) -> None:
-    moved = [value + shift for value in second]
-    exact = stats.ks_2samp(first, moved, method="exact").pvalue
-    ours = same_distribution(first, moved)
-
-    assert ours > 0.01 or exact < 0.03
-    assert ours < 0.01 or exact > 0.003
 
 
 def test_distributions_of_nothing_are_the_same() -> None:

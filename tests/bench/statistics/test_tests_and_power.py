@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
-from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from fastlane.bench.statistics import (
     Interval,
@@ -19,7 +17,6 @@ from fastlane.bench.statistics import (
     signed_rank_p,
     smallest_effect,
 )
-from fastlane.bench.statistics._power import student
 
 
 def is_equivalent(logs: ArrayLike, margin: float = 0.03) -> bool:
@@ -76,13 +73,6 @@ class TestPower:
         same = Interval(value=0.0, low=0.0, high=0.0)
         assert smallest_effect(same) == 0
         assert pairs_for_equivalence(same, 10, 0.03) == 1
-
-
-@pytest.mark.parametrize("degrees", [5, 7, 20, 200])
-@pytest.mark.parametrize("share", [0.9, 0.975, 0.995])
-def test_student_s_quantiles_are_those_of_scipy(degrees: int, share: float) -> None:
-    expected = stats.t.ppf(share, degrees)
-    assert student(NormalDist().inv_cdf(share), degrees) == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("pairs", [8, 30, 100])

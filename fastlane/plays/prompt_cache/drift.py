@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -35,8 +35,6 @@ _SLACK_BLOCKS, _SLACK_SHARE, _LOOSE_SHARE = 2, 0.1, 0.25
 _SIMILAR = 0.5
 # Prompts that have this share of what the most alike has of a conversation are of that conversation too.
 _SAME_CONVERSATION = 0.5
-# A conversation of whose rest this share comes later again is the same one.
-_SHARED = 0.3
 # What has fewer bytes is said in many conversations: "yes", "continue".
 _TELLING = 64
 # Other conversations whose beginnings are compared.
@@ -64,6 +62,12 @@ def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
     return low
 
 
+Earlier = tuple["PromptSegments", "PromptLine", int]
+"""An earlier prompt, the line that it is part of, and when it was used."""
+
+_NO_RANK: Final[Any] = (False, 0, 0, None, None)
+
+
 def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
     """Return the drift of a settled prompt; None if nothing was lost, or if the prompts are no longer kept.
 
@@ -73,19 +77,19 @@ def find_drift(history: PromptHistory, prompt: SentPrompt) -> Drift | None:
     new = None if line is None else segments_of(line, prompt.count)
     if line is not None and new is not None:
         earlier = [
-            Earlier(segments, other.head.parameters, other.key, used_ns)
+            (segments, other, used_ns)
             for other, count, used_ns in history.earlier(line.head, prompt.answered_before)
             if (segments := segments_of(other, count)) is not None
         ]
         # What has expired is not lost by a difference.
         oldest_ns = prompt.sent_ns - prompt.head.rules.lifetime_ns
-        fresh = [one for one in earlier if one.used_ns >= oldest_ns]
-        found = find_departure(new, line.head.parameters, prompt.key, prompt.known_size, fresh)
+        fresh = [one for one in earlier if one[2] >= oldest_ns]
+        found = find_departure(new, line, prompt.known_size, fresh)
         if found is not None:
             drift = _broken(prompt, found)
         elif prompt.keeps:
-            alike = [one for one in earlier if (one.parameters, one.key) == (line.head.parameters, prompt.key)]
-            common = max((new.size(0, in_common(one.segments, new)) for one in alike), default=0)
+            alike = [segments for segments, other, _ in earlier if _is_kept_with(other, line)]
+            common = max((new.size(0, in_common(segments, new)) for segments in alike), default=0)
             drift = _unread(prompt, min(common, prompt.size))
     if prompt.reason is None:
         return drift
@@ -210,16 +214,6 @@ def _add(rows: list[Segment], part: str, value: Any, name_size: int) -> None:
         rows.append(Segment(part, f"{part}[{index}]" if is_list else part, member, hash(written), size))
 
 
-class Earlier(NamedTuple):
-    """An earlier prompt."""
-
-    segments: PromptSegments
-    parameters: Mapping[str, Any]
-    """What the provider keeps caches apart by, without the cache key."""
-    key: str | None
-    used_ns: int
-
-
 class Difference(NamedTuple):
     """The first place where two prompts differ."""
 
@@ -250,52 +244,51 @@ class Difference(NamedTuple):
 
 
 def find_departure(
-    new: PromptSegments, parameters: Mapping[str, Any], key: str | None, known_size: int, earlier: Sequence[Earlier]
+    new: PromptSegments, line: PromptLine, known_size: int, earlier: Sequence[Earlier]
 ) -> Difference | None:
     """Find what broke the beginning of a prompt, of which `known_size` bytes were sent before; None for nothing."""
-    shared = [new.spoken.keys() & then.segments.spoken.keys() for then in earlier]
+    shared = [new.spoken.keys() & segments.spoken.keys() for segments, _, _ in earlier]
     # Those of the same conversation first, then those that begin alike for longest, then the latest.
     most = _SAME_CONVERSATION * max(map(len, shared), default=0)
-    ranked = sorted(
+    ranked = [
         (
-            (
-                len(each) >= most and sum(map(new.spoken.__getitem__, each)) >= _TELLING,
-                in_common(then.segments, new),
-                then.used_ns,
-                then,
-            )
-            for each, then in zip(shared, earlier, strict=True)
-        ),
-        key=itemgetter(0, 1, 2),
-        reverse=True,
-    )
-    alike = [rank for rank in ranked if rank[-1].parameters == parameters]
+            len(each) >= most and sum(map(new.spoken.__getitem__, each)) >= _TELLING,
+            in_common(segments, new),
+            used_ns,
+            segments,
+            then,
+        )
+        for each, (segments, then, used_ns) in zip(shared, earlier, strict=True)
+    ]
+    ranked.sort(key=itemgetter(0, 1, 2), reverse=True)
+    parameters = line.head.parameters
     found = None
-    if alike and alike[0][0]:
-        found = _departure(alike[0][-1].segments, new)
-    elif alike and known_size < new.size(0, new.leading) - 1:
+    is_same, _, _, old, _ = next((rank for rank in ranked if rank[-1].head.parameters == parameters), _NO_RANK)
+    if is_same:
+        found = _departure(old, new)
+    elif old is not None and known_size < new.size(0, new.leading) - 1:
         # Another conversation: of its beginning alone.
-        old, now = (PromptSegments(one.rows[: one.leading], one.heads) for one in (alike[0][-1].segments, new))
-        found = _difference(old, now) if _beginning_share(old, now) >= _SIMILAR else None
+        before, after = (PromptSegments(one.rows[: one.leading], one.heads) for one in (old, new))
+        found = _difference(before, after) if _beginning_share(before, after) >= _SIMILAR else None
     if found is not None and found.before_size + found.lost_size <= known_size:
         found = None
     # The same prompt under another model, parameter or key.
-    others = [rank for rank in ranked if (rank[-1].parameters, rank[-1].key) != (parameters, key)]
-    longest = max((count for _, count, *_ in others), default=0)
-    least = max(new.leading + 1, round(_SAME_CONVERSATION * longest))
-    apart = [rank for rank in others if rank[1] >= least and new.size(0, rank[1]) > known_size + 1]
-    if apart:
-        _, count, _, then = max(apart, key=itemgetter(2, 1))
-        size = new.size(0, count)
-        names = [
-            name for name in {**parameters, **then.parameters} if parameters.get(name) != then.parameters.get(name)
-        ]
+    apart = [rank for rank in ranked if rank[1] > new.leading and not _is_kept_with(rank[-1], line)]
+    _, count, _, _, then = max(apart, key=itemgetter(2, 1), default=_NO_RANK)
+    size = new.size(0, count)
+    if then is not None and size > max(known_size + 1, found.before_size + found.lost_size if found else 0):
+        others = then.head.parameters
+        path = next((name for name in {**parameters, **others} if parameters.get(name) != others.get(name)), None)
         # The facts of a provider behind a proxy are known from its first answer on, and a key is added then.
-        if (names or None not in (key, then.key)) and (found is None or size > found.before_size + found.lost_size):
-            path = "model" if "model" in names else names[0] if names else "prompt_cache_key"
+        if path is not None or None not in (line.key, then.key):
             kind: DriftKind = "changed_model" if path == "model" else "changed_parameter"
-            return Difference(kind, path, None, 0, size, is_apart=True)
+            return Difference(kind, path or "prompt_cache_key", None, 0, size, is_apart=True)
     return found
+
+
+def _is_kept_with(one: PromptLine, other: PromptLine) -> bool:
+    """Return whether the provider keeps two prompts in one cache."""
+    return (one.head.parameters, one.key) == (other.head.parameters, other.key)
 
 
 def in_common(old: PromptSegments, new: PromptSegments) -> int:
@@ -314,9 +307,8 @@ def _departure(old: PromptSegments, new: PromptSegments) -> Difference | None:
     if at < min(old.leading, new.leading):
         # The same text edited, or before the same messages.
         return found if is_alike or len(both) > 1 or (found is not None and found.kind in _REWRITTEN) else None
-    # What was said last is said again, behind little else. If not, the rest may be examples, other ones in each call.
-    shared = sum(row.size for row in new.rows[at:] if row.digest in both)
-    is_recalled = old.digests[-1] in both and (len(both) > 1 or shared >= _SHARED * min(old.size(at), new.size(at)))
+    # What was said last is said again. If not, the rest may be examples, other ones in each call.
+    is_recalled = old.digests[-1] in both and len(both) > 1
     return found if is_recalled or (is_alike and at < len(new.rows) - 1) else None
 
 

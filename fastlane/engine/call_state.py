@@ -248,7 +248,7 @@ class CallState:
         self._headers = response.headers
         if self.pipeline.needs_facts and response.status_code < 300:
             self.pipeline.providers.note_server(self.origin, response.headers)
-        if self.trace is not None and self.trace.is_deferred:
+        if self.trace is not None:
             self.trace.progressed(self)
 
     def begin_again(self, kind: AttemptKind | None) -> None:
@@ -316,7 +316,7 @@ class CallState:
             if self.answer.is_response or self.endpoint in _REPORT_USAGE:
                 self.answer.whole(result)
             if self.trace is not None:
-                self.trace.answered(self, result)
+                self.trace.progressed(self)
         elif result.http_response.is_closed:
             self.note_raw_answer(result.http_response.content)
 
@@ -330,7 +330,7 @@ class CallState:
         except ValueError:
             return  # the application reads the invalid body itself
         if answer is not None and self.trace is not None:
-            self.trace.answered(self, answer)
+            self.trace.progressed(self)
 
     @property
     def usage(self) -> Usage:

@@ -23,10 +23,7 @@ class CallTrace(Protocol):
         """Return the context that an attempt is sent in."""
 
     def progressed(self, observation: Any) -> None:
-        """Record the head of a response."""
-
-    def answered(self, observation: Any, answer: Any) -> None:
-        """Record an answer that was read."""
+        """Record the head of a response, or a whole answer."""
 
     def ended(self, observation: Any) -> None:
         """Record the end of the call."""

@@ -15,17 +15,17 @@ from typing import Any, Final
 from .._fork import new_lock, starts_over
 from ..errors import ConfigurationError, MissingExtraError
 from . import settings as telemetry_settings
-from .settings import Capture, Level, TelemetrySettings, from_environment
+from .settings import Level, TelemetrySettings, from_environment
 from .trace_files import DIRECTORY_VARIABLE, TraceFile
 
 log = logging.getLogger("fastlane")
 
-TRACES, METRICS, LOGS = "traces", "metrics", "logs"
+TRACES, METRICS = "traces", "metrics"
 
 # For each signal: the setting for its provider, the method of any provider, and the module of OpenTelemetry's API.
-_PROVIDERS = {TRACES: "tracer_provider", METRICS: "meter_provider", LOGS: "logger_provider"}
-_METHODS = {TRACES: "get_tracer", METRICS: "get_meter", LOGS: "get_logger"}
-_MODULES = {TRACES: "opentelemetry.trace", METRICS: "opentelemetry.metrics", LOGS: "opentelemetry._logs"}
+_PROVIDERS = {TRACES: "tracer_provider", METRICS: "meter_provider"}
+_METHODS = {TRACES: "get_tracer", METRICS: "get_meter"}
+_MODULES = {TRACES: "opentelemetry.trace", METRICS: "opentelemetry.metrics"}
 
 _FILE_EXPORTER: Final = "otlp_json_file"
 _FILE_DELAY_MS: Final = 500
@@ -45,8 +45,6 @@ class Telemetry:
     tracer_provider: Any
     """The provider that spans go to: the given one or the global one; None where there is none."""
     meter_provider: Any
-    logger_provider: Any
-    """None unless prompts and answers are asked for as events."""
     trace_file: Path | None
     """The file that this process writes spans to, from the first span on; None where it writes to none."""
 
@@ -55,8 +53,9 @@ class Telemetry:
 
         OpenTelemetry's batch processors do not keep to that time: `OTEL_EXPORTER_OTLP_TIMEOUT` limits each request.
         """
-        providers = (self.meter_provider, self.tracer_provider, self.logger_provider)
-        flushes = [one.force_flush for one in providers if hasattr(one, "force_flush")]
+        flushes = [
+            one.force_flush for one in (self.meter_provider, self.tracer_provider) if hasattr(one, "force_flush")
+        ]
         results = [flush(timeout_millis=int(timeout_s * 1e3)) is not False for flush in flushes]
         return all(results)
 
@@ -65,10 +64,8 @@ def configure(
     *,
     level: Level | None = None,
     propagate: bool | None = None,
-    capture: Capture | None = None,
     tracer_provider: Any = None,
     meter_provider: Any = None,
-    logger_provider: Any = None,
 ) -> Telemetry:
     """Set what telemetry does and, where the application has no OpenTelemetry provider, build one and set it.
 
@@ -105,11 +102,10 @@ class _Process:
         with self._lock:
             everything = {**self._given, **given}
             settings = from_environment(os.environ).with_changes(everything)
-            signals = [TRACES, METRICS, *([LOGS] if settings.capture in ("event_only", "span_and_event") else [])]
             missing = [
                 signal
-                for signal in signals
-                if getattr(settings, _PROVIDERS[signal]) is None and _global_provider(signal) is None
+                for signal, name in _PROVIDERS.items()
+                if getattr(settings, name) is None and _global_provider(signal) is None
             ]
             if settings.level != "off" and os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":
                 exporters = {signal: self._exporters(signal) for signal in missing}
@@ -120,8 +116,7 @@ class _Process:
             self._given = everything
             telemetry_settings.use(settings)
             providers = {
-                name: (getattr(settings, name) or _global_provider(signal)) if signal in signals else None
-                for signal, name in _PROVIDERS.items()
+                name: getattr(settings, name) or _global_provider(signal) for signal, name in _PROVIDERS.items()
             }
             return Telemetry(settings=settings, trace_file=None if self._file is None else self._file.path, **providers)
 
@@ -223,17 +218,10 @@ def _build_provider(signal: str, exporters: list[Any], *, to_file: bool) -> Any:
         delay_ms = _FILE_DELAY_MS if to_file and not os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else None
         for exporter in exporters:
             provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay_ms))
-    elif signal == METRICS:
+    else:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
         readers = [one if hasattr(one, "collect") else PeriodicExportingMetricReader(one) for one in exporters]
         provider = MeterProvider(metric_readers=readers)
-    else:
-        from opentelemetry.sdk._logs import LoggerProvider
-        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
-
-        provider = LoggerProvider()
-        for exporter in exporters:
-            provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     return provider

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
-from .._environment import YES_OR_NO, flag, is_disabled
+from .._environment import flag, is_disabled
 from ..engine.settings import settings as checked
 from ..errors import ConfigurationError
 
@@ -23,22 +23,14 @@ Level = Literal["off", "call", "attempts", "phases"]
 - phases: and one for each part of a request: connecting, sending, waiting, first token, decode
 """
 
-Capture = Literal["no_content", "span_only", "event_only", "span_and_event"]
-"""Where prompts and answers are recorded, with the values of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
-
 log = logging.getLogger("fastlane")
-
-CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""https://github.com/open-telemetry/opentelemetry-python-contrib/tree/main/util/opentelemetry-util-genai"""
 
 _VARIABLES = {
     "level": "FASTLANE_TELEMETRY_LEVEL",
     "propagate": "FASTLANE_TELEMETRY_PROPAGATE",
-    "capture": CAPTURE_VARIABLE,
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "level": get_args(Level),
-    "capture": get_args(Capture),
 }
 
 
@@ -52,11 +44,9 @@ class TelemetrySettings:
     level: Level = "call"
     propagate: bool = False
     """Whether the W3C trace context is sent to providers (`traceparent`, `tracestate`; never baggage)."""
-    capture: Capture = "no_content"
     tracer_provider: Any = None
     """Used instead of OpenTelemetry's global one."""
     meter_provider: Any = None
-    logger_provider: Any = None
 
     def with_changes(self, changes: Mapping[str, Any]) -> TelemetrySettings:
         """Return these settings with the values of `changes` that are not None."""
@@ -72,30 +62,13 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
         text = environment.get(variable, "").strip().lower()
         if not text:
             continue
-        if name == "capture":
-            values[name] = _capture(text)
-        elif name not in _CHOICES:
+        if name not in _CHOICES:
             values[name] = flag(variable, environment)
         elif text in _CHOICES[name]:
             values[name] = text
         else:
             raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
     return TelemetrySettings(**values)
-
-
-def _capture(text: str) -> Capture:
-    """Read a variable that other tools share: older ones use true and false, and an unknown value is no error."""
-    if text in YES_OR_NO:
-        return "event_only" if YES_OR_NO[text] else "no_content"
-    if text not in get_args(Capture):
-        log.warning(
-            "%s is one of %s; got %r, so prompts and answers are not recorded",
-            CAPTURE_VARIABLE,
-            ", ".join(get_args(Capture)),
-            text[:60],
-        )
-        return "no_content"
-    return cast("Capture", text)
 
 
 # What is in force

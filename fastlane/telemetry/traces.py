@@ -37,19 +37,17 @@ from .coexistence import (
 from .experiments import experiment_of
 from .metrics import EndedAction, EndedCall, meters_of
 from .settings import Providers, providers
-from .spans import end_span, make_spans_below, span_maker, status_of, with_span
+from .spans import end_span, make_spans_below, span_maker, status_of
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
     from ..engine.user_action import user_action
     from ..records.record import CallRecord
-    from .content import Content
     from .settings import TelemetrySettings
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds values of the application
 _FAILED = frozenset({"failed", "truncated"})
-_ON_SPANS, _AS_EVENTS = frozenset({"span_only", "span_and_event"}), frozenset({"event_only", "span_and_event"})
 _PROMPT_FIELDS = frozenset({"messages", "input", "instructions", "prompt", "tools"})
 
 
@@ -76,7 +74,7 @@ class TracedCall:
     """The trace of one call, with all of its attempts at all upstreams."""
 
     __slots__ = (
-        "_body", "_contents", "_experiment", "_is_dropped", "_is_started", "_open", "_operation", "_parent",
+        "_body", "_experiment", "_is_dropped", "_is_started", "_open", "_operation", "_parent",
         "_providers", "_settings", "_span", "_standing", "_starts_early",
     )  # fmt: skip
 
@@ -98,8 +96,6 @@ class TracedCall:
         self._experiment = experiment_of(observation.experiment)
         self._body: Mapping[str, Any] | None = None
         """The first upstream's request."""
-        self._contents: dict[CallState, Content] | None = None
-        """Prompt and answer at each upstream, where they are captured."""
         self._span: Span | None = standing.span
         """fastlane's own span, or the one of another tool that fastlane adds to."""
         self._parent: Context | None = None
@@ -118,17 +114,9 @@ class TracedCall:
 
     def planned(self, observation: CallState, body: Any) -> None:
         """Note the parameters of the request that the plays have planned."""
-        if not isinstance(body, Mapping):
-            return
-        if self._body is None:
-            self._body = body
-        if self._settings.capture != "no_content" and self._standing.mode == "own":
-            from .content import Content
-
-            content = Content(observation.endpoint, body)
-            self._contents = {**(self._contents or {}), observation: content}
-            if observation.stream:
-                observation.watchers = (*observation.watchers, (content, content.see))
+        if self._body is None and isinstance(body, Mapping):
+            # The prompt must not wait for an exporter.
+            self._body = {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
 
     def attempting(self, observation: CallState, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span, where that is needed early."""
@@ -192,16 +180,10 @@ class TracedCall:
 
     # After it
 
-    def answered(self, observation: CallState, answer: Any) -> None:
-        """A whole answer has been read. Another tool's span may end before the call does: give it what is known."""
-        content = None if self._contents is None else self._contents.get(observation)
-        if content is not None:
-            content.answer(answer)
-        if self.is_deferred:
-            self.progressed(observation)
-
     def progressed(self, observation: CallState) -> None:
         """A part of the call is over: give another tool's span, which may end before the call, what is known."""
+        if not self.is_deferred:
+            return
         try:
             if self._span is not None and self._span.is_recording():
                 known = _own(self._attributes(observation.provisional_record()))
@@ -227,7 +209,7 @@ class TracedCall:
             elif standing.mode == "own" and not self._is_dropped:
                 context = self._end_own(observation)
         finally:
-            self._contents = self._body = None  # an upstream that was left still refers to this
+            self._body = None  # an upstream that was left still refers to this
             if self._providers.meters is not None:
                 counts_generic = standing.counts_generic
                 ended = EndedCall(observation, self._operation, context, self._experiment, counts_generic)
@@ -248,10 +230,7 @@ class TracedCall:
         span, context = self._span, self._standing.context
         if span is not None and not span.is_recording():
             return span.get_span_context()
-        content = None if self._contents is None else self._contents.get(observation)
-        # The prompt must not wait for an exporter.
-        body = {name: value for name, value in (self._body or {}).items() if name not in _PROMPT_FIELDS}
-        capture = self._settings.capture
+        body = self._body
 
         def request() -> dict[str, Any]:
             if not body:
@@ -259,8 +238,7 @@ class TracedCall:
             return {"gen_ai.operation.name": self._operation, **request_attributes(observation.endpoint, body)}
 
         def attributes() -> dict[str, Any]:
-            found = {**request(), **self._attributes(observation.record())}
-            return {**found, **content.attributes()} if content is not None and capture in _ON_SPANS else found
+            return {**request(), **self._attributes(observation.record())}
 
         maker, level = span_maker(self._providers), self._settings.level
         # (A record takes longer to make than all else here.)
@@ -280,11 +258,6 @@ class TracedCall:
             end_span(span, end_ns, {**start, **attributes()}, status)
         if made is not None and level != "call":
             make_spans_below(maker, context, observation.record(), level, made)
-        if content is not None and capture in _AS_EVENTS and made is not None:
-            from .content import emit_content
-
-            found = {**self._attributes(observation.record()), **request(), **content.structured()}
-            emit_content(found, self._settings, with_span(made, context))
         return made
 
     def _attributes(self, record: CallRecord) -> dict[str, Any]:

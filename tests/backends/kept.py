@@ -73,13 +73,10 @@ class Kept:
     """At the level that has a span for each part of a request."""
     call: Driven
     """At the level that has one span for each call."""
-    captured: Driven
-    """With prompts and answers, because the application asked for them."""
     files_with_the_secret: tuple[str, ...]
-    """Of the backend's own, before anybody had asked for prompts."""
-    files_with_the_secret_then: tuple[str, ...]
+    """Of the backend's own."""
     files_with_a_key: tuple[str, ...]
-    """Or with a header, or with an address' query, after prompts were asked for."""
+    """Or with a header, or with an address' query."""
 
 
 def _drive(notes: Path, variables: Mapping[str, str], *arguments: str) -> Notes:
@@ -119,17 +116,12 @@ def kept_by(server: Phoenix | MLflow, runs: list[str], directory: Path) -> Kept:
 
     place, phases = driven("airline-agent", "phases", *runs)
     _, call = driven("airline-agent-calls", "call", "--count", "2", *runs)
-    before = _files_with(server.directory, SECRET)
-    capture = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
-    _, captured = driven("airline-agent-content", "call", "--count", "1", *runs, **capture)
     return Kept(
         server=server,
         place=place,
         phases=phases,
         call=call,
-        captured=captured,
-        files_with_the_secret=before,
-        files_with_the_secret_then=_files_with(server.directory, SECRET),
+        files_with_the_secret=_files_with(server.directory, SECRET),
         files_with_a_key=_files_with(
             server.directory, *(f"{kind}-{SECRET}" for kind in (IN_KEYS, IN_HEADERS, IN_QUERIES))
         ),

@@ -38,9 +38,9 @@ with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
 from fastlane._commands import command_line
 command_line("batch")(["batch", "results", "jobs.sqlite", "--out", "answers.jsonl"])
 """,
-    "spans, with prompts and answers": """
+    "spans": """
 import fastlane
-fastlane.telemetry.configure(level="phases", capture="span_only")
+fastlane.telemetry.configure(level="phases")
 with fastlane.OpenAI() as client:
     client.chat.completions.create(model="m", messages=[{"role": "user", "content": "secret"}])
 """,

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -25,11 +23,9 @@ class Told:
     """What has been told to OpenTelemetry, and read back."""
 
     spans_out: InMemorySpanExporter
-    logs_out: InMemoryLogRecordExporter
     reader: InMemoryMetricReader
     tracer_provider: TracerProvider
     meter_provider: MeterProvider
-    logger_provider: LoggerProvider
     settings: TelemetrySettings = field(default_factory=TelemetrySettings)
 
     @property
@@ -69,16 +65,13 @@ def listening() -> Iterator[Listening]:
     made: list[Told] = []
 
     def listen(sampler: Sampler = ALWAYS_ON, **settings: Any) -> Told:
-        spans, logs, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()  # type: ignore[no-untyped-call]
+        spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
         tracing = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         tracing.add_span_processor(SimpleSpanProcessor(spans))
-        logging = LoggerProvider(shutdown_on_exit=False)
-        logging.add_log_record_processor(SimpleLogRecordProcessor(logs))
-        told = Told(spans, logs, reader, tracing, MeterProvider([reader], shutdown_on_exit=False), logging)
+        told = Told(spans, reader, tracing, MeterProvider([reader], shutdown_on_exit=False))
         told.settings = TelemetrySettings(
             tracer_provider=tracing,
             meter_provider=told.meter_provider,
-            logger_provider=logging,
             **settings,
         )
         telemetry_settings.use(told.settings)
@@ -91,4 +84,3 @@ def listening() -> Iterator[Listening]:
     for told in made:
         told.tracer_provider.shutdown()
         told.meter_provider.shutdown()
-        told.logger_provider.shutdown()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -31,7 +30,6 @@ class Collector:
     """Each with the attributes of its resource."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """The last one of each name."""
-    logs: list[Any] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def names(self) -> list[str]:
@@ -48,12 +46,9 @@ class Collector:
             for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 told = {one.key: one.value.string_value for one in of_resource.resource.attributes}
                 self.spans += [(told, span) for scope in of_resource.scope_spans for span in scope.spans]
-        elif path.endswith("metrics"):
+        else:
             for of_metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 self.metrics |= {one.name: one for scope in of_metrics.scope_metrics for one in scope.metrics}
-        else:
-            for of_logs in ExportLogsServiceRequest.FromString(body).resource_logs:
-                self.logs += [record for scope in of_logs.scope_logs for record in scope.log_records]
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
-from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
@@ -102,13 +101,11 @@ class Heard(logging.Handler):
 
 def exported(told: Told, where: Path) -> dict[str, bytes]:
     """Everything that is exported, in memory, in both forms of OTLP, and on the page that is made of a file."""
-    spans, logs, metrics = told.spans, told.logs_out.get_finished_logs(), told.reader.get_metrics_data()
+    spans, metrics = told.spans, told.reader.get_metrics_data()
     texts = {"spans": "\n".join(f"{span.to_json()} {span.events!r} {span.links!r} {span.status!r}" for span in spans)}
-    texts["events"] = "\n".join(f"{log.to_json()} {log.log_record!r}" for log in logs)
     texts["settings"] = f"{told.settings!r}"
     found = {name: text.encode() for name, text in texts.items()}
     found["spans as protobuf"] = encode_spans(spans).SerializeToString()
-    found["events as protobuf"] = encode_logs(logs).SerializeToString()
     kept = where / "spans.jsonl"
     in_file: Any = FileSpanExporter(kept)
     in_file.export(spans)

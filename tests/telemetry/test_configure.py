@@ -74,7 +74,7 @@ again = fastlane.telemetry.configure(propagate=True)
 {SPAN}
 assert trace.get_tracer_provider() is telemetry.tracer_provider is again.tracer_provider
 assert (again.settings.level, again.settings.propagate) == ("phases", True)
-assert telemetry.meter_provider is telemetry.logger_provider is None
+assert telemetry.meter_provider is None
 assert not telemetry.trace_file.exists()
 span("one")
 assert telemetry.force_flush()
@@ -91,17 +91,16 @@ span("sent when the process ends")
     assert said.count(f"spans are written to {file}") == 1
 
 
-def test_a_collector_gets_spans_metrics_and_logs_as_the_variables_say(collecting: Collector) -> None:
+def test_a_collector_gets_spans_and_metrics_as_the_variables_say(collecting: Collector) -> None:
     said = run(
         f"""
 import fastlane.telemetry
-telemetry = fastlane.telemetry.configure(capture="span_and_event")
+telemetry = fastlane.telemetry.configure()
 {SPAN}
 span("one")
 from opentelemetry.metrics import get_meter
 boundaries = {{"explicit_bucket_boundaries_advisory": [0.1, 0.2]}}
 get_meter("app").create_histogram("seconds", **boundaries).record(0.15)
-telemetry.logger_provider.get_logger("app").emit(event_name="happened")
 assert telemetry.force_flush()
 assert telemetry.trace_file is None
 print(telemetry)
@@ -120,11 +119,10 @@ print(telemetry)
     assert collecting.names() == ["one"]
     resource, _ = collecting.spans[0]
     assert (resource["service.name"], resource["team"]) == ("checkout", "payments")
-    assert set(collecting.paths) == {"/elsewhere/traces", "/v1/metrics", "/v1/logs"}
+    assert set(collecting.paths) == {"/elsewhere/traces", "/v1/metrics"}
     keys = {path: headers["x-key"] for path, headers in zip(collecting.paths, collecting.headers, strict=True)}
     assert (keys["/elsewhere/traces"], keys["/v1/metrics"]) == ("planted-secret", "for all")
     assert list(collecting.metrics["seconds"].histogram.data_points[0].explicit_bounds) == [0.1, 0.2]
-    assert [record.event_name for record in collecting.logs] == ["happened"]
     assert "planted-secret" not in said
 
 

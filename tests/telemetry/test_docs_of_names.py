@@ -77,7 +77,7 @@ def test_the_page_names_nothing_that_is_not_exported() -> None:
     sorted(
         {
             *telemetry_settings._VARIABLES.values(),
-            *(word for kind in ("Level", "Capture") for word in get_args(getattr(telemetry_settings, kind))),
+            *get_args(telemetry_settings.Level),
             *(name for name in configure.__kwdefaults__ or ()),
             *TelemetrySettings.__dataclass_fields__,
         }

@@ -35,14 +35,6 @@ NAMED = frozenset({"model", "previous_response_id", "conversation", "response id
 
 VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
 
-MESSAGES_HOLD = frozenset({
-    "system message", "developer message", "user message", "name of the user", "image", "file id", "assistant message",
-    "tool call id", "called tool", "tool arguments", "tool result", "last message", "tool name", "tool description",
-    "schema description", "property", "property description", "answer", "refusal", "reasoning", "tool of the answer",
-    "answered arguments", "id of a tool call", "instructions", "input", "called with", "called output", "output",
-})  # fmt: skip
-"""What the conventions' messages hold, where they are asked for."""
-
 
 class Asking(NamedTuple):
     """A call with a secret in each of its places."""
@@ -473,32 +465,6 @@ def test_of_a_wrong_answer_the_names_of_the_schema_are_recorded_and_nothing_is_e
             assert leaks(planted, exported(told, tmp_path), NAMED) == []
             # They are the application's own, and say where a bound is missing and what was wrong.
             assert found(planted, told, heard, tmp_path, client, allowed={"schema name", "property"}) == []
-
-
-# Where it is asked for
-
-CAPTURES = ("span_only", "event_only", "span_and_event")
-SAID = ("system message", "last message", "tool arguments", "tool result", "answer", "reasoning", "answered arguments")
-"""Of what the conventions' messages hold."""
-
-
-@pytest.mark.parametrize("capture", CAPTURES)
-def test_prompts_and_answers_are_told_where_that_is_asked_for_and_still_no_key_or_header(
-    capture: str, one_peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
-) -> None:
-    told = listening(level="phases", capture=capture)
-    with client_of(fastlane.OpenAI, planted, one_peer.url) as client:
-        ask_in_every_way(client, one_peer, planted, asking(planted))
-        texts = exported(told, tmp_path)
-        places = {"span_only": ["spans"], "event_only": ["events"], "span_and_event": ["spans", "events"]}[capture]
-        for name in ("spans", "events"):
-            leaked = {one.removesuffix(f" is in {name}") for one in leaks(planted, {name: texts[name]}, NAMED)}
-            missing = set(SAID) - leaked if name in places else leaked
-            assert missing == set(), name
-        kept = {**stored(client), "the log": "\n".join(heard.lines).encode(), "metrics": texts["metrics"]}
-        assert leaks(planted, kept, NAMED) == []
-    conversation = {name for name in planted.places if name.removeprefix("the beginning of ") in MESSAGES_HOLD}
-    assert leaks(planted, texts, NAMED | conversation) == []
 
 
 @pytest.mark.parametrize("form", ["plain", "json", "percent", "base64", "hex"])

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from fastlane import ConfigurationError
 from fastlane.telemetry import TelemetrySettings
-from fastlane.telemetry.settings import CAPTURE_VARIABLE, from_environment
-
-
-@pytest.mark.parametrize(
-    ("value", "capture"),
-    [
-        ("SPAN_ONLY", "span_only"),
-        ("true", "event_only"),
-        ("1", "event_only"),
-        ("False", "no_content"),
-        ("", "no_content"),
-    ],
-)
-def test_prompts_are_recorded_as_the_variable_of_all_tools_says(value: str, capture: str) -> None:
-    assert from_environment({CAPTURE_VARIABLE: value}).capture == capture
-
-
-def test_a_value_that_other_tools_may_know_is_warned_of_and_records_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "fastlane"):
-        assert from_environment({CAPTURE_VARIABLE: "everything"}).capture == "no_content"
-    assert CAPTURE_VARIABLE in caplog.text
+from fastlane.telemetry.settings import from_environment
 
 
 def test_a_value_that_is_none_of_fastlanes_own_is_an_error_that_names_the_variable() -> None:

@@ -24,19 +24,12 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 
 import fastlane
-from fastlane import Hedging
 from fastlane.engine.user_action import current_user_action
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import LabelValues
 from tests.attempts.scripted import (
-    KINDS,
-    Asked,
     Upstream,
-    answer,
-    once,
-    say_nothing,
     two_upstreams,
-    used_to,
 )
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
@@ -223,22 +216,6 @@ def test_no_call_pays_for_the_start_of_telemetry(arguments: dict[str, Any]) -> N
 
 
 # The tree
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_captured_of_a_hedged_call_is_what_its_winner_said(
-    kind: str, way: str, upstreams: tuple[Upstream, Upstream], telling: Listen
-) -> None:
-    near, _ = upstreams
-    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.02)) as asked:
-        used_to(asked, near, model="m")
-        told = telling(way, settings={"capture": "span_only"})
-        near.scripts = [once(lambda: len(near.asked) == 2, answer("the first one's")), say_nothing]
-        assert asked.text("m", stream=True) == "the first one's"
-    (call,) = told.named("chat")
-    assert "the first one's" in str((call.attributes or {})["gen_ai.output.messages"])
-    assert len(told.named("POST")) == 2
 
 
 def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(

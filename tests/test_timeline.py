@@ -1,26 +1,35 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fastlane import CallRecord
+from fastlane.records import Usage
 from fastlane.records.timeline import Timeline, WireStamps, seconds
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 
 
-def timeline(**stamps: Any) -> Timeline:
+def timeline(**stamps: Any) -> CallRecord:
     tokens = array("q", stamps.pop("token_ns", ()))
     first = tokens[0] if tokens else None
     given_stamps = {"started_wall_ns": 0, "started_ns": 0, "ended_ns": 10 * SECOND, "first_token_ns": first, **stamps}
-    return Timeline(token_ns=tokens, **given_stamps)
+    made = Timeline(token_ns=tokens, **given_stamps)
+    names: dict[str, Any] = dict.fromkeys(("call_id", "method", "endpoint", "origin", "model"), "-")
+    return CallRecord(**names, stream=bool(tokens), outcome="completed", timeline=made)
+
+
+def counted(call: CallRecord, output_tokens: int | None) -> CallRecord:
+    return replace(call, usage=Usage(output_tokens=output_tokens))
 
 
 @st.composite
-def streamed(draw: st.DrawFn) -> Timeline:
+def streamed(draw: st.DrawFn) -> CallRecord:
     """A stream whose stamps are in the order in which things happen."""
     started = draw(st.integers(0, 10**15))
     gaps = draw(st.lists(st.integers(0, 10**10), min_size=1, max_size=200))
@@ -57,12 +66,12 @@ def test_every_metric_of_a_stream_by_hand() -> None:
     assert stream.time_to_first_token_s == 2.0
     assert stream.time_to_first_content_token_s == 3.0
     assert stream.inter_token_latencies_s == (0.5, 0.5, 1.0)
-    assert stream.last_token_ns == 5 * SECOND
+    assert stream.timeline.last_token_ns == 5 * SECOND
     assert stream.api_end_to_end_s == 4.0
     assert stream.duration_s == 6.0
     # (5 s - 3 s) / (9 - 1): the provider's count of tokens, not the four events.
-    assert stream.time_per_output_token_s(9) == 0.25
-    assert stream.decode_rate(9) == 4.0
+    assert counted(stream, 9).time_per_output_token_s == 0.25
+    assert counted(stream, 9).decode_rate == 4.0
 
 
 def test_the_parentheses_of_time_per_output_token() -> None:
@@ -71,7 +80,7 @@ def test_the_parentheses_of_time_per_output_token() -> None:
     assert end_to_end is not None
     assert first is not None
 
-    assert stream.time_per_output_token_s(5) == (end_to_end - first) / (5 - 1) == 0.5
+    assert counted(stream, 5).time_per_output_token_s == (end_to_end - first) / (5 - 1) == 0.5
 
 
 def test_a_whole_answer_ends_where_its_last_byte_came_and_has_no_tokens_in_time() -> None:
@@ -82,9 +91,9 @@ def test_a_whole_answer_ends_where_its_last_byte_came_and_has_no_tokens_in_time(
     assert whole.time_to_first_token_s is None
     assert whole.time_to_first_content_token_s is None
     assert whole.inter_token_latencies_s == ()
-    assert whole.last_token_ns is None
-    assert whole.time_per_output_token_s(100) is None
-    assert whole.decode_rate(100) is None
+    assert whole.timeline.last_token_ns is None
+    assert counted(whole, 100).time_per_output_token_s is None
+    assert counted(whole, 100).decode_rate is None
 
 
 def test_what_is_unknown_is_none_and_never_zero() -> None:
@@ -99,25 +108,25 @@ def test_what_is_unknown_is_none_and_never_zero() -> None:
 def test_no_pace_below_two_tokens_or_without_a_count(output_tokens: int | None) -> None:
     stream = timeline(token_ns=[SECOND, 2 * SECOND])
 
-    assert stream.time_per_output_token_s(output_tokens) is None
-    assert stream.decode_rate(output_tokens) is None
+    assert counted(stream, output_tokens).time_per_output_token_s is None
+    assert counted(stream, output_tokens).decode_rate is None
 
 
 def test_no_pace_where_all_tokens_came_in_one_event() -> None:
-    assert timeline(token_ns=[SECOND]).time_per_output_token_s(50) is None
+    assert counted(timeline(token_ns=[SECOND]), 50).time_per_output_token_s is None
 
 
 def test_no_rate_where_all_events_came_in_one_read() -> None:
     stream = timeline(token_ns=[SECOND, SECOND, SECOND])
 
-    assert stream.time_per_output_token_s(3) == 0.0
-    assert stream.decode_rate(3) is None
+    assert counted(stream, 3).time_per_output_token_s == 0.0
+    assert counted(stream, 3).decode_rate is None
     assert stream.inter_token_latencies_s == (0.0, 0.0)
 
 
 @settings(deadline=None)
 @given(streamed())
-def test_first_token_before_last_before_the_end(stream: Timeline) -> None:
+def test_first_token_before_last_before_the_end(stream: CallRecord) -> None:
     first, end_to_end = stream.time_to_first_token_s, stream.api_end_to_end_s
     assert first is not None
     assert end_to_end is not None
@@ -127,7 +136,7 @@ def test_first_token_before_last_before_the_end(stream: Timeline) -> None:
 
 @settings(deadline=None)
 @given(streamed())
-def test_visible_content_is_never_before_the_first_token(stream: Timeline) -> None:
+def test_visible_content_is_never_before_the_first_token(stream: CallRecord) -> None:
     first, content = stream.time_to_first_token_s, stream.time_to_first_content_token_s
     assert first is not None
 
@@ -136,19 +145,19 @@ def test_visible_content_is_never_before_the_first_token(stream: Timeline) -> No
 
 @settings(deadline=None)
 @given(streamed())
-def test_latencies_between_tokens_add_up_to_the_time_between_the_first_and_the_last(stream: Timeline) -> None:
+def test_latencies_between_tokens_add_up_to_the_time_between_the_first_and_the_last(stream: CallRecord) -> None:
     latencies = stream.inter_token_latencies_s
 
-    assert len(latencies) == len(stream.token_ns) - 1
+    assert len(latencies) == len(stream.timeline.token_ns) - 1
     assert all(latency >= 0 for latency in latencies)
-    assert sum(latencies) == pytest.approx((stream.token_ns[-1] - stream.token_ns[0]) / 1e9, abs=1e-6)
+    assert sum(latencies) == pytest.approx((stream.timeline.token_ns[-1] - stream.timeline.token_ns[0]) / 1e9, abs=1e-6)
 
 
 @settings(deadline=None)
 @given(streamed(), st.integers(2, 100_000))
-def test_pace_times_tokens_plus_first_token_is_end_to_end(stream: Timeline, output_tokens: int) -> None:
-    pace = stream.time_per_output_token_s(output_tokens)
-    if len(stream.token_ns) < 2:
+def test_pace_times_tokens_plus_first_token_is_end_to_end(stream: CallRecord, output_tokens: int) -> None:
+    pace = counted(stream, output_tokens).time_per_output_token_s
+    if len(stream.timeline.token_ns) < 2:
         assert pace is None
         return
     first, end_to_end = stream.time_to_first_token_s, stream.api_end_to_end_s
@@ -157,7 +166,7 @@ def test_pace_times_tokens_plus_first_token_is_end_to_end(stream: Timeline, outp
     assert end_to_end is not None
 
     assert pace * (output_tokens - 1) + first == pytest.approx(end_to_end, rel=1e-9, abs=1e-9)
-    rate = stream.decode_rate(output_tokens)
+    rate = counted(stream, output_tokens).decode_rate
     assert rate is None if pace == 0 else rate == pytest.approx(1 / pace)
 
 

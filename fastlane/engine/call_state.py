@@ -33,14 +33,13 @@ from ..records.attempts import Attempt, AttemptKind, Form
 from ..records.record import CallRecord, Outcome
 from ..records.section import RecordSection
 from ..records.timeline import Timeline, TokenKind, WireStamps
-from ..records.usage import ProviderTimes, Usage
+from ..records.usage import Usage
 from ..transport.protocols.exchange import Opening, Phases
 from .pipeline import NO_SESSIONS, Pipeline, Sessions, Watch
 from .session import STOP, CallOutcome, Stop
 from .user_action import current_action, current_user_action
 
 if TYPE_CHECKING:
-    from ..protocol.provider_times import TimesReader
     from ..records.listeners import AssignedArm, CallTrace
 
 _REPORT_USAGE = frozenset({*GENERATING, EMBEDDINGS})
@@ -124,9 +123,6 @@ class CallState:
     """A whole answer that has not been returned to the caller yet."""
     cached_path: tuple[str, ...] = ()
     """The path below `usage` to the cached tokens; empty if it is OpenAI's."""
-    times_reader: TimesReader | None = None
-    """Reads the provider's own times out of responses; None if its facts name none."""
-    provider_times: ProviderTimes | None = None
 
     # The end
 
@@ -261,11 +257,11 @@ class CallState:
     # The answer
 
     def apply_facts(self, facts: Any) -> None:
-        """Use the response fields that a provider's facts name for cached tokens, tier and times."""
+        """Use the response fields that a provider's facts name for cached tokens and tier."""
         known = _readings.get((id(facts), self.endpoint))
         if known is None or known[0] is not facts:
             known = _reading_of(facts, self.endpoint)
-        _, self.cached_path, self.answer.tier_path, self.times_reader, self.answer.times_in = known
+        _, self.cached_path, self.answer.tier_path = known
 
     def show(self, event: Any) -> bool:
         """Pass a decoded event to the watchers. Return True if the stream is to end after it."""
@@ -478,23 +474,12 @@ class CallState:
             if last.ended_ns is None:
                 read_whole = self.is_done or self.exhausted
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
-        if self._headers is not None:
-            if self.answer.request_id is None:
-                self.answer.request_id = self._headers.get("x-request-id")
-            if self.times_reader is not None:
-                self._read_times()
+        if self._headers is not None and self.answer.request_id is None:
+            self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = self._encoded = self.issued = None
         self.watchers = ()
         self.upstream = self.collector = self.unreturned = None
         self.answer.freeze(self.model)
-
-    def _read_times(self) -> None:
-        """Read the provider's own times, unless the response is an error."""
-        said, headers = self.times_reader, self._headers
-        if said is not None and headers is not None and (self.attempts[-1].status_code or 500) < 300:
-            # A play may have streamed a call that the application did not stream.
-            is_stream = self.stream or self.answer.first_event_ns is not None
-            self.provider_times = said.of(headers, self.answer.times, is_stream=is_stream)
 
     def _report(self, *, quietly: bool = False) -> None:
         """Close the sessions, and report the call to listeners and telemetry.
@@ -567,7 +552,6 @@ class CallState:
     def provisional_record(self) -> CallRecord:
         """Return the record as if the call ended now with a whole answer."""
         self.ended_ns = now_ns()
-        self._read_times()
         return _record_of(self, "completed")
 
 
@@ -629,7 +613,6 @@ def _record_of(call: CallState, outcome: Outcome | None = None) -> CallRecord:
         plays=call.pipeline.fingerprint,
         changes=call.changes,
         sections=sections,
-        provider_times=call.provider_times,
         user_actions=call._action_path,
         experiment=call.experiment.record if call.experiment is not None else None,
         # fastlane's transport passes requests that it cannot carry to the library's transport.
@@ -659,19 +642,14 @@ def _path_below_usage(path: str) -> tuple[str, ...]:
 
 
 def _reading_of(facts: Any, endpoint: str) -> tuple[Any, ...]:
-    """Return the facts, and the paths to cached tokens, tier and times that they name for an endpoint."""
+    """Return the facts, and the paths to cached tokens and tier that they name for an endpoint."""
     fact = facts.usage.get(endpoint)
     path = None if fact is None or fact.value is None else fact.value.get("cached")
     cached_path = () if path is None else _path_below_usage(path)
     fact = None if facts.tiers is None else facts.tiers.answer_path
     path = None if fact is None else fact.value
     tier_path = () if path is None or path == "service_tier" else tuple(path.split("."))
-    said = None
-    if facts.timing.phases is not None:
-        from ..protocol.provider_times import times_reader
-
-        said = times_reader(facts.timing)
-    found = (facts, cached_path, tier_path, said, None if said is None else said.in_answer)
+    found = (facts, cached_path, tier_path)
     if len(_readings) >= _MOST_READINGS:
         _readings.clear()
     _readings[id(facts), endpoint] = found
@@ -904,9 +882,6 @@ class AnswerState:
     """Why the provider's cache was missed, as the provider reports it."""
     tier_path: tuple[str, ...] = ()
     """The path to the service tier; empty if it is OpenAI's."""
-    times_in: Callable[[Any], dict[str, float] | None] | None = None
-    """Reads the provider's own times out of an answer or an event; None if it sends none there."""
-    times: dict[str, float] | None = None
     frozen = False
     """Whether the call has ended: what is read later is not recorded."""
     # Bit sets of the choices' indexes.
@@ -970,7 +945,6 @@ class AnswerState:
         self.events = self.arrived_ns = 0
         self.first_event_ns = self.first_token_ns = self.first_token_kind = self.first_content_ns = None
         self.token_ns = array("q")
-        self.times = None
 
     def piece(self, kinds: Iterable[TokenKind]) -> None:
         """Record one event of a stream that is assembled for an application that does not stream."""
@@ -1002,9 +976,6 @@ class AnswerState:
             tier = self._tier_in(event) or tier
         if tier is not None:
             self.service_tier = tier
-        if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
-            # Skip the deltas of tool calls: a provider sends its times at the end.
-            self.times = self.times_in(event) or self.times
 
     def _token(self, kind: TokenKind, arrived_ns: int) -> None:
         if self.first_token_ns is None:
@@ -1060,8 +1031,6 @@ class AnswerState:
             self.service_tier = self._tier_in(answer) or self.service_tier
         if self.is_response or extra or not is_typed:
             self.cache_reason = cache_miss_reason(answer)
-        if self.times_in is not None:
-            self.times = self.times_in(answer) or self.times
         # openai has read it from the headers already.
         request_id = fields.get("_request_id")
         self.request_id = request_id if isinstance(request_id, str) and request_id else None

@@ -34,11 +34,9 @@ def parse_event(data: bytes) -> Any:
 class EventReader:
     """Sans-IO: read the data of every event, in any form. As in openai's client, an unfinished event is ignored."""
 
-    __slots__ = ("_carriage_return", "_data", "_line", "_splitter")
+    __slots__ = ("_carriage_return", "_data", "_line")
 
     def __init__(self) -> None:
-        self._splitter: EventSplitter | None = EventSplitter()
-        """The fast path; None after the first event in another form."""
         self._data: list[bytes] = []
         """The data lines of the unfinished event."""
         self._line: list[bytes] = []
@@ -48,17 +46,6 @@ class EventReader:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the data of the events that this piece completes."""
-        if self._splitter is None:
-            return self._lines(piece)
-        blocks = self._splitter.feed(piece)
-        found = [data for data in blocks if data]
-        if self._splitter.stopped:
-            piece = b"".join(self._splitter.left(len(blocks)))
-            self._splitter = None
-            found += self._lines(piece)
-        return found
-
-    def _lines(self, piece: bytes) -> list[bytes]:
         text = self._carriage_return + piece
         self._carriage_return = b"\r" if text.endswith(b"\r") else b""
         *lines, rest = _LINE_ENDS.split(text[:-1] if self._carriage_return else text)

@@ -21,7 +21,6 @@ Counts: TypeAlias = Literal["requests", "tokens", "input_tokens", "output_tokens
 """What a limit counts: requests, tokens of both kinds together, or one kind alone."""
 ResetFormat: TypeAlias = Literal["duration", "seconds", "milliseconds", "rfc3339", "unix", "unix_milliseconds"]
 """How a header says when a limit is whole again: "6m0s", "12.5", "12500", "2026-11-22T10:00:00Z", "1795341600"."""
-ProviderPhase: TypeAlias = Literal["queue", "prefill", "decode", "total"]
 Unit: TypeAlias = Literal["ms", "s"]
 Tokens: TypeAlias = Literal[
     "input", "cached", "cache_write", "cache_miss", "output", "reasoning", "accepted_prediction",
@@ -153,8 +152,6 @@ class Timing(Part):
 
     headers: Fact[Table[Unit]] | None = None
     fields: Fact[Table[Unit]] | None = None
-    phases: Fact[Table[ProviderPhase]] | None = None
-    """Which of them are the time in the queue, of prefill, of decode, or all of it together."""
 
 
 class Structured(Part):

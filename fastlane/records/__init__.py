@@ -21,4 +21,4 @@ from .plays import (
 from .record import CallRecord as CallRecord
 from .section import Measure as Measure, Metric as Metric, RecordSection as RecordSection
 from .timeline import Timeline as Timeline, WireStamps as WireStamps
-from .usage import ProviderTimes as ProviderTimes, Usage as Usage
+from .usage import Usage as Usage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 from .attempts import Attempt
@@ -19,8 +20,8 @@ from .plays import (
 )
 from .savings import savings_of
 from .section import RecordSection
-from .timeline import Timeline
-from .usage import ProviderTimes, Usage
+from .timeline import Timeline, seconds
+from .usage import Usage
 
 _S = TypeVar("_S", bound=RecordSection)
 
@@ -97,8 +98,6 @@ class CallRecord:
     """What plays changed, one sentence each."""
     sections: tuple[RecordSection, ...] = ()
     """The sections of the plays that acted on the call."""
-    provider_times: ProviderTimes | None = None
-    """The provider's own times, if its facts name headers or fields for them."""
     user_actions: tuple[str, ...] = ()
     """Names of the enclosing user actions, outermost first."""
     experiment: ExperimentRecord | None = None
@@ -190,17 +189,17 @@ class CallRecord:
     @property
     def time_to_first_token_s(self) -> float | None:
         """Seconds from issue to the first output of any kind; None without a stream."""
-        return self.timeline.time_to_first_token_s
+        return seconds(self.timeline.started_ns, self.timeline.first_token_ns)
 
     @property
     def time_to_first_content_token_s(self) -> float | None:
         """Seconds from issue to the first visible content; None without a stream."""
-        return self.timeline.time_to_first_content_token_s
+        return seconds(self.timeline.started_ns, self.timeline.first_content_token_ns)
 
     @property
     def inter_token_latencies_s(self) -> tuple[float, ...]:
-        """Seconds between neighbouring events that carry output."""
-        return self.timeline.inter_token_latencies_s
+        """Seconds between neighbouring events that carry output, one fewer than such events."""
+        return tuple((later - earlier) / 1e9 for earlier, later in pairwise(self.timeline.token_ns))
 
     @property
     def streamed_output_tokens(self) -> int | None:
@@ -215,23 +214,31 @@ class CallRecord:
 
     @property
     def time_per_output_token_s(self) -> float | None:
-        """Seconds per output token after the first; None where the provider reported no count."""
-        return self.timeline.time_per_output_token_s(self.streamed_output_tokens)
+        """(API end-to-end - time to first token) / (output tokens - 1), in seconds.
+
+        None without a stream, where the provider reported no count, and below two tokens.
+        """
+        token_ns, output = self.timeline.token_ns, self.streamed_output_tokens
+        if output is None or output < 2 or len(token_ns) < 2:
+            return None
+        return (token_ns[-1] - token_ns[0]) / 1e9 / (output - 1)
 
     @property
     def decode_rate(self) -> float | None:
         """Output tokens per second after the first; None where the provider reported no count."""
-        return self.timeline.decode_rate(self.streamed_output_tokens)
+        per_token_s = self.time_per_output_token_s
+        return 1 / per_token_s if per_token_s else None
 
     @property
     def api_end_to_end_s(self) -> float | None:
         """Seconds from issue to the last output of a stream, or to the whole answer without a stream."""
-        return self.timeline.api_end_to_end_s
+        timeline = self.timeline
+        return seconds(timeline.started_ns, timeline.last_token_ns if timeline.token_ns else timeline.answer_ended_ns)
 
     @property
     def duration_s(self) -> float:
         """Seconds from issue until the call was over for the application."""
-        return self.timeline.duration_s
+        return (self.timeline.ended_ns - self.timeline.started_ns) / 1e9
 
     @property
     def savings(self) -> dict[str, Entry]:

@@ -1,11 +1,10 @@
-"""The timestamps of one call, and the metrics derived from them (defined in docs/measuring.md)."""
+"""The timestamps of one call and of its attempts."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal
 
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal", "audio"]
@@ -125,42 +124,3 @@ class Timeline:
     def last_token_ns(self) -> int | None:
         """Arrival of the last event that carries output; None before the first and without a stream."""
         return self.token_ns[-1] if len(self.token_ns) else None
-
-    @property
-    def time_to_first_token_s(self) -> float | None:
-        """Seconds from issue to the first output of any kind; None without a stream."""
-        return seconds(self.started_ns, self.first_token_ns)
-
-    @property
-    def time_to_first_content_token_s(self) -> float | None:
-        """Seconds from issue to the first visible content; None without a stream."""
-        return seconds(self.started_ns, self.first_content_token_ns)
-
-    @property
-    def inter_token_latencies_s(self) -> tuple[float, ...]:
-        """Seconds between consecutive events that carry output, one fewer than such events."""
-        return tuple((later - earlier) / 1e9 for earlier, later in pairwise(self.token_ns))
-
-    @property
-    def api_end_to_end_s(self) -> float | None:
-        """Seconds from issue to the last output of a stream, or to the whole answer without a stream."""
-        return seconds(self.started_ns, self.last_token_ns if len(self.token_ns) else self.answer_ended_ns)
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds from issue until the call ended for the application."""
-        return (self.ended_ns - self.started_ns) / 1e9
-
-    def time_per_output_token_s(self, output_tokens: int | None) -> float | None:
-        """(API end-to-end - time to first token) / (output tokens - 1), in seconds.
-
-        None without a stream, with an unknown number of tokens, and below two tokens.
-        """
-        if output_tokens is None or output_tokens < 2 or len(self.token_ns) < 2:
-            return None
-        return (self.token_ns[-1] - self.token_ns[0]) / 1e9 / (output_tokens - 1)
-
-    def decode_rate(self, output_tokens: int | None) -> float | None:
-        """Output tokens per second between the first and the last output; the inverse of the time per output token."""
-        per_token_s = self.time_per_output_token_s(output_tokens)
-        return 1 / per_token_s if per_token_s else None

@@ -173,7 +173,7 @@ def call_attributes(record: CallRecord, experiment: ExperimentArm | None = None)
 
     Those of fastlane's begin with the most important ones: see `most_important`.
     """
-    timeline, usage, times, last = record.timeline, record.usage, record.provider_times, record.last_attempt
+    timeline, usage, last = record.timeline, record.usage, record.last_attempt
     wire = {} if last is None else _wire_attributes(last.wire)
     count = len(timeline.token_ns)
     found: Attributes = {
@@ -219,14 +219,6 @@ def call_attributes(record: CallRecord, experiment: ExperimentArm | None = None)
     if last is not None:
         found["fastlane.connection.round_trip_time"] = last.round_trip_time_s
         found["fastlane.http.request.encoding"] = None if last.form == "json" else last.form
-    if times is not None:
-        found |= {
-            "fastlane.provider.queue.duration": times.queue_s,
-            "fastlane.provider.prefill.duration": times.prefill_s,
-            "fastlane.provider.decode.duration": times.decode_s,
-            "fastlane.provider.total.duration": times.total_s,
-            "fastlane.provider.head.duration": times.head_s,
-        }
     return present(found)
 
 

@@ -28,7 +28,6 @@ BELOW = {
     "HTTP connection_setup": SETUP,
 }
 """Which names stand below which."""
-MESSAGES = ("llm.input_messages.", "mlflow.spanInputs")
 """Where the backends keep a prompt that they show as messages."""
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 # Defaults until the provider has counted: tokens per byte of English prose and JSON, of an answer, and of a prompt.
 _TOKENS_PER_BYTE = 0.25
 _OUTPUT_TOKENS = 300.0
@@ -15,18 +13,6 @@ _REMEMBERED = 50.0
 # A value counts as at most this many times the mean, so that one endless answer has little effect.
 _OUTLIER = 8.0
 _SAMPLES = 15
-
-
-class TokenRatio(NamedTuple):
-    """The median of the latest 15 ratios, so that one prompt with an image has no effect."""
-
-    samples: tuple[float, ...] = ()
-    median: float | None = None
-
-    def learned(self, size: float, tokens: float, *, least: float, most: float) -> TokenRatio:
-        """Return the ratio with another prompt added. `size` and `tokens` must be above 0."""
-        samples = (*self.samples[1 - _SAMPLES :], min(max(tokens / size, least), most))
-        return TokenRatio(samples, sorted(samples)[len(samples) // 2])
 
 
 class RunningMean:
@@ -48,26 +34,24 @@ class RunningMean:
 class CallSizes:
     """Token statistics of one kind of calls. Threads may share it."""
 
-    __slots__ = ("_cached_share", "_input", "_ratio", "output")
+    __slots__ = ("_cached_share", "_input", "_ratios", "output", "tokens_per_byte")
 
     def __init__(self, output: RunningMean | None = None) -> None:
         """`output`: the mean of output tokens, which may be shared with other objects."""
-        self._ratio = TokenRatio()
+        self._ratios: tuple[float, ...] = ()
+        self.tokens_per_byte: float | None = None
+        """Tokens per byte of a request's JSON; None before any count. It is the median of the latest ones, so that one
+        prompt with an image has no effect."""
         self._input = RunningMean(_INPUT_TOKENS)
         self.output = output if output is not None else RunningMean(_OUTPUT_TOKENS, 0.3)
         """Tokens of an answer."""
         self._cached_share = RunningMean(0.0)
 
-    @property
-    def tokens_per_byte(self) -> float | None:
-        """Tokens per byte of a request's JSON; None before any count."""
-        return self._ratio.median
-
     def input_tokens(self, body_bytes: int) -> float:
         """Estimate the tokens of the prompt in a JSON body of this size; for 0 bytes, return the recent mean."""
         if not body_bytes:
             return self._input.value
-        return body_bytes * (self._ratio.median or _TOKENS_PER_BYTE)
+        return body_bytes * (self.tokens_per_byte or _TOKENS_PER_BYTE)
 
     def output_tokens(self, limit: int | None) -> float:
         """Estimate the tokens of an answer: the recent mean, at most the caller's limit."""
@@ -89,12 +73,10 @@ class CallSizes:
         """Add the provider's counts of one call; None for unknown counts."""
         if input_tokens is not None and input_tokens > 0:
             self._input.note(input_tokens)
-            if (
-                body_bytes
-                and body_bytes >= _LEAST_BYTES
-                and _LEAST_PER_BYTE <= input_tokens / body_bytes <= _MOST_PER_BYTE
-            ):
-                self._ratio = self._ratio.learned(body_bytes, input_tokens, least=_LEAST_PER_BYTE, most=_MOST_PER_BYTE)
+            per_byte = input_tokens / body_bytes if body_bytes and body_bytes >= _LEAST_BYTES else 0.0
+            if _LEAST_PER_BYTE <= per_byte <= _MOST_PER_BYTE:
+                self._ratios = (*self._ratios[1 - _SAMPLES :], per_byte)
+                self.tokens_per_byte = sorted(self._ratios)[len(self._ratios) // 2]
             if cached_tokens is not None:
                 self._cached_share.note(min(1.0, max(0.0, cached_tokens / input_tokens)))
         if output_tokens is not None and output_tokens > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure, Ledger
@@ -86,10 +86,3 @@ class HedgingSection(HedgingRecord):
         shown = f"{ledger.count('hedge', 'won'):,} won, {ledger.count('hedge', 'lost'):,} lost"
         spent = ledger.total("hedge_tokens")
         return shown if spent is None else f"{shown}, {spent.value:,} tokens spent on it (estimated)"
-
-    @classmethod
-    def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
-        """The second attempts that won."""
-        made = ledger.total("hedges_made")
-        if made is not None:
-            yield "hedges won", f"{ledger.count('hedge', 'won'):,}", f"{made.value:,}", "measured"

@@ -54,7 +54,7 @@ class Routing(Play):
     """What the calls are for, where they do not say it: a name of the catalog's tasks; any other where a bar is given,
     or the catalog has no tasks."""
     min_pass_rate: float | None = None
-    """The least share of passed evaluations of the task, 0 to 1, that a model has to have by 95 % confidence."""
+    """The least share of passed evaluations of the task, 0 to 1, that a model has to have from 20 on."""
     quantile: float | None = None
     """Which quantile of the predicted time counts; None: 0.5, the median."""
     first_token_timeout_s: Positive | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING
 
 from fastlane.errors import ConfigurationError
@@ -12,9 +11,7 @@ from fastlane.knowledge.table import Table
 if TYPE_CHECKING:
     from .models import CatalogModel
 
-# Standard deviations of the normal distribution's quantile 0.95: the confidence at either end of an interval.
-_DEVIATIONS = 1.6448536269514722
-# From so many evaluations on they count alone, and the index no longer: their interval is then still some 0.3 wide.
+# From so many evaluations on they count alone, and the index no longer.
 _ENOUGH = 20
 # A provider changes a model under its name: old evaluations fade.
 _MAX_OF_ONE = 1_000
@@ -39,56 +36,24 @@ class Score:
         """Return both together."""
         return Score(self.passed + other.passed, self.count + other.count)
 
-    def interval(self) -> tuple[float, float]:
-        """Return the least and the most that the rate of passing is, 0 to 1, with 95 % confidence for each end.
-
-        Wilson's score interval: E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",
-        Journal of the American Statistical Association 22 (1927), pages 209-212.
-        """
-        passed, count = self.passed, self.count
-        if not count:
-            return 0.0, 1.0
-        square = _DEVIATIONS * _DEVIATIONS
-        middle = passed + square / 2
-        spread = _DEVIATIONS * sqrt(passed * (count - passed) / count + square / 4)
-        # The ends are exact where none, or each, was passed, whatever the rounding.
-        least = 0.0 if not passed else (middle - spread) / (count + square)
-        most = 1.0 if passed == count else (middle + spread) / (count + square)
-        return least, most
-
 
 def clears(
     model: CatalogModel, *, min_quality: float | None, min_pass_rate: float | None, measured: Score
 ) -> str | None:
     """Return why a model does not clear a bar, in a few words; None if it does.
 
-    `min_pass_rate` is the least share of passed evaluations of the task, 0 to 1; `measured` are those of this model. It
-    clears if the whole interval of its rate is above that, and fails if it is below. In between it fails once there are
-    enough evaluations (20, or as many as a model without a failure needs), and until then the index decides:
-    `min_quality`, in the index's units. Without a pass rate the index decides alone. A model without an index clears no
-    bar of it. Without any bar every model clears.
+    `min_pass_rate` is the least share of passed evaluations of the task, 0 to 1; `measured` are those of this model.
+    From 20 evaluations on their share decides, and until then the index: `min_quality`, in the index's units. Without a
+    pass rate the index decides alone. A model without an index clears no bar of it. Without any bar every model clears.
     """
-    if min_pass_rate is not None and measured.count:
-        least, most = measured.interval()
-        if least >= min_pass_rate:
-            return None
-        passed = f"passed {measured.passed} of {measured.count}"
-        if most < min_pass_rate:
-            return f"{passed} (at most {most:.2f}) is below {min_pass_rate:g}"
-        if measured.count >= _enough(min_pass_rate):
-            return f"{passed} (at least {least:.2f}) is below {min_pass_rate:g}"
+    passed, count = measured.passed, measured.count
+    if min_pass_rate is not None and count >= _ENOUGH:
+        return None if passed >= min_pass_rate * count else f"passed {passed} of {count}, below {min_pass_rate:g}"
     if min_quality is None:
         return None
     if model.quality is None:
         return f"its quality is not known, and {min_quality:g} is asked for"
     return f"quality {model.quality:g} is below {min_quality:g}" if model.quality < min_quality else None
-
-
-def _enough(min_pass_rate: float) -> float:
-    """Return the evaluations from which on the index does not count: with n passed of n, the least is n / (n + z²)."""
-    if min_pass_rate >= 1:
-        return inf
-    return max(_ENOUGH, ceil(_DEVIATIONS * _DEVIATIONS * min_pass_rate / (1 - min_pass_rate)))
 
 
 class Scoreboard:

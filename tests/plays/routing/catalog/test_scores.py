@@ -1,43 +1,18 @@
-"""What evaluations say of a model is only as much as their number allows."""
+"""What evaluations say of a model."""
 
 from __future__ import annotations
 
 import threading
-from math import sqrt
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.plays.routing.catalog.models import CatalogModel
 from fastlane.plays.routing.catalog.scores import Score, Scoreboard, clears, score, scoreboard
 
-SCORES = st.integers(0, 400).flatmap(lambda count: st.builds(Score, st.integers(0, count), st.just(count)))
-
 
 def model(quality: float | None = 50) -> CatalogModel:
     return CatalogModel(name="m", quality=quality, first_token_s=((1_000, 0.5),), tokens_per_s=100)
-
-
-@settings(max_examples=100, deadline=None)
-@given(SCORES, st.integers(2, 10))
-def test_interval_holds_the_rate_and_narrows_with_more(measured: Score, times: int) -> None:
-    least, most = measured.interval()
-    narrower = Score(measured.passed * times, measured.count * times).interval()
-    mirrored = Score(measured.count - measured.passed, measured.count).interval()
-
-    assert 0 <= least <= measured.passed / max(1, measured.count) <= most <= 1
-    assert least <= narrower[0] <= narrower[1] <= most
-    assert mirrored == pytest.approx((1 - most, 1 - least))
-
-
-def test_interval_ends_are_as_far_as_chance_allows() -> None:
-    """By definition: each end differs from the measured rate by 1.645 standard errors of a rate like that end."""
-    rate = 81 / 263
-
-    for end in Score(81, 263).interval():
-        assert abs(rate - end) == pytest.approx(1.6449 * sqrt(end * (1 - end) / 263), rel=1e-4)
-    assert Score().interval() == (0, 1)
 
 
 @pytest.mark.parametrize(("passed", "count"), [(3, 2), (-1, 2), (True, 1), (1.0, 2)])
@@ -56,10 +31,10 @@ def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
         (50, 45, None, Score(0, 100), None),
         (50, 45, 0.8, Score(), None),
         (33, 45, 0.8, Score(58, 60), None),
-        (50, 45, 0.8, Score(41, 60), "passed 41 of 60 (at most 0.77) is below 0.8"),
-        (50, 45, 0.7, Score(41, 60), "passed 41 of 60 (at least 0.58) is below 0.7"),
-        (50, 45, 0.8, Score(15, 19), None),
-        (50, 45, 0.8, Score(16, 20), "passed 16 of 20 (at least 0.62) is below 0.8"),
+        (50, 45, 0.8, Score(41, 60), "passed 41 of 60, below 0.8"),
+        (50, 45, 0.8, Score(0, 19), None),
+        (50, 45, 0.8, Score(16, 20), None),
+        (50, 45, 0.8, Score(15, 20), "passed 15 of 20, below 0.8"),
         (40, 45, 0.8, Score(15, 19), "quality 40 is below 45"),
         (None, None, 0.8, Score(15, 19), None),
     ],
@@ -83,7 +58,7 @@ def test_a_model_that_has_never_failed_never_fails(rate: float) -> None:
 def test_at_a_rate_of_one_a_single_failure_is_enough() -> None:
     why = clears(model(), min_quality=45, min_pass_rate=1.0, measured=Score(999, 1_000))
 
-    assert why == "passed 999 of 1000 (at most 1.00) is below 1"
+    assert why == "passed 999 of 1000, below 1"
 
 
 def test_what_is_scored_is_counted() -> None:
@@ -114,7 +89,7 @@ def test_old_evaluations_fade() -> None:
 
     measured = board.of("triage", "small")
     assert 500 <= measured.count <= 1_000
-    assert measured.interval()[1] < 0.5
+    assert measured.passed < 0.5 * measured.count
 
 
 def test_the_board_does_not_grow_without_end() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from email.utils import mktime_tz, parsedate_tz
 from typing import Any, Literal
 
 import openai
 
-from .._clock import wall_ns
 from ..compat.clients import request_of_error
 from ..errors import QueueFullError, QueueTimeoutError
 from ..knowledge.sightings import Failure
+from ..protocol.header_times import retry_after_s, wall_of
 
 Why = Failure | Literal["deadline"]
 """Why an attempt at an upstream has ended; "deadline": the deadline of the whole call has passed."""
@@ -66,33 +65,11 @@ def failure_of_status(status: int, code: Any = None) -> Failure | None:
 
 
 def rest_of(error: BaseException) -> float | None:
-    """Return the seconds of a retry-after header; None if there is none, or no plausible one.
-
-    Reads `retry-after-ms`, and `retry-after` in seconds or as a date, as openai's own loop does.
-    """
+    """Return the seconds of a retry-after header; None if there is none, or none that is plausible and above 0."""
     response = getattr(error, "response", None)
     if response is None:
         return None
-    for name, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
-        given = response.headers.get(name)
-        if given is None:
-            continue
-        try:
-            seconds = float(given) / unit
-        except ValueError:
-            seconds = _seconds_until(given)
-        if 0 <= seconds < 1e6:
-            return seconds
-    return None
-
-
-def _seconds_until(date: str) -> float:
-    """Return the seconds until an HTTP date; negative if it is invalid or past."""
-    try:
-        parsed = parsedate_tz(date)
-        return -1.0 if parsed is None else mktime_tz(parsed) - wall_ns() / 1e9
-    except (ArithmeticError, ValueError):
-        return -1.0
+    return retry_after_s(("retry-after-ms", "retry-after"), response.headers, wall_of(response.headers)) or None
 
 
 def why_of(error: BaseException) -> Failure | Literal["queue"] | None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from fastlane._clock import wall_ns
+from fastlane.protocol.header_times import Wall, number, retry_after_s, until, wall_of
 from fastlane.providers import facts_named
 from fastlane.providers.facts import RateLimit, RateLimitFacts, ResetFormat
 
 MAX_LIMIT = 1e12
 """A larger limit is none: some servers write 2**63 - 1 for "unlimited"."""
-MAX_RETRY_S = 86_400.0
-"""A `Retry-After` of more than a day is ignored."""
 _MAX_RESET_S = 32 * 86_400.0
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _PARTS_S = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 # A plain number of unknown format: the timestamps of this century are larger than any wait.
 _UNIX_FROM, _UNIX_MS_FROM = 1e9, 1e12
-
-Wall: TypeAlias = Callable[[], float]
-"""Seconds since 1970."""
 
 
 class Announcement(NamedTuple):
@@ -64,21 +56,6 @@ class HeaderReader:
             if announcement is not None:
                 announced[name] = announcement
         return announced, lambda: retry_after_s(self.retry_headers, found, wall)
-
-
-def wall_of(headers: Mapping[str, str]) -> Wall:
-    """Return the provider's clock, by the `Date` of its response: ours may differ."""
-
-    def wall() -> float:
-        written = headers.get("date")
-        if written is not None:
-            try:
-                return parsedate_to_datetime(written).timestamp()
-            except (ValueError, TypeError, IndexError, OverflowError):
-                pass
-        return wall_ns() / 1e9
-
-    return wall
 
 
 def limits_of(facts: RateLimitFacts | None) -> dict[str, RateLimit]:
@@ -122,22 +99,6 @@ def announcement_of(limit: RateLimit, headers: Mapping[str, str], wall: Wall) ->
     return Announcement(whole, remaining, reset, 0.001 if is_fine else 1.0)
 
 
-def retry_after_s(names: tuple[str, ...], headers: Mapping[str, str], wall: Wall) -> float | None:
-    """Return the seconds that a refusal asks to wait; None where it says none that can be meant."""
-    for name in names:
-        written = headers.get(name)
-        if written is None:
-            continue
-        seconds = number(written)
-        if seconds is not None and name.endswith("-ms"):
-            seconds /= 1e3
-        if seconds is None:
-            seconds = _until(written, wall)
-        if seconds is not None and 0 <= seconds <= MAX_RETRY_S:
-            return seconds
-    return None
-
-
 def reset_s(written: str, form: ResetFormat | None, wall: Wall) -> float | None:
     """Return the seconds until a limit is whole again; None where the text does not say so."""
     written = written.strip()
@@ -147,7 +108,7 @@ def reset_s(written: str, form: ResetFormat | None, wall: Wall) -> float | None:
         # A server that is known to write numbers may have begun to write durations.
         seconds = _duration(written)
         if seconds is None:
-            seconds = _until(written, wall)
+            seconds = until(written, wall)
     elif form == "milliseconds":
         seconds = value / 1e3
     elif form == "unix_milliseconds" or (form is None and value >= _UNIX_MS_FROM):
@@ -159,38 +120,8 @@ def reset_s(written: str, form: ResetFormat | None, wall: Wall) -> float | None:
     return seconds if seconds is not None and -1 <= seconds <= _MAX_RESET_S else None
 
 
-def number(written: str | None) -> float | None:
-    """Return a header's number; None where it is none, or not finite."""
-    if written is None or len(written) > 40:
-        return None
-    try:
-        value = float(written)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
 def _duration(written: str) -> float | None:
     found = _DURATION.match(written)
     if found is None or not written:
         return None
     return sum(float(part) * unit for part, unit in zip(found.groups(), _PARTS_S, strict=True) if part is not None)
-
-
-def _until(written: str, wall: Wall) -> float | None:
-    """Return the seconds until a time, as RFC 3339 or HTTP writes it."""
-    if len(written) > 40:
-        return None
-    try:
-        moment = datetime.fromisoformat(written)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(written)
-        except (ValueError, TypeError, IndexError, OverflowError):
-            return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    try:
-        return max(0.0, moment.timestamp() - wall())
-    except (OverflowError, ValueError, OSError):
-        return None

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import cache
 
 from fastlane.plays.rate_limits.bucket import RequestCost
-from fastlane.plays.rate_limits.headers import MAX_LIMIT, MAX_RETRY_S, limits_of, number, reset_s, retry_after_s
+from fastlane.plays.rate_limits.headers import MAX_LIMIT, limits_of, reset_s
 from fastlane.plays.rate_limits.limiter import MAX_WAIT_S, RateLimiter
+from fastlane.protocol.header_times import MAX_RETRY_S, number, retry_after_s
 from fastlane.providers import facts_named, names
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds

@@ -10,14 +10,12 @@ from hypothesis import given, strategies as st
 
 from fastlane.plays.rate_limits.headers import (
     MAX_LIMIT,
-    MAX_RETRY_S,
     announcement_of,
     limits_of,
     reset_s,
-    retry_after_s,
     retry_headers_of,
-    wall_of,
 )
+from fastlane.protocol.header_times import MAX_RETRY_S, retry_after_s, wall_of
 from fastlane.providers import facts_named, names
 from fastlane.providers.facts import RateLimit, ResetFormat
 from tests.plays.rate_limits.simulated import duration

@@ -86,8 +86,6 @@ class BoundedOutputRecord(RecordSection):
     """Fields that this play added and the provider refused: the call was sent again without them."""
     dropped_keywords: tuple[str, ...] = ()
     """Schema keywords that the provider refuses: not sent, but still checked by fastlane."""
-    notes: tuple[str, ...] = ()
-    """What was not changed, and why."""
     stop_reason: StopReason | None = None
     """Why the stream was closed before its end; None where it was not."""
     received_tokens: int | None = None

@@ -41,8 +41,6 @@ class WireSchema(NamedTuple):
     """Keywords that are not in it any more."""
     changes: tuple[str, ...] = ()
     """What else was changed."""
-    notes: tuple[str, ...] = ()
-    """What could not be made as the provider wants it."""
 
 
 _UNCHANGED: Mapping[str, Any] = {}
@@ -77,7 +75,7 @@ def wire_schema(schema: Mapping[str, Any], structured: Structured | None, *, str
         )
     except (TypeError, ValueError, AttributeError, RecursionError):
         return WireSchema(schema)  # malformed, or nested too deeply to be sent
-    return WireSchema(schema, notes=found.notes) if found.schema is _UNCHANGED else found
+    return WireSchema(schema) if found.schema is _UNCHANGED else found
 
 
 def _holds(fact: Fact[bool] | None) -> bool:
@@ -86,23 +84,18 @@ def _holds(fact: Fact[bool] | None) -> bool:
 
 def _rewritten(schema: dict[str, Any], closes: bool, refused: frozenset[str]) -> WireSchema:
     """Return the schema for the wire; an empty one where it can go out as it is."""
-    changes, notes = [], []
+    changes = []
     wire = schema
-    if closes:
-        strict = strict_json_schema(schema)
-        if strict is None:
-            notes.append("the schema was left as it is, because it cannot be made strict")
-        elif strict != schema:
-            changes.append("the schema was made strict: objects closed, properties required")
-            wire = strict
+    strict = strict_json_schema(schema) if closes else None
+    if strict is not None and strict != schema:
+        changes.append("the schema was made strict: objects closed, properties required")
+        wire = strict
     dropping = _Dropping(refused)
     if refused:
         wire = dropping.schema(wire)
     if dropping.has_any_of:
         changes.append("oneOf was sent as anyOf")
-    if "allOf" in refused and dropping.has_all_of:
-        notes.append("allOf was left as it is, although the provider refuses it: write it as one schema")
-    return WireSchema(_UNCHANGED if wire == schema else wire, tuple(dropping.dropped), tuple(changes), tuple(notes))
+    return WireSchema(_UNCHANGED if wire == schema else wire, tuple(dropping.dropped), tuple(changes))
 
 
 class _Dropping:
@@ -111,7 +104,7 @@ class _Dropping:
     def __init__(self, refused: frozenset[str]) -> None:
         self._refused = refused - {"allOf"}
         self.dropped: dict[str, None] = {}
-        self.has_any_of = self.has_all_of = False
+        self.has_any_of = False
 
     def schema(self, schema: Any) -> Any:
         """Return a schema without the refused keywords."""
@@ -128,7 +121,6 @@ class _Dropping:
             elif key in _NAMED:
                 kept[key] = {name: self.schema(one) for name, one in value.items()}
             elif key in _SEVERAL and isinstance(value, list):
-                self.has_all_of = self.has_all_of or key == "allOf"
                 kept[key] = [self.schema(one) for one in value]
             else:
                 kept[key] = self.schema(value) if key in _ONE else value

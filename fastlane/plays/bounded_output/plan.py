@@ -83,7 +83,6 @@ class OutputPlanner:
         self._structured = call.facts.structured if call.facts is not None else None
         self._fields: dict[str, Any] = {}
         self._changes: list[str] = []
-        self._notes: list[str] = []
         self._optional: list[str] = []
 
     def run(self) -> tuple[Call, OutputPlan | None]:
@@ -97,20 +96,15 @@ class OutputPlanner:
         found = self._bound(wanted, tools, tool)
         ceiling_field, limit, headroom = self._set_limit(found)
         watches = wanted.is_json or bool(tools)
-        early = bool(play.early_stop) and watches and not call.unread
-        if early and is_kept(body):
-            early = False
-            self._notes.append("the provider is to keep the answer: its stream is not closed")
+        early = bool(play.early_stop) and watches and not call.unread and not is_kept(body)
         is_whole = not (call.stream or call.unread or body.get("stream")) and body.get("background") is not True
         n = body.get("n")
         choices = n if isinstance(n, int) and n > 0 else 1
-        if play.reasks and choices > 1:
-            self._notes.append("an answer with several choices is not asked for again")
         changes, optional = (*call.changes, *self._changes), (*call.optional, *self._optional)
         call = call.replaced(body={**body, **self._fields}, changes=changes, optional=optional)
         if early:
             call = streamed(call.replaced(streams_for="BoundedOutput")).replaced(streams_for=None, collector=None)
-        if not (self._fields or watches or self._notes):
+        if not (self._fields or watches):
             return self._call, None
         record = BoundedOutputSection(
             bound_tokens=found.tokens if found is not None else None,
@@ -119,7 +113,6 @@ class OutputPlanner:
             ceiling_tokens=limit if ceiling_field is not None else None,
             headroom_tokens=headroom,
             dropped_keywords=wire.dropped if wire is not None else (),
-            notes=tuple(self._notes),
         )
         plan = OutputPlan(
             endpoint=endpoint,
@@ -140,26 +133,12 @@ class OutputPlanner:
         )
         return call, plan
 
-    def _add(self, name: str, value: Any, change: str) -> None:
-        """Add a field to the body that may be left out where the provider refuses it."""
-        self._fields[name] = value
-        self._optional.append(name)
-        self._changes.append(f"BoundedOutput {change}")
-
-    def _was_refused(self, field: str) -> bool:
-        """Whether the provider has refused a field for this model before: it is not sent again."""
-        refused = field in self._call.refused
-        if refused:
-            self._notes.append(f"the provider has refused {field} for this model before")
-        return refused
-
     # The schema
 
     def _write_schema(self, schema: Mapping[str, Any], *, strict: bool) -> WireSchema:
         """Put the schema as the provider takes it into the body."""
         wire = wire_schema(schema, self._structured, strict=strict)
         self._changes += [f"BoundedOutput: {change}" for change in wire.changes]
-        self._notes += wire.notes
         if wire.schema is not schema:
             self._fields.update(with_schema(self._call.body, self._call.endpoint, wire.schema))
         return wire
@@ -170,14 +149,8 @@ class OutputPlanner:
         name, strict = wanted.name, wanted.strict
         if only is not None and only in tools:
             name, (schema, strict) = only, tools[only]
-        elif tools:
-            self._notes.append(
-                "the model may call tools as often as it likes: no bound; one that tool_choice names would have "
-                "one, with parallel_tool_calls=False"
-            )
-            return None
-        elif not wanted.is_json:
-            return None
+        elif tools or not wanted.is_json:
+            return None  # a model that may call tools may call them as often as it likes
         elif schema is None:
             schema, strict = True, False  # JSON of any kind
         known = self._structured.strict if self._structured is not None else None
@@ -197,26 +170,21 @@ class OutputPlanner:
         needed = found.tokens if found is not None else None
         wanted = self._play.max_output_tokens
         tokens = needed if wanted is None else wanted if needed is None else min(needed, wanted)
-        if wanted is not None and needed is not None and wanted < needed:
-            self._notes.append(f"max_output_tokens={wanted:,} is below the {needed:,} that can be needed")
-        if own is not None:
-            if needed is not None and own < needed:
-                self._notes.append(f"the caller's limit of {own:,} tokens is below the {needed:,} that can be needed")
+        if own is not None or tokens is None:
             return None, own, 0
-        if tokens is None:
-            return None, None, 0
         headroom = self._play.reasoning_tokens
         if headroom is None:
             headroom = _reasoning_room(self._facts, call.model, effort_in(call.body))
         ceiling = max(_LEAST_CEILING, tokens + _FRAME_TOKENS)
         most = most_tokens(self._facts, call.model)
         if (wanted is None and ceiling > _MAX_CEILING) or (most is not None and ceiling + headroom > most):
-            self._notes.append(f"a limit of {ceiling + headroom:,} tokens would bound nothing and is left out")
-            return None, None, 0
+            return None, None, 0  # it would bound nothing
         (name, *_) = ceiling_fields(call.endpoint, self._facts, call.model)
-        if self._was_refused(name):
+        if name in call.refused:
             return None, None, 0
-        self._add(name, ceiling + headroom, f"set {name} to {ceiling + headroom}")
+        self._fields[name] = ceiling + headroom
+        self._optional.append(name)
+        self._changes.append(f"BoundedOutput set {name} to {ceiling + headroom}")
         return name, ceiling + headroom, headroom
 
 

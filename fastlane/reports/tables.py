@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,17 @@ from .groups import LEAST_FOR_P95, LEAST_FOR_P99, METRICS, Group, Percentiles, S
 
 if TYPE_CHECKING:
     from ..records.ledger import Ledger, Total
+    from .phases import Phase
     from .report import Report
 
 _ROWS = 20
-_WIDTH = 40
-_EFFECT_WIDTH = 90
+_WIDTH = 26
+_EFFECT_WIDTH = 52
+_BAR = 24
+_LEAST_SHARE = 0.0005
+"""Of the time: phases that took less in all are put together."""
+_MOST_NAMED = 3
+_AVOIDABLE: tuple[Phase, ...] = ("wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "hand over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ def tables_of(report: Report) -> tuple[ReportTable, ...]:
         return (ReportTable(title=f"No call is over{_asked(report)} yet."),)
     found = [
         _head(report),
+        _look_at(report),
         _phases(report.everything),
         _metrics(report.everything),
         _groups("By model", ("model", "origin"), report.models),
@@ -54,13 +61,55 @@ def tables_of(report: Report) -> tuple[ReportTable, ...]:
 
 def _head(report: Report) -> ReportTable:
     everything = report.everything
-    ended = ", ".join(f"{count:,} {outcome}" for outcome, count in report.outcomes.items())
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
     return ReportTable(
         title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
         + (f", which took {seconds_shown(everything.total_s)} one after the other" if everything.answered else ""),
-        notes=(f"outcomes: {ended}", *((f"attempts: {attempts}",) if attempts else ())),
+        notes=(" \N{MIDDLE DOT} ".join(_answer(report)), *((f"attempts: {attempts}",) if attempts else ())),
     )
+
+
+def _answer(report: Report) -> Iterator[str]:
+    """Return the whole in one line: "56% wait, 36% decode", "p50 268 ms", "91% cached", "1 failed"."""
+    phases = sorted(report.everything.phases.items(), key=lambda phase: -(phase[1].share or 0.0))
+    longest = [
+        f"{_percent(found.share)} {phase}" for phase, found in phases[:_MOST_NAMED] if (found.share or 0) >= 0.01
+    ]
+    if longest:
+        yield ", ".join(longest)
+    duration = report.everything.metrics.get("duration_s")
+    if duration is not None:
+        yield f"p50 {seconds_shown(duration.p50)}"
+    if report.ledger.hit_ratio is not None:
+        yield f"{_percent(report.ledger.hit_ratio)} of prompt tokens cached"
+    yield from (f"{count:,} {outcome}" for outcome, count in report.outcomes.items() if outcome != "completed")
+    if report.cache_misses:
+        kinds = list(report.cache_misses)
+        named = ", ".join(kind.replace("_", " ") for kind in kinds[:_MOST_NAMED])
+        yield f"{_misses(report)} ({named}{', …' if len(kinds) > _MOST_NAMED else ''})"
+
+
+def _misses(report: Report) -> str:
+    return _count(sum(report.cache_misses.values()), "cache miss", "cache misses")
+
+
+def _look_at(report: Report) -> ReportTable | None:
+    """Return what is worth a look: what failed, what the cache missed, and waits that need not be."""
+    found = [
+        f"{ended.error or ended.outcome}: {_count(ended.calls, 'call')}, {seconds_shown(ended.total_s)} in all"
+        for ended in report.unanswered[:_MOST_NAMED]
+        if ended.outcome == "failed"
+    ]
+    found += [
+        f"cache miss, {kind.replace('_', ' ')}: {_count(count, 'call')}; `call.prompt_cache.drift` says where"
+        for kind, count in list(report.cache_misses.items())[:_MOST_NAMED]
+    ]
+    found += [
+        f"{phase.replace('_', ' ')}: {_percent(share)} of the time"
+        for phase in _AVOIDABLE
+        if phase in report.everything.phases and (share := report.everything.phases[phase].share or 0.0) >= 0.05
+    ]
+    return ReportTable(title="Look at", notes=tuple(found)) if found else None
 
 
 def _asked(report: Report) -> str:
@@ -71,18 +120,28 @@ def _asked(report: Report) -> str:
 def _phases(group: Group) -> ReportTable | None:
     if not group.phases:
         return None
+    longest = max(found.share or 0.0 for found in group.phases.values())
+    shown = {phase: found for phase, found in group.phases.items() if (found.share or 0.0) >= _LEAST_SHARE}
     rows = [
         (
-            phase,
+            phase.replace("_", " "),
             f"{found.seconds.n:,}",
             *_times(found.seconds),
             seconds_shown(found.seconds.highest),
             _percent(found.share),
+            "#" * round(_BAR * (found.share or 0.0) / longest),
         )
-        for phase, found in group.phases.items()
+        for phase, found in shown.items()
     ]
-    header = ("phase", "calls", "p50", "p95", "p99", "highest", "of the time")
-    return ReportTable(title="Where the time went", header=header, rows=tuple(rows))
+    header = ("phase", "calls", "p50", "p95", "p99", "highest", "of the time", "")
+    rest = [phase for phase in group.phases if phase not in shown]
+    return ReportTable(
+        title="Where the time went",
+        header=header,
+        rows=tuple(rows),
+        words=frozenset({0, len(header) - 1}),
+        notes=(f"next to nothing: {', '.join(rest)}",) if rest else (),
+    )
 
 
 def _metrics(group: Group) -> ReportTable | None:
@@ -100,16 +159,16 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Repo
         return None
     rows = [
         (
-            *(_clipped(getattr(group, name) or "-") for name in names),
+            *(_clipped((getattr(group, name) or "-").removeprefix("https://").removesuffix(":443")) for name in names),
             f"{group.calls:,}",
             f"{group.answered:,}",
-            *_times(group.metrics.get("time_to_first_token_s")),
-            *_times(group.metrics.get("duration_s")),
+            *_times(group.metrics.get("time_to_first_token_s"))[:2],
+            *_times(group.metrics.get("duration_s"))[:2],
             _mostly(group),
         )
         for group in groups[:_ROWS]
     ]
-    times = ("first token p50", "p95", "p99", "duration p50", "p95", "p99")
+    times = ("first token", "p95", "duration", "p95")
     header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
     words = frozenset({*range(len(names)), len(header) - 1})
     more = len(groups) - _ROWS
@@ -145,12 +204,12 @@ def _plays(report: Report) -> ReportTable | None:
             _clipped(played.play),
             f"{played.on:,}",
             "-" if played.acted is None else f"{played.acted:,}",
-            *_times(played.group.metrics.get("duration_s")),
+            *_times(played.group.metrics.get("duration_s"))[:1],
             _clipped(played.effect or "-", _EFFECT_WIDTH),
         )
         for played in report.plays[:_ROWS]
     ]
-    header = ("play", "on", "acted", "duration p50", "p95", "p99", "by the records")
+    header = ("play", "on", "acted", "duration p50", "by the records")
     return ReportTable(
         title="By play (duration: of the calls on which it acted)",
         header=header,
@@ -242,7 +301,7 @@ def _legend(group: Group) -> ReportTable | None:
     if not group.answered:
         return None
     few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
-    return ReportTable(title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).")
+    return ReportTable(title=f"Times without a name are p50. -: unknown, or of too few calls ({few}).")
 
 
 # Cells
@@ -271,8 +330,8 @@ def _mostly(group: Group) -> str:
     return "-" if longest is None else f"{longest} {_percent(group.phases[longest].share)}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, what: str, many: str | None = None) -> str:
+    return f"{number:,} {what if number == 1 else many or what + 's'}"
 
 
 def _clipped(text: str, width: int = _WIDTH) -> str:

@@ -180,7 +180,7 @@ def test_levels_of_urgency_stand_apart() -> None:
     assert [one.came_s and one.came_s.p50 for one in both.levels["urgency"]] == [0.025, 0.05]
     assert [one.waited_s and one.waited_s.p50 for one in both.levels["urgency"]] == [0.0, 0.5]
     assert "By urgency" in str(both)
-    assert "wait_for_place" in str(both)
+    assert "wait for place" in str(both)
     assert "By urgency" not in str(report(calls[0], record()))
 
 

@@ -188,7 +188,7 @@ def _leads(row: Segment) -> bool:
 
 def segments_of(line: PromptLine, count: int) -> PromptSegments | None:
     """Return a line's prompt with so many messages; None if its text is not kept."""
-    body, known = line.body, line.segments
+    (body, start, stop), known = line.kept, line.segments
     if not body:
         return None
     if known is None or known[0] is not body:
@@ -197,7 +197,7 @@ def segments_of(line: PromptLine, count: int) -> PromptSegments | None:
             # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
             _add(rows, part, value, len(part) + 4)
         heads = len(rows)
-        items = body[line.start : line.stop + 1]
+        items = body[start : stop + 1]
         if items:
             _add(rows, line.head.items_name, parsed(items), 0)
         known = line.segments = body, PromptSegments(rows, heads)

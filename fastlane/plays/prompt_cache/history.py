@@ -115,22 +115,22 @@ class PromptText:
     """A head and messages as JSON, without the bracket at the end; the messages are a part of a body that is kept."""
 
     head: PromptHead
-    body: bytes = b""
-    """The JSON that the messages stand in; empty once it is forgotten."""
-    start = stop = 0
-    """Where in it the messages begin, and where they end."""
+    kept: tuple[bytes, int, int] = (b"", 0, 0)
+    """The JSON that the messages stand in, where they begin and where they end: one value, as other threads read it."""
     size = 0
     """Bytes of the whole."""
 
     @property
     def text(self) -> bytes:
         """All of it as one text; empty once it is forgotten."""
-        return self.body and self.head.text + self.body[self.start : self.stop]
+        body, start, stop = self.kept
+        return body and self.head.text + body[start:stop]
 
     def begins_with(self, other: PromptText) -> bool:
         """Return whether all of another text is the beginning of this one."""
+        (mine, at, _), (theirs, start, stop) = self.kept, other.kept
         is_shorter = other.size <= self.size and other.head.number == self.head.number
-        return is_shorter and self.body.startswith(memoryview(other.body)[other.start : other.stop], self.start)
+        return is_shorter and mine.startswith(memoryview(theirs)[start:stop], at)
 
 
 class SentPrompt(PromptText):
@@ -263,11 +263,11 @@ class PromptHistory:
         prompt = SentPrompt()
         prompt.head, prompt.count, prompt.sent_ns = head, count, call.issued_ns
         if is_known:
-            prompt.body, prompt.start, prompt.stop = written, len(head.front), len(written) - len(head.tail)
+            prompt.kept = written, len(head.front), len(written) - len(head.tail)
         elif items is not None:
-            prompt.body = json_of(items)
-            prompt.stop = len(prompt.body) - 1
-        prompt.size = len(head.text) + prompt.stop - prompt.start
+            messages = json_of(items)
+            prompt.kept = messages, 0, len(messages) - 1
+        prompt.size = len(head.text) + prompt.kept[2] - prompt.kept[1]
         prompt.opening = hash(tuple(beginning))
         leading = hash(tuple(beginning[:-1]))
         stable = self._stable_keys.get(leading)
@@ -354,7 +354,7 @@ class PromptHistory:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and size > len(head.text):
                     prompt.line = self._enter(prompt, counted, now_ns)
-        prompt.body = b""
+        prompt.kept = SentPrompt.kept
         return record
 
     def _enter(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:
@@ -366,9 +366,8 @@ class PromptHistory:
             if line is None or not (prompt.begins_with(line) or line.begins_with(prompt)):
                 line = PromptLine(prompt)
         if prompt.size >= line.size:
-            self._text_bytes += len(prompt.body) - len(line.body)
-            line.body, line.start, line.stop, line.size = prompt.body, prompt.start, prompt.stop, prompt.size
-            line.tokens = tokens
+            self._text_bytes += len(prompt.kept[0]) - len(line.kept[0])
+            line.kept, line.size, line.tokens = prompt.kept, prompt.size, tokens
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         if len(line.ends) > _MAX_ENDS:
@@ -378,8 +377,8 @@ class PromptHistory:
         self.lines.move_to_end(line)
         while self._text_bytes > self.kept_bytes or len(self.lines) > _MAX_LINES:
             oldest, _ = self.lines.popitem(last=False)
-            self._text_bytes -= len(oldest.body)
-            oldest.body, oldest.segments = b"", None
+            self._text_bytes -= len(oldest.kept[0])
+            oldest.kept, oldest.segments = PromptLine.kept, None
             if self._openings.get(oldest.opening) is oldest:
                 del self._openings[oldest.opening]
         return line

@@ -283,7 +283,7 @@ def test_memory_is_bounded() -> None:
         provider.answer(prompt)
 
     history = provider.history
-    assert sum(len(line.body) for line in history.lines) == history._text_bytes <= 50_000
+    assert sum(len(line.kept[0]) for line in history.lines) == history._text_bytes <= 50_000
     assert len(history._openings) == len(history.lines) <= 1_000
 
 

@@ -24,8 +24,6 @@ class RunningWire:
         self._no_link = asyncio.Event()
         self._no_link.set()
         self._closing = False
-        self._bytes_up = 0
-        self._bytes_down = 0
         self.wire = wire
         self.port = 0
         """The port that stands for the far server."""
@@ -36,16 +34,6 @@ class RunningWire:
     def open_connections(self) -> int:
         """Connections that are open now."""
         return len(self._links)
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes that have arrived at the server so far."""
-        return self._bytes_up + sum(link.up.delivered_bytes for link in self._links)
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes that have arrived at the clients so far."""
-        return self._bytes_down + sum(link.down.delivered_bytes for link in self._links)
 
     async def close(self) -> None:
         """Stop to accept, reset what is open, and return when no socket and no task is left."""
@@ -91,8 +79,6 @@ class RunningWire:
         if link not in self._links:
             return
         self._links.remove(link)
-        self._bytes_up += link.up.delivered_bytes
-        self._bytes_down += link.down.delivered_bytes
         if not self._links:
             self._no_link.set()
 

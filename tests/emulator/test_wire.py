@@ -85,7 +85,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_every_byte_arrives_in_both_directions_and_is_counted() -> None:
+async def test_every_byte_arrives_in_both_directions() -> None:
     body = bytes(range(256)) * 4_000
 
     async with (
@@ -97,9 +97,6 @@ async def test_every_byte_arrives_in_both_directions_and_is_counted() -> None:
         received = await reader.read()
 
         assert received == body
-        assert (running.bytes_up, running.bytes_down) == (len(body), len(body))
-
-    assert (running.bytes_up, running.bytes_down) == (len(body), len(body))
 
 
 async def test_an_answer_takes_two_round_trips_on_a_new_connection_and_one_on_a_used_one() -> None:
@@ -241,8 +238,7 @@ async def test_a_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
     async with far_server(Wire(round_trip_time_s=0.002), flood_and_die) as running:
         client = socket.create_connection(("127.0.0.1", running.port))
         try:
-            await until(lambda: running.bytes_down > 0)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             flooded.set()
 
             await until(lambda: running.open_connections == 0)

@@ -44,6 +44,13 @@ _UNANSWERED: Mapping[str, str] = {
     "batch_cancelled": "The batch was cancelled before this request was executed.",
     "request_timeout": "The underlying call to the model timed out.",
 }
+_WRONG: Mapping[str, str] = {
+    "invalid_method": "The HTTP method of a request in a batch must be POST.",
+    "url_mismatch": "The URL provided for this request does not match the batch endpoint.",
+    "duplicate_custom_id": "The custom_id parameter must be unique for each request in a batch.",
+    "missing_required_parameter": "Missing required parameter: 'body.model'.",
+    "model_mismatch": "The model of this request does not match the rest of the batch: a batch has a single model.",
+}
 _FAILED: Mapping[str, tuple[str, str, str]] = {
     "500": ("The server had an error while processing your request.", "server_error", "server_error"),
     "429": ("Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
@@ -303,26 +310,19 @@ class Batches:
             if not isinstance(request[name], kind) or not request[name]:
                 batch.fail("invalid_type", f"Invalid type for '{name}'.", number, name)
                 return None
-        if request["method"] != "POST":
-            batch.fail("invalid_method", "The HTTP method of a request in a batch must be POST.", number, "method")
-        if request["url"] != batch.record["endpoint"]:
-            message = "The URL provided for this request does not match the batch endpoint."
-            batch.fail("url_mismatch", message, number, "url")
-        if request["custom_id"] in names:
-            message = (
-                "The custom_id for this request is a duplicate of another request. The custom_id parameter must be "
-                "unique for each request in a batch."
-            )
-            batch.fail("duplicate_custom_id", message, number, "custom_id")
-        model = request["body"].get("model")
-        if not isinstance(model, str):
-            batch.fail("missing_required_parameter", "Missing required parameter: 'body.model'.", number, "body.model")
-        elif model != (batch.record["model"] or model):
-            message = "The model of this request does not match the rest of the batch: a batch has a single model."
-            batch.fail("model_mismatch", message, number, "body.model")
-        else:
-            batch.record["model"] = model
-        return Line(request["custom_id"], request["body"])
+        custom_id, body = request["custom_id"], request["body"]
+        model = body.get("model")
+        batch.record["model"] = batch.record["model"] or model
+        for code, param, is_right in (
+            ("invalid_method", "method", request["method"] == "POST"),
+            ("url_mismatch", "url", request["url"] == batch.record["endpoint"]),
+            ("duplicate_custom_id", "custom_id", custom_id not in names),
+            ("missing_required_parameter", "body.model", isinstance(model, str)),
+            ("model_mismatch", "body.model", model is None or model == batch.record["model"]),
+        ):
+            if not is_right:
+                batch.fail(code, _WRONG[code], number, param)
+        return Line(custom_id, body)
 
     async def _carry_out(self, batch: Batch, lines: list[Line]) -> int:
         """Do a batch's lines at the pace of the settings, until its end; return how many were done."""

@@ -104,7 +104,7 @@ class Emulator:
         ready = cast(dict[str, Any], json.loads(line))
         if "failed" in ready:
             self._finalizer()
-            raise EmulatorError(f"the emulator {ready['failed']}: choose another port, or 0 for a free one")
+            raise EmulatorError(f"the emulator {ready['failed']}")
         return ready
 
     @property

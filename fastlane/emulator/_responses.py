@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fastlane.emulator._generation import GeneratedChoice
@@ -29,8 +30,47 @@ _ECHOED: tuple[tuple[str, Any], ...] = (
 )
 
 
+# The event of an item's deltas, and what else stands in it.
+_DELTAS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "reasoning": ("response.reasoning_text", {"content_index": 0}),
+    "message": ("response.output_text", {"content_index": 0, "logprobs": []}),
+    "function_call": ("response.function_call_arguments", {}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One item of a response's output."""
+
+    kind: str
+    id: str
+    index: int
+    pieces: tuple[str, ...]
+    fields: Mapping[str, Any]
+    """What its kind has beside id, type, status and text."""
+    status: str
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def shown(self, *, begun: bool = True) -> dict[str, Any]:
+        """Return it as it is at its end, or before its first piece."""
+        status = self.status if begun else "in_progress"
+        item = {"id": self.id, "type": self.kind, "status": status, **self.fields}
+        if self.kind == "function_call":
+            return {**item, "arguments": self.text if begun else ""}
+        return {**item, "content": [self.part(self.text)] if begun else []}
+
+    def part(self, text: str) -> dict[str, Any]:
+        """Return the content of a message or of reasoning."""
+        if self.kind == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
 class ResponsesReply:
-    """A response; a `Reply`. It has no [DONE]: its last event says how it ended."""
+    """A response; a `GeneratedReply`. It has no [DONE]: its last event says how it ended."""
 
     def __init__(
         self,
@@ -41,13 +81,21 @@ class ResponsesReply:
         number: int,
         tier: str,
     ) -> None:
-        self._choice = choices[0]
+        choice = choices[0]
         self._usage = usage
         self._sequence = 0
-        self._reasoning_id = f"rs_{number:012d}"
-        self._item_id = f"{'fc' if self._choice.tool else 'msg'}_{number:012d}"
-        self._call_id = f"call_{number:012d}"
-        self._output_index = 1 if self._choice.reasoning else 0
+        self._status = "incomplete" if choice.finish_reason == "length" else "completed"
+        self._items: list[_Item] = []
+        if choice.reasoning:
+            fields: dict[str, Any] = {"summary": []}
+            self._items.append(_Item("reasoning", f"rs_{number:012d}", 0, choice.reasoning, fields, "completed"))
+        if choice.pieces:
+            if choice.tool:
+                kind, item_id = "function_call", f"fc_{number:012d}"
+                fields = {"call_id": f"call_{number:012d}", "name": choice.tool}
+            else:
+                kind, item_id, fields = "message", f"msg_{number:012d}", {"role": "assistant"}
+            self._items.append(_Item(kind, item_id, len(self._items), choice.pieces, fields, self._status))
         echoed = {name: prompt.body[name] if prompt.body.get(name) is not None else usual for name, usual in _ECHOED}
         self._base: dict[str, Any] = {
             "id": f"resp_{number:012d}",
@@ -60,20 +108,6 @@ class ResponsesReply:
             **echoed,
         }
 
-    @property
-    def _cut(self) -> bool:
-        return self._choice.finish_reason == "length"
-
-    def _response(self, status: str, output: list[dict[str, Any]], *, usage: bool = False) -> dict[str, Any]:
-        details = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        return {
-            **self._base,
-            "status": status,
-            "incomplete_details": details,
-            "output": output,
-            "usage": self._usage.responses() if usage else None,
-        }
-
     def _event(self, kind: str, **fields: Any) -> bytes:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
@@ -81,124 +115,65 @@ class ResponsesReply:
 
     def opening(self) -> bytes:
         """Return the events that say that the response has begun."""
-        begun = self._response("in_progress", [])
+        begun = {**self._base, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
         return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
 
     def ticks(self) -> Iterator[Tick]:
         """Return one delta event per token, the first and last of an item with the events around it."""
-        yield from self._reasoning_ticks()
-        pieces = self._choice.pieces
-        for at, piece in enumerate(pieces):
-            # In the order of sending, because each event takes the next number.
-            data = self._item_begins() if at == 0 else b""
-            data += self._delta(piece)
-            if at == len(pieces) - 1:
-                data += self._item_ends()
-            yield Tick(data, 1, 0)
+        for item in self._items:
+            for at, piece in enumerate(item.pieces):
+                # In the order of sending, because each event takes the next number.
+                data = self._begin(item) if at == 0 else b""
+                data += self._delta(item, piece)
+                if at == len(item.pieces) - 1:
+                    data += self._end(item)
+                yield Tick(data, 1, int(item.kind == "reasoning"))
 
-    def _reasoning_ticks(self) -> Iterator[Tick]:
-        pieces = self._choice.reasoning
-        where = {"item_id": self._reasoning_id, "output_index": 0, "content_index": 0}
-        for at, piece in enumerate(pieces):
-            data = b""
-            if at == 0:
-                item = {"id": self._reasoning_id, "type": "reasoning", "summary": [], "status": "in_progress"}
-                data += self._event("response.output_item.added", output_index=0, item=item)
-            data += self._event("response.reasoning_text.delta", delta=piece, **where)
-            if at == len(pieces) - 1:
-                data += self._event("response.reasoning_text.done", text="".join(pieces), **where)
-                data += self._event("response.output_item.done", output_index=0, item=self._reasoning_item())
-            yield Tick(data, 1, 1)
+    def _begin(self, item: _Item) -> bytes:
+        data = self._event("response.output_item.added", output_index=item.index, item=item.shown(begun=False))
+        if item.kind == "message":
+            where = {"item_id": item.id, "output_index": item.index, "content_index": 0}
+            data += self._event("response.content_part.added", part=item.part(""), **where)
+        return data
 
-    def _delta(self, piece: str) -> bytes:
+    def _delta(self, item: _Item, piece: str) -> bytes:
         # Once per token: written by hand, because it is several times cheaper than a dictionary.
         number, self._sequence = self._sequence, self._sequence + 1
-        where = f'"item_id":"{self._item_id}","output_index":{self._output_index}'
-        if self._choice.tool:
-            kind, more = "response.function_call_arguments.delta", ""
-        else:
-            kind, more = "response.output_text.delta", ',"content_index":0,"logprobs":[]'
+        kind, more = _DELTAS[item.kind]
+        extra = f",{compact(more)[1:-1]}" if more else ""
         return (
-            f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{number},{where}{more},'
-            f'"delta":{json.dumps(piece)}}}\n\n'
+            f'event: {kind}.delta\ndata: {{"type":"{kind}.delta","sequence_number":{number},"item_id":"{item.id}",'
+            f'"output_index":{item.index}{extra},"delta":{json.dumps(piece)}}}\n\n'
         ).encode()
 
-    def _item_begins(self) -> bytes:
-        added = self._event(
-            "response.output_item.added", output_index=self._output_index, item=self._item("in_progress", begun=False)
-        )
-        if self._choice.tool:
-            return added
-        return added + self._event(
-            "response.content_part.added",
-            item_id=self._item_id,
-            output_index=self._output_index,
-            content_index=0,
-            part=self._part(""),
-        )
-
-    def _item_ends(self) -> bytes:
-        text = "".join(self._choice.pieces)
-        where: dict[str, Any] = {"item_id": self._item_id, "output_index": self._output_index}
-        done: list[bytes]
-        if self._choice.tool:
-            kind = "response.function_call_arguments.done"
-            done = [self._event(kind, name=self._choice.tool, arguments=text, **where)]
+    def _end(self, item: _Item) -> bytes:
+        kind, more = _DELTAS[item.kind]
+        where = {"item_id": item.id, "output_index": item.index}
+        if item.kind == "function_call":
+            data = self._event(f"{kind}.done", name=item.fields["name"], arguments=item.text, **where)
         else:
-            where["content_index"] = 0
-            done = [
-                self._event("response.output_text.done", text=text, logprobs=[], **where),
-                self._event("response.content_part.done", part=self._part(text), **where),
-            ]
-        item = self._item(self._item_status)
-        return b"".join([*done, self._event("response.output_item.done", output_index=self._output_index, item=item)])
-
-    @property
-    def _item_status(self) -> str:
-        return "incomplete" if self._cut else "completed"
-
-    def _part(self, text: str) -> dict[str, Any]:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-    def _item(self, status: str, *, begun: bool = True) -> dict[str, Any]:
-        text = "".join(self._choice.pieces)
-        if self._choice.tool:
-            return {
-                "id": self._item_id,
-                "type": "function_call",
-                "call_id": self._call_id,
-                "name": self._choice.tool,
-                "arguments": text if begun else "",
-                "status": status,
-            }
-        content = [self._part(text)] if begun else []
-        return {"id": self._item_id, "type": "message", "role": "assistant", "status": status, "content": content}
-
-    def _reasoning_item(self) -> dict[str, Any]:
-        content = [{"type": "reasoning_text", "text": "".join(self._choice.reasoning)}]
-        return {
-            "id": self._reasoning_id,
-            "type": "reasoning",
-            "summary": [],
-            "content": content,
-            "status": "completed",
-        }
+            data = self._event(f"{kind}.done", text=item.text, **where, **more)
+        if item.kind == "message":
+            data += self._event("response.content_part.done", part=item.part(item.text), content_index=0, **where)
+        return data + self._event("response.output_item.done", output_index=item.index, item=item.shown())
 
     def _finished(self, *, usage: bool, extras: Extras) -> dict[str, Any]:
-        output = [self._reasoning_item()] if self._choice.reasoning else []
-        if self._choice.pieces:
-            output.append(self._item(self._item_status))
-        response = self._response("incomplete" if self._cut else "completed", output, usage=usage)
-        if usage:
-            response["usage"].update(extras.usage)
-        return {**response, **extras.answer}
+        return {
+            **self._base,
+            "status": self._status,
+            "incomplete_details": {"reason": "max_output_tokens"} if self._status == "incomplete" else None,
+            "output": [item.shown() for item in self._items],
+            "usage": {**self._usage.responses(), **extras.usage} if usage else None,
+            **extras.answer,
+        }
 
     def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the event that says how the response ended; `done` False leaves it out, as its kind of [DONE]."""
-        if not done:
-            return b""
-        kind = "response.incomplete" if self._cut else "response.completed"
-        return self._event(kind, response=self._finished(usage=usage, extras=extras))
+        return (
+            self._event(f"response.{self._status}", response=self._finished(usage=usage, extras=extras))
+            if done
+            else b""
+        )
 
     def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the response object."""

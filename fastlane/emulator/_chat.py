@@ -92,7 +92,6 @@ class ChatReply(_Completion):
         return {"id": f"chatcmpl-{self._number:012d}", "object": "chat.completion.chunk", "service_tier": tier}
 
     def opening(self) -> bytes:
-        """Return the role chunk of every choice."""
         roles = ({"role": "assistant", "content": None if each.tool else "", "refusal": None} for each in self._choices)
         return b"".join(map(self._chunk, self._choices, map(compact, roles)))
 

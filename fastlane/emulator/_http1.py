@@ -32,7 +32,6 @@ class Http1:
         """Nothing: the client speaks first."""
 
     def receive(self, data: bytes) -> None:
-        """Take bytes of the socket."""
         self.h11.receive_data(data)
         self._read()
 
@@ -86,19 +85,16 @@ class Http1:
             self._outgoing.append(data)
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send."""
         if not self._outgoing:
             return b""
         data, self._outgoing = b"".join(self._outgoing), []
         return data
 
     def writable_again(self) -> None:
-        """Wake the answer that waits for the socket."""
         if self._turn:
             self._turn.room.set()
 
     def lost(self) -> None:
-        """End the current record."""
         if self._idle:
             self._idle.cancel()
         if self._turn:
@@ -124,7 +120,6 @@ class _Turn(ServerExchange):
         self._http1 = http1
 
     def send_headers(self, status: int, headers: Headers) -> None:
-        """Send the status and the headers."""
         if self.gone:
             return
         self.record.status = status
@@ -134,7 +129,6 @@ class _Turn(ServerExchange):
         self.connection.flush_soon(self.record.stamp_headers)
 
     def send(self, data: bytes, stamp: Stamp | None = None) -> None:
-        """Send some of the body."""
         if self.gone or not data:
             return
         self._http1.write(h11.Data(data=data))
@@ -142,7 +136,6 @@ class _Turn(ServerExchange):
         self.connection.flush_soon(stamp)
 
     def end(self) -> None:
-        """End the response."""
         if self.gone:
             return
         self.gone = True

@@ -47,7 +47,6 @@ class Http2:
         self._idle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Send the settings."""
         window = self.connection.service.dialect.initial_window_bytes
         self.h2.local_settings = self._settings(window)
         self.h2.initiate_connection()
@@ -69,7 +68,6 @@ class Http2:
         )
 
     def receive(self, data: bytes) -> None:
-        """Take bytes of the socket."""
         # A GOAWAY makes h2 throw away what it still has to send.
         self.connection.flush()
         try:
@@ -129,7 +127,6 @@ class Http2:
             stream.reset(int(ErrorCodes.REFUSED_STREAM))
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send."""
         return self.h2.data_to_send()
 
     def writable_again(self) -> None:
@@ -138,7 +135,6 @@ class Http2:
             stream.pump()
 
     def lost(self) -> None:
-        """End every stream's record."""
         if self._idle:
             self._idle.cancel()
         for stream in tuple(self.streams.values()):
@@ -188,7 +184,6 @@ class _Stream(ServerExchange):
         self._ending = False
 
     def client_left(self, code: int | None = None) -> None:
-        """Stop at once: the client reset the stream (`code`) or the connection is gone."""
         if not self.gone:
             super().client_left(code)
             self._unsent.clear()
@@ -196,11 +191,9 @@ class _Stream(ServerExchange):
 
     @property
     def writable(self) -> bool:
-        """Whether what was sent so far has left."""
         return not self._unsent and super().writable
 
     def send_headers(self, status: int, headers: Headers) -> None:
-        """Send the status and the headers."""
         if self.gone:
             return
         self.record.status = status
@@ -208,7 +201,6 @@ class _Stream(ServerExchange):
         self.connection.flush_soon(self.record.stamp_headers)
 
     def send(self, data: bytes, stamp: Stamp | None = None) -> None:
-        """Send some of the body."""
         if not self.gone and data:
             self._unsent.append((memoryview(data), stamp))
             self.pump()
@@ -248,7 +240,6 @@ class _Stream(ServerExchange):
         self._http2.forget(self._stream_id)
 
     def reset(self, code: int) -> None:
-        """Reset the stream."""
         if self.gone:
             return
         self.gone = True

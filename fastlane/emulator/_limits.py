@@ -69,7 +69,6 @@ class FixedWindow(Bucket):
     """Begins with the first request and is whole again after each minute."""
 
     def room(self, now: int) -> float:
-        """Return how much is left of this window."""
         minutes = (now - self._at) // _MINUTE_NS
         if minutes > 0:
             self._at += minutes * _MINUTE_NS
@@ -108,7 +107,6 @@ class Quantized(Bucket):
         return max(whole, self._began + seconds * _SECOND_NS - now)
 
     def take(self, now: int, amount: float) -> None:
-        """Take it."""
         self._turn(now)
         super().take(now, amount)
         self._used += amount

@@ -277,6 +277,27 @@
     list.focus();
   }
 
+  // All entries.
+  function overall() {
+    state.opened = null;
+    hideDetails();
+    const calls = entries.filter((entry) => entry.c), total = {};
+    for (const entry of calls) for (const [phase, value] of Object.entries(entry.p || {})) total[phase] = (total[phase] || 0) + value;
+    const phases = Object.fromEntries(data.phases.filter((phase) => total[phase]).map((phase) => [phase, total[phase]]));
+    const middle = (values) => { const sorted = values.sort((one, other) => one - other); return sorted.length ? ms(sorted[Math.floor((sorted.length - 1) / 2)]) : "–"; };
+    const told = [
+      ["Calls", count(calls.reduce((sum, entry) => sum + entry.c, 0))], ["Failed", count(entries.filter((entry) => entry.e).length)],
+      ["Duration, p50", middle(calls.map((entry) => entry.d))], ["First token, p50", middle(calls.map((entry) => entry.f).filter((value) => value !== undefined))],
+      ["Cache misses", count(entries.filter((entry) => entry.y).length)],
+    ];
+    const slow = entries.map((entry, index) => [index, entry.d || 0]).sort((one, other) => other[1] - one[1]).slice(0, 5);
+    const line = ([index, took]) => h("li", null, h("button", { type: "button", onclick: () => { choose(Math.max(0, state.shown.indexOf(index))); open(); } }, `${entries[index].n} · ${ms(took)}${entries[index].y ? ` · ${entries[index].y}` : ""}${entries[index].e ? ` · ✕ ${entries[index].e}` : ""}`));
+    fill($("opened"), backButton(), h("div", { class: "head" }, h("h2", null, "All entries")),
+      h("dl", { class: "figures" }, told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
+      parts({ p: phases, c: calls.length, d: Infinity }),
+      h("div", { class: "card" }, h("h3", null, "The slowest"), h("ul", { class: "slowest" }, slow.map(line))));
+  }
+
   // One entry.
   function entryView(index) {
     const entry = entries[index];
@@ -605,7 +626,7 @@
     list.scrollTop = 0;
     fillSorts();
     filter();
-    if (view === "browse") { if (state.shown.length) open(false); else $("opened").replaceChildren(); } else summary();
+    if (view === "compare") summary(); else if (entries.length > 1) overall(); else if (state.shown.length) open(false); else $("opened").replaceChildren();
     if (view === "compare" && isNarrow()) document.body.dataset.open = "";
   }
   function toggleFilter(name, button) {
@@ -631,6 +652,7 @@
   $("only-slow").addEventListener("click", (event) => toggleFilter("slow", event.currentTarget));
   $("view-browse").addEventListener("click", () => setView("browse"));
   $("view-compare").addEventListener("click", () => setView("compare"));
+  $("all").addEventListener("click", () => { setView("browse"); if (entries.length > 1) overall(); if (isNarrow()) document.body.dataset.open = ""; });
   $("help-button").addEventListener("click", () => $("help").showModal());
   $("help-close").addEventListener("click", () => $("help").close());
   list.addEventListener("scroll", () => draw(false), { passive: true });

@@ -87,10 +87,24 @@ def ground(page: Page) -> str:
     return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
-def test_it_opens_with_each_entry_and_the_first_ones_waterfall(opens: Opens) -> None:
+def test_it_opens_with_each_entry_and_what_they_have_in_common(opens: Opens) -> None:
     page = opens(everyday)
 
     expect(listed(page)).to_have_count(6)
+    opened = page.locator("#opened")
+    expect(opened.get_by_role("heading", name="All entries")).to_be_visible()
+    expect(opened).to_contain_text("Calls8Failed1")
+    expect(opened.locator(".slowest button")).to_have_count(5)
+    opened.locator(".slowest button").first.click()
+    expect(page.get_by_role("heading", name="answer ticket")).to_be_visible()
+    page.get_by_role("button", name="All entries").click()
+    expect(opened.get_by_role("heading", name="All entries")).to_be_visible()
+
+
+def test_an_entry_is_opened_with_its_waterfall(opens: Opens) -> None:
+    page = opens(everyday)
+    listed(page).first.click()
+
     expect(page.get_by_role("heading", name="answer ticket")).to_be_visible()
     rows = page.get_by_role("treeitem")
     expect(rows).to_have_count(24)
@@ -282,6 +296,7 @@ def test_five_thousand_calls_are_listed_without_making_five_thousand_elements(op
 
 def test_what_is_printed_is_the_waterfall_and_not_the_controls(opens: Opens) -> None:
     page = opens(everyday, dark=True)
+    listed(page).first.click()
 
     page.emulate_media(media="print")
 

@@ -41,8 +41,6 @@ _EVERY_S = 0.2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 # Counters begin anew so often, in seconds, and expire one window later.
 _WINDOW_S = 60
-# Seconds after the end of a window during which other processes may still add to it.
-_LATE_S = 5.0
 # Smaller differences are rounding errors of sums.
 _LEAST_AMOUNT = 1e-6
 _MOST_AMOUNT = 1e15
@@ -179,7 +177,7 @@ class Redis:
             self._client = self._connect()
             self._closing = weakref.finalize(self, _close, self._client)
         pipeline = self._client.pipeline(transaction=False)
-        window, into_s = divmod(wall_ns() / _NS, _WINDOW_S)
+        window = wall_ns() // (_WINDOW_S * 10**9)
         for key, amounts in pending.items():
             name = _name(key, window)
             for field, amount in amounts.items():
@@ -189,12 +187,8 @@ class Redis:
             if (left_ms := (until_ns - now_ns()) // 1_000_000) > 0:
                 pipeline.set(_pause_name(key), value, px=left_ms)
         sent = len(pipeline)
-        names = []
-        for key in counted:
-            # Also the last window if it may have changed, or nothing was read yet.
-            if into_s < _LATE_S or self._known.get(_name(key, window)) is None:
-                names.append((key, _name(key, window - 1)))
-            names.append((key, _name(key, window)))
+        # Other processes may add to the last window after its end, and the first read has to have it.
+        names = [(key, _name(key, one)) for key in counted for one in (window - 1, window)]
         for _, name in names:
             pipeline.hgetall(name)
         for key in paused:
@@ -218,8 +212,8 @@ class Redis:
         return added
 
 
-def _name(key: str, window: float) -> str:
-    return f"{key}:{window:.0f}"
+def _name(key: str, window: int) -> str:
+    return f"{key}:{window}"
 
 
 def _pause_name(key: str) -> str:

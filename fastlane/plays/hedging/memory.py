@@ -226,26 +226,19 @@ def sightings_of(record: CallRecord, plans: Collection[HedgePlan] = ()) -> list[
     found, answering = [], _answering(record)
     for attempt in record.attempts:
         upstream = _upstream_of(attempt, record)
-        started_ns, first_ns, late_ns = attempt.wire.started_ns, None, None
         uncached: float | None = expected.get(upstream)
         if attempt is answering:
-            first_ns = record.timeline.first_token_ns
+            shown, seen_ns = "first_token_s", record.timeline.first_token_ns
             if record.usage.input_tokens is not None and not record.usage.estimated:
                 uncached = float(record.usage.input_tokens - (record.usage.cached_tokens or 0))
         # A second attempt that lost was given up soon after its start, which says next to nothing.
         elif attempt.given_up is not None and not (attempt.kind == "hedge" and attempt.given_up == "lost"):
-            late_ns = attempt.wire.ended_ns
-        seen_ns = first_ns if late_ns is None else late_ns
-        if seen_ns is None or seen_ns <= started_ns:
+            shown, seen_ns = "late_s", attempt.wire.ended_ns
+        else:
             continue
-        sighting = Sighting(
-            model=upstream.model,
-            origin=upstream.origin,
-            uncached_tokens=uncached,
-            first_token_s=None if first_ns is None else (first_ns - started_ns) / 1e9,
-            late_s=None if late_ns is None else (late_ns - started_ns) / 1e9,
-        )
-        found.append(sighting)
+        if seen_ns is not None and seen_ns > attempt.wire.started_ns:
+            seconds: Any = {shown: (seen_ns - attempt.wire.started_ns) / 1e9}
+            found.append(Sighting(model=upstream.model, origin=upstream.origin, uncached_tokens=uncached, **seconds))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from ._arms import CONNECTIONS as CONNECTIONS
 from ._check import catalogue as catalogue, check as check
-from ._server_log import BothAccounts as BothAccounts, both_accounts as both_accounts
 from ._sight import cut as cut
 from ._tails import without_refused_tails as without_refused_tails
 from ._types import Checked as Checked, CheckResult as CheckResult, Level as Level

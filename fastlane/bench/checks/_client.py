@@ -27,8 +27,6 @@ CAPACITY_SHARE: Final = 0.5
 QUEUE_SHARE: Final = 0.1
 """Of the time in which a process wanted a core, how long it had to wait for one."""
 COLLECTION_SHARE: Final = 0.05
-CLOCK_STEP_MS: Final = 5.0
-"""A clock that is slewed moves by 0.05 ms between two readings; what moves more was set."""
 
 CPU: Final = "client saturated: CPU"
 LAG: Final = "client saturated: lag"
@@ -37,7 +35,6 @@ CAPACITY: Final = "client saturated: capacity"
 DISPATCH: Final = "dispatch delay"
 QUEUE: Final = "run-queue delay"
 COLLECTOR: Final = "garbage collector"
-CLOCK: Final = "clock steps"
 
 _TAILS: Final = (
     ", though it used only {} of a core: the machine kept it waiting now and then. Medians hold, percentiles above p75 "
@@ -281,27 +278,6 @@ def collector(sight: Sight) -> Iterator[CheckResult]:
                 )
 
 
-def clocks(sight: Sight) -> Iterator[CheckResult]:
-    """Look for a wall clock that was set while the cell ran."""
-    for cell, arm in _processes(sight):
-        for vitals in sight.vitals(cell, arm):
-            stepped = abs(vitals.clock_step_ms) > CLOCK_STEP_MS
-            yield result(
-                CLOCK,
-                "flagged" if stepped else "passed",
-                f"the wall clock moved by {vitals.clock_step_ms:.3g} ms against the monotonic one at {_name(arm)}"
-                + (
-                    ": durations hold, because they are monotonic; dates, and what is joined with other machines by "
-                    "them, do not"
-                    if stepped
-                    else ""
-                ),
-                cell=cell,
-                arm=arm,
-                step_ms=vitals.clock_step_ms,
-            )
-
-
 def _processes(sight: Sight) -> Iterator[tuple[Cell, ArmInfo | None]]:
     for cell in sight.recorded.header.cells:
         yield cell, None
@@ -320,5 +296,4 @@ CHECKS: Final = (
     Check(name=DISPATCH, line="Requests of an open load that were sent after their time.", look=dispatch),
     Check(name=QUEUE, line="Time in which a measuring process waited for a core.", look=run_queue),
     Check(name=COLLECTOR, line="Pauses of the garbage collector.", look=collector),
-    Check(name=CLOCK, line="A wall clock that was set during the run.", look=clocks),
 )

@@ -23,9 +23,6 @@ COUNT_SPREAD: Final = 0.25
 """How far the middle half of the ratios may be apart: another tokenizer moves them all alike."""
 CHUNK_TOLERANCE: Final = 0.05
 """Role and finish chunks excluded, one token in twenty may share a chunk with another: a character in pieces does."""
-ROLE_LEAD_MS: Final = 2.0
-"""A first event that comes this much before the first token was sent before it."""
-ROLE_LEAD_SHARE: Final = 0.1
 
 ASKED: Final = "tokens asked for"
 USAGE: Final = "usage missing"
@@ -33,7 +30,6 @@ CUT: Final = "answers cut off"
 EMPTY: Final = "answers without output"
 COUNT: Final = "usage against own count"
 CHUNKS: Final = "chunks against tokens"
-ROLE: Final = "role chunk first"
 REASONING: Final = "reasoning in the answers"
 
 
@@ -239,33 +235,6 @@ def tokens_per_chunk(sight: Sight) -> Iterator[CheckResult]:
             )
 
 
-def role_first(sight: Sight) -> Iterator[CheckResult]:
-    """Look for servers that answer with a role long before the first token."""
-    for cell in sight.recorded.header.cells:
-        for arm in sight.arms:
-            leads = [
-                ((sample.token_ns[0] - sample.first_event_ns) / 1e6, sample.time_to_first_token_s or 0.0)
-                for sample in sight.answered(cell, arm)
-                if sample.first_event_ns is not None
-            ]
-            if not leads:
-                continue
-            early = [lead for lead, whole in leads if lead > max(ROLE_LEAD_MS, ROLE_LEAD_SHARE * whole * 1e3)]
-            if len(early) > 0.5 * len(leads):
-                yield result(
-                    ROLE,
-                    "flagged",
-                    f"{arm.name} gets an event without output {statistics.median(early):,.1f} ms (median) before its "
-                    "first token: times here count from output, but a tool that takes the first event for a token "
-                    "reports that much less",
-                    cell=cell,
-                    arm=arm,
-                    lead_ms=statistics.median(early),
-                )
-            else:
-                yield result(ROLE, "passed", "the first event comes with the first token", cell=cell, arm=arm)
-
-
 def reasoning(sight: Sight) -> Iterator[CheckResult]:
     """Look for reasoning, streamed or hidden: which token is the first depends on it."""
     for cell in sight.recorded.header.cells:
@@ -317,6 +286,5 @@ CHECKS: Final = (
     Check(name=EMPTY, line="Successes without any output.", look=with_output),
     Check(name=COUNT, line="The provider's input tokens against the workload's own count.", look=counted_alike),
     Check(name=CHUNKS, line="Tokens in a chunk: ITL is read as if it were one.", look=tokens_per_chunk),
-    Check(name=ROLE, line="A role chunk well before the first token.", look=role_first),
     Check(name=REASONING, line="Reasoning in the answers, streamed or hidden.", look=reasoning),
 )

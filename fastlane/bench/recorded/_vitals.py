@@ -31,8 +31,6 @@ class Vitals:
     capacity_chunks_per_s: float | None = None
     """What this arm's client took in a calibration on this machine, as fast as they came; None if not calibrated."""
     most_in_flight: int = 0
-    clock_step_ms: float = 0.0
-    """Largest jump of the wall clock against the monotonic one."""
 
     @property
     def cpu_share(self) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..._clock import cpu_ns, now_ns, sleep, wall_ns
+from ..._clock import cpu_ns, now_ns, sleep
 from ..recorded import Sample, Vitals
 
 INTERVAL_S: Final = 0.01
@@ -23,12 +23,9 @@ every 10 ms 0.5 %: what measures must not be what loads.
 """
 LOOP_INTERVAL_S: Final = 0.04
 """The same where it also rings in an event loop, which wakes two threads each time (every 20 ms took 1.1 %)."""
-_CLOCK_EVERY: Final = 10
 _QUEUE_EVERY: Final = 250
 _BUCKET_NS: Final = 100_000_000
 _BUCKETS_PER_S: Final = 10
-# Two readings of the wall clock are compared only where the machine did nothing else in between.
-_CLOSE_NS: Final = 50_000
 _TASKS: Final = Path("/proc/self/task")
 
 
@@ -63,8 +60,6 @@ class Probe:
         self._rung_ns: int | None = None
         self._collecting_ns: int | None = None
         self._collections = array("q")
-        self._offset_ns: int | None = None
-        self._step_ns = 0
         self._queue_before: dict[str, int] | None = None
         self._queue: dict[str, int] = {}
         self._buckets: Counter[int] = Counter()
@@ -137,7 +132,6 @@ class Probe:
             peak_chunks_per_s=float(busiest(self._buckets, _BUCKETS_PER_S)),
             capacity_chunks_per_s=self._capacity,
             most_in_flight=most_in_flight(self._begun, self._ended),
-            clock_step_ms=self._step_ns / 1e6,
         )
 
     def _run(self) -> None:
@@ -151,8 +145,6 @@ class Probe:
             tick += 1
             if self._loop is not None:
                 self._ring(self._loop, due_ns)
-            if tick % _CLOCK_EVERY == 0:
-                self._read_clocks()
             if tick % _QUEUE_EVERY == 0:
                 self._read_queue()
 
@@ -176,17 +168,6 @@ class Probe:
         elif self._collecting_ns is not None:
             self._collections.append(now_ns() - self._collecting_ns)
             self._collecting_ns = None
-
-    def _read_clocks(self) -> None:
-        before_ns = now_ns()
-        wall = wall_ns()
-        after_ns = now_ns()
-        if after_ns - before_ns > _CLOSE_NS:
-            return
-        offset_ns = wall - before_ns
-        if self._offset_ns is not None:
-            self._step_ns = max(self._step_ns, abs(offset_ns - self._offset_ns))
-        self._offset_ns = offset_ns
 
     def _read_queue(self) -> None:
         now = queue_delays_ns()

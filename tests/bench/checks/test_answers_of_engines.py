@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastlane.bench.checks import check, cut
 from fastlane.bench.recorded import Sample
 from tests.bench.checks.answers import about, level
-from tests.bench.recorded_runs import MS, a_run, changed
+from tests.bench.recorded_runs import a_run, changed
 
 
 def one_in_twenty(sample: Sample) -> bool:
@@ -22,14 +22,6 @@ def test_usage_that_never_comes_is_unknown_and_no_zero() -> None:
     assert level(found, "usage missing") == "flagged"
     assert level(found, "cached tokens") == "not checked"
     assert level(found, "usage against own count") == "not checked"
-
-
-def test_a_role_chunk_before_the_prefill_is_told() -> None:
-    run = a_run(change=lambda each: replace(each, first_event_ns=each.issued_ns + 5 * MS))
-    (said,) = about(check(run), "role chunk first", "baseline")
-
-    assert said.level == "flagged"
-    assert said.values["lead_ms"] > 100
 
 
 def test_a_limit_of_tokens_that_is_ignored_is_refused() -> None:

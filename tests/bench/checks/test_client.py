@@ -165,7 +165,6 @@ def test_a_closed_load_has_no_time_to_be_late_by() -> None:
         ({"cpu_s": 1.0, "run_queue_delay_s": 0.2}, "run-queue delay"),
         ({"longest_collection_ms": 3.0}, "garbage collector"),
         ({"duration_s": 10.0, "cpu_s": 1.0, "collections_s": 0.6}, "garbage collector"),
-        ({"clock_step_ms": 1_000.0}, "clock steps"),
     ],
 )
 def test_what_disturbs_a_process_is_told(fields: dict[str, Any], name: str) -> None:

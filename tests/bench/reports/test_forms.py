@@ -202,7 +202,7 @@ def test_the_terminal_shows_every_table_and_verdict(kind: Kind) -> None:
     for line in found.verdicts:
         assert line.text in text
     assert "flagged cache hits chat, 1: Some hits." in text
-    assert "Passed: clock steps" in text
+    assert "Passed: usage missing" in text
     assert "Definitions" in text
     assert "Definitions" not in printed(found, brief=True)
 

@@ -38,6 +38,8 @@ PART = "wheel"
 _LIMIT_S = 120.0
 # What a package of Python code, tables, and pages that its commands write is made of.
 _SUFFIXES = frozenset((".c", ".css", ".html", ".js", ".md", ".py", ".pyi", ".toml", ".typed"))
+# The package, and the plugin of pytest beside it.
+_CODE = ("fastlane", "fastlane_testing.py")
 _METADATA = frozenset(("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"))
 # 2 February 2022, 02:02:02 UTC: neither what the build takes where nothing is said, nor any time of a file.
 _ANOTHER_TIME = (2022, 2, 2, 2, 2, 2)
@@ -175,9 +177,9 @@ def _contents(path: Path, names: Sequence[Path], places: Sequence[str]) -> Itera
     with zipfile.ZipFile(path) as wheel:
         files = {name: wheel.read(name) for name in wheel.namelist()}
     (home,) = {name.split("/")[0] for name in files if ".dist-info/" in name}
-    code = {name for name in files if name.startswith("fastlane/")}
+    code = {name for name in files if name.split("/")[0] in _CODE}
     metadata = {name.removeprefix(f"{home}/") for name in files if name.startswith(f"{home}/")}
-    expected = {name.as_posix() for name in names if name.parts[0] == "fastlane"}
+    expected = {name.as_posix() for name in names if name.parts[0] in _CODE}
     wrong = [f"{name} is not the package's" for name in sorted(files.keys() - code) if not name.startswith(f"{home}/")]
     wrong += [f"{name} is in the wheel and not in the repository" for name in sorted(code - expected)]
     wrong += [f"{name} is missing" for name in sorted(expected - code)]

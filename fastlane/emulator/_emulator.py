@@ -19,7 +19,7 @@ from typing import IO, Any, Self, cast
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._server import base_url
-from fastlane.emulator.settings import ProviderModel, Wire
+from fastlane.emulator.settings import ProviderModel, Wire, as_json
 
 from ..errors import FastlaneError
 
@@ -173,8 +173,7 @@ class Emulator:
         differ begin anew. Raises ConfigurationError.
         """
         model = self.model.changed(settings)
-        described = model.to_json()
-        self._control("PUT", "settings", json.dumps({name: described[name] for name in settings}))
+        self._control("PUT", "settings", as_json(settings))
         self.model = model
 
     def _control(self, method: str, action: str, body: str | None = None) -> Any:

@@ -42,8 +42,7 @@ class Settings:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Make settings of what `to_json` returns, or of a part of it. Raises ConfigurationError."""
-        text = json.dumps(values, default=dataclasses.asdict)
-        return cls._checked(_adapter(cast(Any, cls)).validate_json, text)
+        return cls._checked(_adapter(cast(Any, cls)).validate_json, as_json(values))
 
     @classmethod
     def _checked(cls, validate: Callable[[Any], Self], given: Any) -> Self:
@@ -59,7 +58,17 @@ class Settings:
 
         Raises ConfigurationError.
         """
-        return self.from_json(_merged(self.to_json(), json.loads(json.dumps(values, default=dataclasses.asdict))))
+        return self.from_json(_merged(self.to_json(), json.loads(as_json(values))))
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """Write values of settings, and settings inside of them, as JSON. Raises ConfigurationError."""
+    try:
+        return json.dumps(
+            values, default=lambda one: dict(one) if isinstance(one, Mapping) else dataclasses.asdict(one)
+        )
+    except TypeError as error:
+        raise ConfigurationError(f"settings take JSON values: {error}") from error
 
 
 def _merged(values: Any, changes: Any) -> Any:

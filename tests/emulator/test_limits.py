@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane import errors
-from fastlane.emulator import Emulator, KeyRateLimits, ProviderModel
+from fastlane.emulator import STANDARD_TIERS, Emulator, KeyRateLimits, ProviderModel
 from fastlane.emulator._limits import Bucket, FixedWindow, Limiter, LimitExceeded, Quantized, duration
 from tests.emulator.requests import chat
 
@@ -237,6 +237,23 @@ def test_stock_client_reads_refusals_and_gets_its_answers(emulator: Emulator, tr
     assert {answer.headers["x-ratelimit-limit-requests"] for answer in answers} == {"300"}
     assert sum(record.status == 200 for record in emulator.log()) == 4
     assert {record.refused for record in emulator.log()} == {None, "requests/minute"}
+
+
+def test_none_removes_an_entry_and_reset_returns_to_the_start(emulator: Emulator, http: httpx2.Client) -> None:
+    url = emulator.base_url.removesuffix("/v1") + "/emulator/settings"
+    started = http.put(url, json={}).json()["settings"]
+    emulator.change(model_rate_limits={"a": KeyRateLimits(), "b": KeyRateLimits()}, service_tiers=STANDARD_TIERS)
+    emulator.change(model_rate_limits={"a": None})
+
+    assert (
+        [*http.put(url, json={}).json()["settings"]["model_rate_limits"]]
+        == [*emulator.model.model_rate_limits]
+        == ["b"]
+    )
+    with pytest.raises(errors.ConfigurationError, match="JSON"):
+        emulator.change(concurrency=object())
+    emulator.reset()
+    assert http.put(url, json={}).json()["settings"] == started == json.loads(json.dumps(emulator.model.to_json()))
 
 
 def test_settings_that_cannot_work_change_nothing(emulator: Emulator, http: httpx2.Client) -> None:

@@ -27,7 +27,7 @@ _AVOIDABLE: tuple[Phase, ...] = ("wait_for_place", "earlier attempts", "queue", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportTable:
+class TextTable:
     """One table of a report; without rows, its notes alone."""
 
     title: str
@@ -38,10 +38,10 @@ class ReportTable:
     notes: tuple[str, ...] = ()
 
 
-def tables_of(report: Report) -> tuple[ReportTable, ...]:
+def tables_of(report: Report) -> tuple[TextTable, ...]:
     """The tables of a report, without those that would be empty."""
     if not report.calls:
-        return (ReportTable(title=f"No call is over{_asked(report)} yet."),)
+        return (TextTable(title=f"No call is over{_asked(report)} yet."),)
     found = [
         _head(report),
         _look_at(report),
@@ -59,10 +59,10 @@ def tables_of(report: Report) -> tuple[ReportTable, ...]:
     return tuple(section for section in found if section is not None)
 
 
-def _head(report: Report) -> ReportTable:
+def _head(report: Report) -> TextTable:
     everything = report.everything
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
-    return ReportTable(
+    return TextTable(
         title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
         + (f", which took {seconds_shown(everything.total_s)} one after the other" if everything.answered else ""),
         notes=(" \N{MIDDLE DOT} ".join(_answer(report)), *((f"attempts: {attempts}",) if attempts else ())),
@@ -93,7 +93,7 @@ def _misses(report: Report) -> str:
     return _count(sum(report.cache_misses.values()), "cache miss", "cache misses")
 
 
-def _look_at(report: Report) -> ReportTable | None:
+def _look_at(report: Report) -> TextTable | None:
     """Return what is worth a look: what failed, what the cache missed, and waits that need not be."""
     found = [
         f"{ended.error or ended.outcome}: {_count(ended.calls, 'call')}, {seconds_shown(ended.total_s)} in all"
@@ -109,7 +109,7 @@ def _look_at(report: Report) -> ReportTable | None:
         for phase in _AVOIDABLE
         if phase in report.everything.phases and (share := report.everything.phases[phase].share or 0.0) >= 0.05
     ]
-    return ReportTable(title="Look at", notes=tuple(found)) if found else None
+    return TextTable(title="Look at", notes=tuple(found)) if found else None
 
 
 def _asked(report: Report) -> str:
@@ -117,7 +117,7 @@ def _asked(report: Report) -> str:
     return "".join(f" {words[name].format(value)}" for name, value in report.filters.items())
 
 
-def _phases(group: Group) -> ReportTable | None:
+def _phases(group: Group) -> TextTable | None:
     if not group.phases:
         return None
     longest = max(found.share or 0.0 for found in group.phases.values())
@@ -135,7 +135,7 @@ def _phases(group: Group) -> ReportTable | None:
     ]
     header = ("phase", "calls", "p50", "p95", "p99", "highest", "of the time", "")
     rest = [phase for phase in group.phases if phase not in shown]
-    return ReportTable(
+    return TextTable(
         title="Where the time went",
         header=header,
         rows=tuple(rows),
@@ -144,17 +144,17 @@ def _phases(group: Group) -> ReportTable | None:
     )
 
 
-def _metrics(group: Group) -> ReportTable | None:
+def _metrics(group: Group) -> TextTable | None:
     if not group.metrics:
         return None
     rows = []
     for name, found in group.metrics.items():
         shown = _rate if name == "decode_rate" else seconds_shown
         rows.append((METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
-    return ReportTable(title="Metrics", header=("metric", "calls", "p50", "p95", "p99", "highest"), rows=tuple(rows))
+    return TextTable(title="Metrics", header=("metric", "calls", "p50", "p95", "p99", "highest"), rows=tuple(rows))
 
 
-def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> ReportTable | None:
+def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> TextTable | None:
     if not groups:
         return None
     rows = [
@@ -172,7 +172,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Repo
     header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
     words = frozenset({*range(len(names)), len(header) - 1})
     more = len(groups) - _ROWS
-    return ReportTable(
+    return TextTable(
         title=title,
         header=header,
         rows=tuple(rows),
@@ -181,7 +181,7 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Repo
     )
 
 
-def _levels(name: str, levels: Sequence[SectionGroup]) -> ReportTable | None:
+def _levels(name: str, levels: Sequence[SectionGroup]) -> TextTable | None:
     if len(levels) < 2:
         return None
     rows = [
@@ -189,14 +189,14 @@ def _levels(name: str, levels: Sequence[SectionGroup]) -> ReportTable | None:
         for level in levels
     ]
     header = ("level", "calls", "answered", "answer p50", "p95", "p99", "wait p50", "p95")
-    return ReportTable(
+    return TextTable(
         title=f"By {name} (answer: its first token, or all of it; wait: for a slot, in fastlane's own queue)",
         header=header,
         rows=tuple(rows),
     )
 
 
-def _plays(report: Report) -> ReportTable | None:
+def _plays(report: Report) -> TextTable | None:
     if not report.plays:
         return None
     rows = [
@@ -210,7 +210,7 @@ def _plays(report: Report) -> ReportTable | None:
         for played in report.plays[:_ROWS]
     ]
     header = ("play", "on", "acted", "duration p50", "by the records")
-    return ReportTable(
+    return TextTable(
         title="By play (duration: of the calls on which it acted)",
         header=header,
         rows=tuple(rows),
@@ -219,7 +219,7 @@ def _plays(report: Report) -> ReportTable | None:
     )
 
 
-def _unanswered(report: Report) -> ReportTable | None:
+def _unanswered(report: Report) -> TextTable | None:
     if not report.unanswered:
         return None
     rows = [
@@ -232,7 +232,7 @@ def _unanswered(report: Report) -> ReportTable | None:
         )
         for ended in report.unanswered[:_ROWS]
     ]
-    return ReportTable(
+    return TextTable(
         title="Not answered (in no percentile)",
         header=("outcome", "error", "status", "calls", "took in all"),
         rows=tuple(rows),
@@ -240,7 +240,7 @@ def _unanswered(report: Report) -> ReportTable | None:
     )
 
 
-def _savings(ledger: Ledger) -> ReportTable | None:
+def _savings(ledger: Ledger) -> TextTable | None:
     rows: list[tuple[str, str, str, str]] = []
     if ledger.connections_known:
         known = f"{ledger.connections_known:,}"
@@ -270,7 +270,7 @@ def _savings(ledger: Ledger) -> ReportTable | None:
     return _table("Savings", rows, notes)
 
 
-def _spent(ledger: Ledger) -> ReportTable | None:
+def _spent(ledger: Ledger) -> TextTable | None:
     return _table("Spent", _rows(ledger, are_spent=True), [])
 
 
@@ -282,11 +282,11 @@ def _rows(ledger: Ledger, *, are_spent: bool) -> list[tuple[str, str, str, str]]
     ]
 
 
-def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> ReportTable | None:
+def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> TextTable | None:
     if not rows:
         return None
     header = ("what", "in all", "calls", "how it is known")
-    return ReportTable(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
+    return TextTable(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
 
 
 def _row(what: str, total: Total) -> tuple[str, str, str, str]:
@@ -297,11 +297,11 @@ def _row(what: str, total: Total) -> tuple[str, str, str, str]:
     return (what, value, f"{total.calls:,}", total.basis)
 
 
-def _legend(group: Group) -> ReportTable | None:
+def _legend(group: Group) -> TextTable | None:
     if not group.answered:
         return None
     few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
-    return ReportTable(title=f"Times without a name are p50. -: unknown, or of too few calls ({few}).")
+    return TextTable(title=f"Times without a name are p50. -: unknown, or of too few calls ({few}).")
 
 
 # Cells
@@ -343,12 +343,12 @@ def _clipped(text: str, width: int = _WIDTH) -> str:
 # Text
 
 
-def text_of(tables: Iterable[ReportTable]) -> str:
+def text_of(tables: Iterable[TextTable]) -> str:
     """Return tables as aligned text."""
     return "\n\n".join("\n".join(_lines(table)) for table in tables)
 
 
-def _lines(table: ReportTable) -> list[str]:
+def _lines(table: TextTable) -> list[str]:
     lines = [table.title]
     if table.rows:
         rows = (table.header, *table.rows)

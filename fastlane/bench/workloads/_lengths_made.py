@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fastlane.knowledge.tokens import counter
 
 from ._lengths import TokenLengths
-from ._made import GeneratedMessages
-from ._messages import Message
+from ._messages import GeneratedMessages, Message
 from ._text import prompt
 from ._workload import Conversation, Turn
 

@@ -12,10 +12,9 @@ from fastlane.knowledge.tokens import counter
 from ._airline import airline
 from ._code_review import code_review
 from ._lengths_made import OfLengths
-from ._made import Made
 from ._preset_table import PRESETS
 from ._preset_types import Preset, Scenario
-from ._workload import Conversation, Workload
+from ._workload import Conversation, Made, Workload
 
 
 def presets() -> Mapping[str, Preset]:

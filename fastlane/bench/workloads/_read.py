@@ -15,11 +15,10 @@ from fastlane.errors import ConfigurationError
 from ._conversation_files import own_conversations, shared_conversations, tools_of
 from ._formats import Format
 from ._lines import FileLine, first_line, objects_of, parsed, text_of
-from ._made import Made
 from ._recorded_calls import HEADER_KEY, recorded_calls
 from ._trace_rows import TraceConversations, TraceRow
 from ._traces import AZURE_COLUMNS, BURSTGPT_COLUMNS, azure_rows, burstgpt_rows, mooncake_rows
-from ._workload import Workload
+from ._workload import Made, Workload
 
 if TYPE_CHECKING:
     pass

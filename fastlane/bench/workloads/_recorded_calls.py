@@ -15,10 +15,9 @@ from fastlane.errors import ConfigurationError
 from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings.shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
 from ._lines import FileLine, described, lines_of, parsed
-from ._made import GeneratedMessages, Made
-from ._messages import CHARACTERS_PER_TOKEN, Message, UnusableMessageError, sendable
+from ._messages import CHARACTERS_PER_TOKEN, GeneratedMessages, Message, UnusableMessageError, sendable
 from ._text import words
-from ._workload import Conversation, Turn, Workload
+from ._workload import Conversation, Made, Turn, Workload
 
 # What of the sampling parameters a chat request can be sent with again; how long its answer was is known better.
 _SENT_AGAIN = (

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ._made import GeneratedMessages
-from ._messages import Message
+from ._messages import GeneratedMessages, Message
 from ._text import lead, prompt, words
 from ._workload import Conversation, Turn
 

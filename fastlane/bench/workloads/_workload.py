@@ -68,23 +68,26 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped(Sequence[Conversation]):
-    """Conversations changed by a function when they are looked at."""
+class Made(Sequence[Conversation]):
+    """Conversations that are made when they are looked at, each of one item: thousands of them cost nothing until then.
 
-    conversations: Sequence[Conversation]
-    change: Callable[[Conversation], Conversation]
+    Pickles as its items and `make`.
+    """
+
+    items: Sequence[Any]
+    make: Callable[[Any], Conversation]
 
     def __len__(self) -> int:
-        return len(self.conversations)
+        return len(self.items)
 
     @overload
     def __getitem__(self, at: int) -> Conversation: ...
     @overload
-    def __getitem__(self, at: slice) -> Mapped: ...
-    def __getitem__(self, at: int | slice) -> Conversation | Mapped:
+    def __getitem__(self, at: slice) -> Made: ...
+    def __getitem__(self, at: int | slice) -> Conversation | Made:
         if isinstance(at, slice):
-            return Mapped(self.conversations[at], self.change)
-        return self.change(self.conversations[at])
+            return Made(self.items[at], self.make)
+        return self.make(self.items[at])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,7 @@ class Workload:
         if isinstance(conversations, tuple):
             kept: Sequence[Conversation] = tuple(one for each in conversations if (one := shorter(each)).turns)
         else:
-            kept = Mapped(conversations, shorter)
+            kept = Made(conversations, shorter)
         if not kept or not kept[0].turns:
             raise ConfigurationError(
                 f"no turn of workload {self.name!r} has a prompt of at most {max_input_tokens:,} tokens: allow more, "

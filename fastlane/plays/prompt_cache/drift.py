@@ -215,27 +215,27 @@ def _add(rows: list[Segment], part: str, value: Any, name_size: int) -> None:
 
 
 class Difference(NamedTuple):
-    """The first place where two prompts differ."""
+    """The first place where two prompts, or two values in them, differ."""
 
     kind: DriftKind
     path: str
-    character: int | None
-    """Characters of the value before the difference; None if it is not a text."""
-    before_size: int
-    """Bytes of the prompt before the difference."""
-    lost_size: int
-    """Bytes that would have been in common but for it."""
     before: Any = None
     """The value in the earlier prompt."""
     after: Any = None
     """The value in this one."""
+    character: int | None = None
+    """Characters of the value before the difference; None if it is not a text."""
+    before_size: int = 0
+    """Bytes of the prompt before the difference."""
+    lost_size: int = 0
+    """Bytes that would have been in common but for it."""
     is_apart: bool = False
     """Whether the provider keeps the earlier prompt apart from this one."""
 
     def quoted(self) -> tuple[str | None, str | None]:
         """Return the texts around the difference."""
         start = max(0, (self.character or 0) - _QUOTED_BEFORE)
-        texts = [value if value is None or isinstance(value, str) else _written(value) for value in self[5:7]]
+        texts = [value if value is None or isinstance(value, str) else _written(value) for value in self[2:4]]
         before, after = (text and text[start : start + _QUOTED_BEFORE + _QUOTED_AFTER] for text in texts)
         return before, after
 
@@ -282,7 +282,7 @@ def find_departure(
         # The facts of a provider behind a proxy are known from its first answer on, and a key is added then.
         if path is not None or None not in (line.key, then.key):
             kind: DriftKind = "changed_model" if path == "model" else "changed_parameter"
-            return Difference(kind, path or "prompt_cache_key", None, 0, size, is_apart=True)
+            return Difference(kind, path or "prompt_cache_key", lost_size=size, is_apart=True)
     return found
 
 
@@ -332,19 +332,6 @@ def similarity(old: Any, new: Any) -> float:
 # What the difference is
 
 
-class _Edit(NamedTuple):
-    """The first difference between two values."""
-
-    kind: DriftKind | None
-    """None: it was edited, and nothing says how."""
-    path: str
-    """From the value on: ".function.description"."""
-    before: Any = None
-    after: Any = None
-    character: int | None = None
-    """Characters that two texts have in common at the front."""
-
-
 def _difference(old: PromptSegments, new: PromptSegments) -> Difference | None:
     """Find the first difference between two prompts; None if one begins with all of the other."""
     at = old_at = 0
@@ -376,53 +363,54 @@ def _difference(old: PromptSegments, new: PromptSegments) -> Difference | None:
         before = None if then is None or (kind, what) == ("changed_tool", "insert") else then.value
         after = None if row is None or (kind, what) == ("changed_tool", "delete") else row.value
         path = f"{part}[{common}]" if row is None else row.path
-        return Difference(kind, path, None, size, max(0, common_size - size), before, after)
-    edit = _edit(then.value, row.value) or _Edit(None, "")
-    if edit.kind is not None and (kind == "changed" or edit.character is not None or edit.kind == "reordered_keys"):
+        return Difference(kind, path, before, after, None, size, max(0, common_size - size))
+    edit = _edit(then.value, row.value, row.path) or Difference("changed", row.path)
+    if edit.kind != "changed" and (kind == "changed" or edit.character is not None or edit.kind == "reordered_keys"):
         kind = edit.kind
     elif is_within and _is_shortened(edit):
         kind = "compacted"
     size += min(row.size, common_length(json_of(then.value), json_of(row.value)))
-    lost = max(0, common_size - size)
-    return Difference(kind, row.path + edit.path, edit.character, size, lost, edit.before, edit.after)
+    return edit._replace(kind=kind, before_size=size, lost_size=max(0, common_size - size))
 
 
-def _is_shortened(edit: _Edit) -> bool:
+def _is_shortened(edit: Difference) -> bool:
     before, after = (len(text) if isinstance(text, str) else 0 for text in (edit.before, edit.after))
     keeps_beginning = edit.character is not None and edit.character >= after / 2
     return before >= _SHORTENED_BYTES and after <= (_BEGINNING_SHARE if keeps_beginning else _STUB_SHARE) * before
 
 
-def _edit(old: Any, new: Any, path: str = "") -> _Edit | None:
+def _edit(old: Any, new: Any, path: str) -> Difference | None:
     """Find the first difference between two JSON values; None if they are written alike."""
     if isinstance(old, str) and isinstance(new, str):
         if old == new:
             return None
         at = common_length(old, new)
-        kind = kind_of_change(old, new, at)
+        kind = kind_of_change(old, new, at) or "changed"
         if kind != "whitespace" and old[:1] in ("{", "[") and _is_same_json(old, new):
             kind = "reordered_keys"
-        return _Edit(kind, path, old, new, at)
+        return Difference(kind, path, old, new, at)
     if isinstance(old, dict) and isinstance(new, dict):
         for mine, theirs in zip(old, new, strict=False):
             if mine != theirs:
                 if theirs in old and mine in new:
-                    return _Edit("reordered_keys", path, old, new)
+                    return Difference("reordered_keys", path, old, new)
                 name = mine if theirs in old else theirs
-                return _Edit(None, f"{path}.{name}", old.get(name), new.get(name))
+                return Difference("changed", f"{path}.{name}", old.get(name), new.get(name))
             if (found := _edit(old[mine], new[mine], f"{path}.{mine}")) is not None:
                 return found
         more = [*new][len(old) :] or [*old][len(new) :]
-        return _Edit(None, f"{path}.{more[0]}", old.get(more[0]), new.get(more[0])) if more else None
+        return Difference("changed", f"{path}.{more[0]}", old.get(more[0]), new.get(more[0])) if more else None
     if isinstance(old, list) and isinstance(new, list):
         one, other = [*map(json_of, old)], [*map(json_of, new)]
         if one != other and sorted(one) == sorted(other):
-            return _Edit("reordered_keys", path, old, new)
+            return Difference("reordered_keys", path, old, new)
         for index, (mine, theirs) in enumerate(zip(old, new, strict=False)):
             if (found := _edit(mine, theirs, f"{path}[{index}]")) is not None:
                 return found
-        return None if len(old) == len(new) else _Edit(None, f"{path}[{min(len(old), len(new))}]")
-    return None if json_of(old) == json_of(new) else _Edit(kind_of_number(str(old), str(new)), path, old, new)
+        return None if len(old) == len(new) else Difference("changed", f"{path}[{min(len(old), len(new))}]")
+    if json_of(old) == json_of(new):
+        return None
+    return Difference(kind_of_number(str(old), str(new)) or "changed", path, old, new)
 
 
 def _is_same_json(old: str, new: str) -> bool:

@@ -19,7 +19,7 @@ from fastlane.emulator.settings import KeyRateLimits, ProviderModel, ServiceTier
 _OTHER_NAMES = {"fast": "priority"}
 
 
-class Queue:
+class PlaceQueue:
     """Lets `places` requests run at once: the highest rank first, then first come, first served."""
 
     def __init__(self, places: int) -> None:
@@ -88,7 +88,7 @@ class Admission:
     """All requests of one provider come in here. All of its state changes happen on one event loop."""
 
     def __init__(self, model: ProviderModel, *, seed: int) -> None:
-        self.queue = Queue(model.concurrency)
+        self.queue = PlaceQueue(model.concurrency)
         self._seed = seed
         self._limiters: dict[str | None, Limiter] = {}
         self.change(model)

@@ -65,7 +65,7 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Batch:
+class StoredBatch:
     """A batch and how far it is."""
 
     record: dict[str, Any]
@@ -127,7 +127,7 @@ class Batches:
     def __init__(self, provider: Provider) -> None:
         self.files = FileStore(provider)
         self._provider = provider
-        self._batches: dict[str, Batch] = {}
+        self._batches: dict[str, StoredBatch] = {}
         self._lines: list[LineLog] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._made = 0
@@ -179,7 +179,7 @@ class Batches:
                 "total_tokens": 0,
             },
         }
-        batch = Batch(record=record, created_ns=now, expires_ns=now + lifetime_ns)
+        batch = StoredBatch(record=record, created_ns=now, expires_ns=now + lifetime_ns)
         self._batches[batch.id] = batch
         task = asyncio.get_running_loop().create_task(self._process(batch))
         self._tasks[batch.id] = task
@@ -232,13 +232,13 @@ class Batches:
         for task in self._tasks.values():
             task.cancel()
 
-    def _one(self, batch_id: str) -> Batch:
+    def _one(self, batch_id: str) -> StoredBatch:
         batch = self._batches.get(batch_id)
         if batch is None:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
         return batch
 
-    async def _process(self, batch: Batch) -> None:
+    async def _process(self, batch: StoredBatch) -> None:
         """Take a batch through all of its life."""
         try:
             await asyncio.sleep(0)
@@ -256,7 +256,7 @@ class Batches:
             batch.fail("server_error", "The emulator has a bug; see its stderr.")
             batch.enter("failed")
 
-    async def _validated(self, batch: Batch) -> list[Line]:
+    async def _validated(self, batch: StoredBatch) -> list[Line]:
         """Read a batch's input, and note what is wrong with it as OpenAI does before a batch begins."""
         file = self.files.get(batch.record["input_file_id"])
         if file is None:
@@ -295,7 +295,7 @@ class Batches:
         return lines
 
     @staticmethod
-    def _read(batch: Batch, number: int, text: bytes, names: set[str]) -> Line | None:
+    def _read(batch: StoredBatch, number: int, text: bytes, names: set[str]) -> Line | None:
         try:
             request = json.loads(text)
         except (ValueError, RecursionError):
@@ -324,7 +324,7 @@ class Batches:
                 batch.fail(code, _WRONG[code], number, param)
         return Line(custom_id, body)
 
-    async def _carry_out(self, batch: Batch, lines: list[Line]) -> int:
+    async def _carry_out(self, batch: StoredBatch, lines: list[Line]) -> int:
         """Do a batch's lines at the pace of the settings, until its end; return how many were done."""
         if batch.status == "validating":
             batch.enter("in_progress")
@@ -345,7 +345,7 @@ class Batches:
                 await asyncio.sleep(_POLL_S)
         return done
 
-    def _answer(self, batch: Batch, line: Line) -> LineLog:
+    def _answer(self, batch: StoredBatch, line: Line) -> LineLog:
         """Answer one line, and write the answer down."""
         settings, provider = self._settings, self._provider
         self._answers += 1
@@ -394,7 +394,7 @@ class Batches:
             written=outcome != "missing",
         )
 
-    def _finish(self, batch: Batch, left: list[Line]) -> None:
+    def _finish(self, batch: StoredBatch, left: list[Line]) -> None:
         """Write the files, and end."""
         cancelled = batch.status == "cancelling"
         if not cancelled:

@@ -11,7 +11,7 @@ import pytest
 
 from fastlane import errors
 from fastlane.emulator import ProviderModel, RequestLog, Server, ServiceTier
-from fastlane.emulator._admission import Queue
+from fastlane.emulator._admission import PlaceQueue
 from tests.emulator.requests import chat, events
 
 # Ends a test that waits for ever, and nothing else.
@@ -144,7 +144,7 @@ async def test_tiers_and_places_can_change_while_requests_are_inside() -> None:
 
 @pytest.mark.asyncio
 async def test_fewer_places_are_reached_as_requests_leave() -> None:
-    queue = Queue(3)
+    queue = PlaceQueue(3)
     for _ in range(3):
         await queue.enter(0)
     queue.set_places(1)

@@ -35,7 +35,10 @@ class _Section:
     @property
     def is_open(self) -> bool:
         """Whether it has something that a reader has to see."""
-        return any(isinstance(block, Checks) and block.worth_reading for block in self.blocks)
+        return any(
+            isinstance(block, Checks) and any(each.level == "refused" for each in block.results)
+            for block in self.blocks
+        )
 
 
 def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:

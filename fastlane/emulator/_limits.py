@@ -66,7 +66,10 @@ class Bucket:
 
 
 class FixedWindow(Bucket):
-    """Begins with the first request and is whole again after each minute."""
+    """Begins with the first request and is whole again after each minute; it knows no burst."""
+
+    def __init__(self, limit: float, now: int, burst: float = 1.0) -> None:
+        super().__init__(limit, now)
 
     def room(self, now: int) -> float:
         minutes = (now - self._at) // _MINUTE_NS

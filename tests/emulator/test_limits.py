@@ -38,6 +38,14 @@ def test_fixed_minute_never_holds_more_than_the_limit(arrivals: list[tuple[int, 
     assert all(sum(a for t, a in passed if t // MINUTE == minute) <= 60 for minute in range(30))
 
 
+def test_fixed_minute_holds_all_of_the_limit_whatever_the_burst() -> None:
+    limiter = Limiter(KeyRateLimits(requests_per_minute=60, window="fixed", burst=0.1))
+
+    assert len([limiter.spend(0, "me", "m", 1) for _ in range(60)]) == 60
+    assert refusal(limiter).why == "requests/minute"
+    assert limiter.spend(MINUTE, "me", "m", 1)
+
+
 @given(ARRIVALS, st.sampled_from([0.5, 1.0]))
 @settings(max_examples=60)
 def test_bucket_gives_its_burst_and_what_has_come_since(arrivals: list[tuple[int, int]], burst: float) -> None:

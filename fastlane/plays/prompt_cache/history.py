@@ -132,6 +132,18 @@ class PromptText:
         is_shorter = other.size <= self.size and other.head.number == self.head.number
         return is_shorter and mine.startswith(memoryview(theirs)[start:stop], at)
 
+    def common_size(self, other: PromptText) -> int:
+        """Return how many bytes two texts have in common at the front."""
+        if self.head.number != other.head.number:
+            return common_length(self.text, other.text)
+        (mine, at, stop), (theirs, start, end) = self.kept, other.kept
+        length, reach = min(stop - at, end - start), 1_024
+        # Most differ near the front: no more is copied than has to be compared.
+        while reach < length and mine[at : at + reach] == theirs[start : start + reach]:
+            reach *= 8
+        reach = min(reach, length)
+        return len(self.head.text) + common_length(mine[at : at + reach], theirs[start : start + reach])
+
 
 class SentPrompt(PromptText):
     """One call's prompt. Once it is settled, it has no text any more."""
@@ -293,12 +305,11 @@ class PromptHistory:
                 # A conversation that goes on, as most do.
                 known_size = line.size
             else:
-                text = prompt.text
                 group = hash((prompt.head.seed, prompt.key))
                 recent = islice((one for one in reversed(self.lines) if one.group == group), _MAX_COMPARED)
                 for one in dict.fromkeys((*recent, line)):
                     if one is not None and one.used_ns >= oldest_ns:
-                        common = common_length(text, one.text)
+                        common = prompt.common_size(one)
                         if common > known_size:
                             line, known_size = one, common
             if line is not None and known_size:

@@ -47,7 +47,7 @@ def draw(name: str, material: Material) -> tuple[View, ...]:
     """Return the views of a report's chart: none where the run has nothing for it. Raises MissingExtraError."""
     listed = [(title, chart.to_dict()) for title, chart in _views(name, material)]
     return tuple(
-        View(title=title if len(listed) > 1 else "", spec=_finite({**spec, "width": "container", "config": _CONFIG}))
+        View(title=title if len(listed) > 1 else "", spec=_plain({**spec, "width": "container", "config": _CONFIG}))
         for title, spec in listed[:_MOST_VIEWS]
     )
 
@@ -438,9 +438,12 @@ def _data(rows: Iterable[Mapping[str, Any]]) -> Any:
     return _altair().Data(values=[dict(row) for row in rows])
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold: no infinite numbers, and no halves of surrogate pairs."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -50,4 +50,4 @@ class ReproducibleSection(RecordSection):
         """How often the backend changed between equal requests."""
         own = [section for record in records if (section := record.get(cls)) is not None]
         compared = [section.fingerprint_changed for section in own if section.fingerprint_changed is not None]
-        return f"{sum(compared):,} of {len(compared):,} repeated requests were answered by another backend"
+        return f"{sum(compared):,} of {len(compared):,} repeated requests met another backend"

@@ -141,4 +141,4 @@ def test_report_counts_changed_backends(one_peer: CallPeer) -> None:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=MESSAGES)
 
-        assert "1 of 1 repeated requests were answered by another backend" in str(client.report())
+        assert "1 of 1 repeated requests met another backend" in str(client.report())

@@ -439,11 +439,11 @@ def _data(rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold: no infinite numbers, and no halves of surrogate pairs."""
+    """Return what JSON and Vega's expressions can hold: no infinite numbers, and no text that cannot be printed."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return "".join(sign if sign.isprintable() else " " for sign in value)
     if isinstance(value, Mapping):
         return {_plain(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -112,7 +112,7 @@ class PromptHead:
 
 
 class PromptText:
-    """A head and messages as JSON, without the bracket at the end; the messages are a part of a body that is kept."""
+    """A head and messages as JSON, without the bracket at the end; the messages may be a part of a whole body."""
 
     head: PromptHead
     kept: tuple[bytes, int, int] = (b"", 0, 0)
@@ -377,8 +377,11 @@ class PromptHistory:
             if line is None or not (prompt.begins_with(line) or line.begins_with(prompt)):
                 line = PromptLine(prompt)
         if prompt.size >= line.size:
-            self._text_bytes += len(prompt.kept[0]) - len(line.kept[0])
-            line.kept, line.size, line.tokens = prompt.kept, prompt.size, tokens
+            body, start, stop = prompt.kept
+            # A copy, because what orjson has written holds its buffer of 32 kB or more.
+            body = bytes(memoryview(body))
+            self._text_bytes += len(body) - len(line.kept[0])
+            line.kept, line.size, line.tokens = (body, start, stop), prompt.size, tokens
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         if len(line.ends) > _MAX_ENDS:

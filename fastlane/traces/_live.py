@@ -22,6 +22,7 @@ from ._spans import Span
 
 _MOST_ROWS: Final = 500
 _MOST_TRACES: Final = 2_000
+_MOST_SHOWN: Final = 20_000
 _LATEST: Final = 100
 """Earlier calls of a model that a new one is compared with."""
 _LEAST: Final = 5
@@ -90,6 +91,8 @@ class Follower:
     saved: Saved = field(default_factory=Saved)
     _files: dict[Path, _File] = field(default_factory=dict)
     _spans: OrderedDict[str, dict[tuple[str, str], Span]] = field(default_factory=OrderedDict)
+    _shown: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """Calls that have had their row: a long user action comes again with each of its calls."""
     _times: dict[str, deque[float]] = field(default_factory=dict)
     _openings: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
     _lock: Lock = field(default_factory=Lock)
@@ -140,8 +143,11 @@ class Follower:
         for entry in entries(spans.values()):
             for call in entry.calls:
                 name = call.span.span_id
-                if name in self.rows:
+                if name in self._shown:
                     continue
+                self._shown[name] = None
+                if len(self._shown) > _MOST_SHOWN:
+                    self._shown.popitem(last=False)
                 self.rows[name] = row = self._row(call)
                 if len(self.rows) > _MOST_ROWS:
                     self.rows.popitem(last=False)

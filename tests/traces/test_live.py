@@ -116,6 +116,20 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert follower.saved.calls == 900
 
 
+def test_calls_of_a_long_user_action_are_counted_once(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    with recording(tmp_path / "action.jsonl") as made:
+        action = made.span("invoke_workflow research", 0, 90_000, gen_ai__operation__name="invoke_workflow")
+        for at in range(600):
+            made.chat(at * 100, at * 100 + 90, parent=action)
+    assert len(follower.poll()) == 600
+    with recording(tmp_path / "more.jsonl") as made:
+        made.chat(70_000, 70_100, parent=action)
+
+    assert len(follower.poll()) == 1
+    assert follower.saved.calls == 601
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[LiveServer]:
     with LiveServer(Follower(tmp_path), 0) as served:

@@ -79,7 +79,7 @@ faults: $(EVERYTHING) ## everything that can go wrong with a call, beside the st
 bench-local: $(BENCH) ## bench real engines on this machine, with a model of random weights (ARGS="transformers"; installs 1.5 GB)
 	$(BIN)/python -m scripts.engines $(ARGS)
 
-benchmarks: $(EVERYTHING) ## run every benchmark of the README quickly
+benchmarks: $(EVERYTHING) ## run every benchmark quickly, and print one table of what holds and what falls short
 	$(BIN)/python -m benchmarks --quick
 
 $(BIN)/python:

@@ -1,25 +1,81 @@
-"""Run every benchmark, one after the other."""
+"""Run benchmarks: `python -m benchmarks NAME` one in full, without a name each in turn and one table of all targets.
+
+A benchmark is a module here whose name does not begin with an underscore: its `measure` runs it, and its docstring says
+what is inside its figures. A module that holds several lists them in `BENCHMARKS`, each a function with a docstring.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import inspect
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-_WRONG_ARGUMENTS = 2
+from benchmarks._report import Report, as_json, print_reach, print_report
+
+_FAMILIES: dict[str, tuple[str, ...]] = {}
+"""The modules that hold several benchmarks, and their names."""
 
 
 def names() -> list[str]:
-    """The benchmarks: every script whose name does not begin with an underscore."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    """Return the names of all benchmarks."""
+    modules = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")} - set(_FAMILIES)
+    return sorted(modules.union(*_FAMILIES.values()))
+
+
+def benchmark(name: str) -> tuple[str, Callable[[bool], Report]]:
+    """Import a benchmark, and return its description and what measures it, given whether to be quick."""
+    family = next((module for module, members in _FAMILIES.items() if name in members), None)
+    module = importlib.import_module(f"benchmarks.{family or name}")
+    measure = module.BENCHMARKS[name] if family else module.measure
+    return inspect.cleandoc((measure if family else module).__doc__ or ""), measure
+
+
+def _run_all(options: Sequence[str]) -> int:
+    """Run each benchmark in a process of its own, and print every target; 1 where one could not be run."""
+    done: list[dict[str, Any]] = []
+    failed = []
+    for name in names():
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", "benchmarks", name, "--json", *options]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if run.returncode:
+            failed.append(name)
+        else:
+            done.append(json.loads(run.stdout.splitlines()[-1]))
+    print_reach(done)
+    if failed:
+        print(f"could not be run: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, add_help=False)
+    parser.add_argument("name", nargs="?", choices=names(), metavar="NAME", help=", ".join(names()))
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions: most take less than 50 seconds")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON instead of a table")
+    parser.add_argument("--help", action="store_true", help="say what a benchmark measures")
+    given = parser.parse_args(arguments)
+    if given.help and given.name:
+        print(f"python -m benchmarks {given.name} [--quick] [--json]\n\n{benchmark(given.name)[0]}")
+    elif given.help:
+        parser.print_help()
+    elif given.name is None:
+        return _run_all(["--quick"] if given.quick else [])
+    else:
+        report = benchmark(given.name)[1](given.quick)
+        if given.json:
+            print(as_json(given.name, report))
+        else:
+            print_report(given.name, report)
+    return 0
 
 
 if __name__ == "__main__":
-    failed = []
-    for name in names():
-        code = subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]])
-        if code == _WRONG_ARGUMENTS:  # which all of them would say
-            sys.exit(code)
-        if code:
-            failed.append(name)
-    sys.exit(f"could not be run: {', '.join(failed)}" if failed else 0)
+    sys.exit(main())

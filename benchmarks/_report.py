@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import operator
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal
@@ -55,7 +54,8 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _line(name: str, report: Report) -> str:
+def as_json(name: str, report: Report) -> str:
+    """Return a report as one line."""
     return json.dumps(
         {
             "name": name,
@@ -69,33 +69,41 @@ def _line(name: str, report: Report) -> str:
     )
 
 
-def _tell(name: str, report: Report) -> None:
+def _shown(value: Figure) -> str:
+    return "unknown" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _held(held: bool) -> str:
+    return "yes" if held else "[bold]NO[/]"
+
+
+def print_report(name: str, report: Report) -> None:
+    """Print all figures of one benchmark, and what they depend on."""
     table = Table("figure", "value", "reach", "held", title=name, title_justify="left")
     targets = {reach.figure: reach for reach in report.reach}
     for figure, value in report.figures.items():
         reach = targets.get(figure)
-        table.add_row(
-            figure,
-            "unknown" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}",
-            f"{reach.op} {reach.target:g}" if reach else "",
-            ("yes" if reach.held(report.figures) else "[bold]NO[/]") if reach else "",
-        )
+        target, held = (f"{reach.op} {reach.target:g}", _held(reach.held(report.figures))) if reach else ("", "")
+        table.add_row(figure, _shown(value), target, held)
     table.columns[1].justify = "right"
     console = Console()
     console.print(table)
     conditions = {**report.conditions, **_machine()}
     console.print("; ".join(f"{key}: {value}" for key, value in conditions.items()), style="dim", markup=False)
-    console.print(f"What the figures mean is told by python -m benchmarks.{name} --help", style="dim", markup=False)
+    console.print(f"python -m benchmarks {name} --help says what the figures mean", style="dim", markup=False)
 
 
-def main(name: str, description: str | None, measure: Callable[[bool], Report]) -> None:
-    """Run one benchmark from the command line; `measure` takes whether to be quick."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions: done within 50 seconds")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON instead of a table")
-    options = parser.parse_args()
-    report = measure(options.quick)
-    if options.json:
-        sys.stdout.write(_line(name, report) + "\n")
-    else:
-        _tell(name, report)
+def print_reach(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Print every target of several benchmarks, each as `as_json` has it, and how many hold."""
+    table = Table("benchmark", "figure", "value", "reach", "held")
+    for run in runs:
+        for reach in run["reach"]:
+            value = _shown(run["figures"][reach["figure"]])
+            table.add_row(
+                run["name"], reach["figure"], value, f"{reach['op']} {reach['target']:g}", _held(reach["held"])
+            )
+    table.columns[2].justify = "right"
+    held = [reach["held"] for run in runs for reach in run["reach"]]
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    console.print(f"{sum(held)} of {len(held)} targets hold", highlight=False)

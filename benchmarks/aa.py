@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from benchmarks._peeking import Looked, look
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._swaying import (
     CONDITIONS,
     LANES,
@@ -114,7 +114,3 @@ def measure(quick: bool) -> Report:
             **CONDITIONS,
         },
     )
-
-
-if __name__ == "__main__":
-    main("aa", __doc__, measure)

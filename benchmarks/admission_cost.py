@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks._paired import median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane._clock import cpu_ns, sleep
 from fastlane.engine.drivers import async_run, run
 from fastlane.engine.effects import Acquire, Flow
@@ -201,7 +201,3 @@ def measure(quick: bool) -> Report:
         reach=tuple(Reach(figure=f"{side}_own_cpu_us", op="<=", target=25) for side in sides),
         conditions={"waiting": _WAITING, "places": _PLACES, "rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
     )
-
-
-if __name__ == "__main__":
-    main("admission_cost", __doc__, measure)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._trimming import PART_TOKENS, TRIMMING, true_parts_ms, workload
 from fastlane import PromptCache, RequestEncoding
 from fastlane.bench import Benchmark, Embedded
@@ -169,7 +169,3 @@ def measure(quick: bool) -> Report:
             "real_turns": _TURNS,
         },
     )
-
-
-if __name__ == "__main__":
-    main("attribution", __doc__, measure)

@@ -42,7 +42,7 @@ from random import Random
 from typing import Any
 
 from benchmarks._batch_lives import Lives
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane.batch.errors import StorageError
 from fastlane.batch.jobs import NewJob
 from fastlane.batch.queue import open_storage
@@ -309,7 +309,3 @@ def measure(quick: bool) -> Report:
             "postgres": "none" if postgres is None else f"{postgres_jobs} jobs, {postgres_kills} kills, 2 workers",
         },
     )
-
-
-if __name__ == "__main__":
-    main("batch_crash", __doc__, measure)

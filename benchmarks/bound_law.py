@@ -32,7 +32,7 @@ from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 from referencing.exceptions import Unresolvable
 
 from benchmarks._drawn_schemas import drawn_schema
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._schema_suite import Case, suite
 from fastlane._clock import cpu_ns
 from fastlane.knowledge.tokens import counter
@@ -199,7 +199,3 @@ def measure(quick: bool) -> Report:
             "tokens": "the model's own" if counter(_MODEL).exact else "bytes, for want of its tokenizer",
         },
     )
-
-
-if __name__ == "__main__":
-    main("bound_law", __doc__, measure)

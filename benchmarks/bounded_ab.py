@@ -29,7 +29,7 @@ from rich.table import Table
 
 import fastlane
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._structured import CATEGORIES, OUTPUT_LIMIT, Ticket, by_tag, known, ticket
 from benchmarks._transport import percentile, wishes
 from fastlane._clock import now_ns
@@ -305,7 +305,3 @@ def measure(quick: bool) -> Report:
 
 def _ratio(rows: Mapping[str, Mapping[str, Figure]], one: str, other: str, name: str) -> float:
     return (rows[one][name] or 0) / (rows[other][name] or 1)
-
-
-if __name__ == "__main__":
-    main("bounded_ab", __doc__, measure)

@@ -28,7 +28,7 @@ import pydantic_core
 from openai.types.chat import ChatCompletionChunk
 
 from benchmarks._paired import median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane._clock import cpu_ns
 from fastlane.plays import BoundedOutput
 from fastlane.plays.bounded_output.answer import WatchedAnswer
@@ -254,7 +254,3 @@ def measure(quick: bool) -> Report:
         reach=tuple([Reach(figure=f"{name}_us", op="<=", target=3.0) for name in texts]),
         conditions={"answers": _ANSWERS, "rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
     )
-
-
-if __name__ == "__main__":
-    main("bounded_cost", __doc__, measure)

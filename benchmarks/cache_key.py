@@ -20,7 +20,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._trace import BLOCK_TOKENS, Request, trace
 from fastlane.emulator._prefix_cache import PrefixCache
 from fastlane.plays.prompt_cache.key import KeySpreader, session_of, stable_key
@@ -151,7 +151,3 @@ def measure(quick: bool) -> Report:
         "minimum_tokens": _MINIMUM_TOKENS,
     }
     return Report(figures=figures, reach=tuple(reach), conditions=conditions)
-
-
-if __name__ == "__main__":
-    main("cache_key", __doc__, measure)

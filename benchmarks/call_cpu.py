@@ -21,7 +21,7 @@ import openai
 
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, provider_cpu_ns, provider_on_another_core
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._streams import async_client, sync_client
 from benchmarks._transport import MESSAGES, WrongAnswerError, wishes
 from fastlane._clock import cpu_ns, now_ns
@@ -151,7 +151,3 @@ def measure(quick: bool) -> Report:
         reach=(Reach(figure=f"async_{_TASKS}_ratio", op=">=", target=7),),
         conditions={"calls_a_round": calls, "tasks": _TASKS, "cores": cores, "tls": True},
     )
-
-
-if __name__ == "__main__":
-    main("call_cpu", __doc__, measure)

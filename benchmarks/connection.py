@@ -14,7 +14,7 @@ import openai
 import fastlane
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane._clock import now_ns
 
 _ROUND_TRIP_TIME_S = 0.04
@@ -104,7 +104,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("connection", __doc__, measure)

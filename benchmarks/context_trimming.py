@@ -24,7 +24,7 @@ import fastlane
 from benchmarks._histories import broken_pairs, history
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import wishes
 from fastlane._clock import cpu_ns
 from fastlane.emulator import Emulator, preset
@@ -260,7 +260,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("context_trimming", __doc__, measure)

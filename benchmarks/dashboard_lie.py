@@ -15,7 +15,7 @@ Nothing raises an error when an event loop is full: the application just sees a 
 from __future__ import annotations
 
 from benchmarks._apps import SIDES, app, truth_on_another_core
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane.bench.self_test import PACES, percentile, score
 
 _RATE = 2_000
@@ -71,7 +71,3 @@ def measure(quick: bool) -> Report:
             "http": "1.1, without TLS",
         },
     )
-
-
-if __name__ == "__main__":
-    main("dashboard_lie", __doc__, measure)

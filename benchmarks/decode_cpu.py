@@ -23,7 +23,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from benchmarks._paired import cpu_pairs, median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane.decode import answer_decoder, event_decoder
 
 _USAGE = {
@@ -158,7 +158,3 @@ def measure(quick: bool) -> Report:
         ),
         conditions={"pairs": pairs, "garbage_collection": "between rounds", "objects_equal": True},
     )
-
-
-if __name__ == "__main__":
-    main("decode_cpu", __doc__, measure)

@@ -33,7 +33,7 @@ from benchmarks._conversation import conversation, tools
 from benchmarks._mutated_tools import Body, Mutation
 from benchmarks._mutations import MUTATORS
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane.emulator import Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers.facts import Cache
@@ -203,7 +203,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("drift", __doc__, measure)

@@ -20,7 +20,7 @@ import openai
 
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import (
     MESSAGES,
     acall_ms,
@@ -173,7 +173,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("early_close", __doc__, measure)

@@ -27,7 +27,7 @@ import fastlane
 from benchmarks._cut_answers import cut_between_deltas, cut_between_reads
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._structured import OUTPUT_LIMIT, Case, by_tag, known, ticket
 from benchmarks._transport import connections, percentile, stock, stock_async, wishes
 from fastlane._clock import now_ns
@@ -310,7 +310,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("early_stop", __doc__, measure)

@@ -18,7 +18,7 @@ import fastlane
 from benchmarks._encoding import BODY_BYTES, plays, prompt
 from benchmarks._paired import differences, median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import afirst_content_ms
 from fastlane.emulator import Emulator
 
@@ -121,7 +121,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("encoding", __doc__, measure)

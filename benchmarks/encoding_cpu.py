@@ -21,7 +21,7 @@ from openai._utils._json import openapi_dumps
 
 from benchmarks._encoding import BODY_BYTES, body, prompt
 from benchmarks._paired import cpu_pairs, median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane.compat.requests import stock_bytes
 from fastlane.plays.request_encoding import bodies
 from fastlane.records.attempts import Form
@@ -112,7 +112,3 @@ def measure(quick: bool) -> Report:
         ),
         conditions={"body_bytes": BODY_BYTES, "pairs": pairs, "bodies_of_a_pair": _BLOCK, "isal": with_isal},
     )
-
-
-if __name__ == "__main__":
-    main("encoding_cpu", __doc__, measure)

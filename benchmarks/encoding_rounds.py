@@ -18,7 +18,7 @@ from typing import NamedTuple
 import fastlane
 from benchmarks._encoding import json_bytes, one_log, plays, prompt
 from benchmarks._provider import providers
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._transport import afirst_content_ms
 from fastlane.emulator import Emulator
 
@@ -130,7 +130,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("encoding_rounds", __doc__, measure)

@@ -19,7 +19,7 @@ import fastlane
 from benchmarks._encoding import BODY_BYTES, KINDS, Kind, plays, prompt
 from benchmarks._paired import differences, median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import connections, first_content_ms, stock, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import ProviderModel, RequestLog
@@ -130,7 +130,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("encoding_talk", __doc__, measure)

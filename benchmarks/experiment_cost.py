@@ -27,7 +27,7 @@ from openai._models import FinalRequestOptions
 import fastlane
 from benchmarks._paired import cpu_pairs, differences, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane import Connection, PromptCache
 from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.experiments import Experiment, unit
@@ -147,7 +147,3 @@ def measure(quick: bool) -> Report:
         ),
         conditions={"pairs": pairs, "calls_in_a_batch": _CALLS, "chunks_of_a_stream": _CHUNKS, "units": _UNITS},
     )
-
-
-if __name__ == "__main__":
-    main("experiment_cost", __doc__, measure)

@@ -26,7 +26,7 @@ import openai
 import fastlane
 from benchmarks._mortal import Mortal
 from benchmarks._paired import median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, entry, trusted
 from fastlane._clock import now_ns
@@ -276,7 +276,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("failover", __doc__, measure)

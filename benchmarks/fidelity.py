@@ -25,7 +25,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks._peers import PEERS, REFERENCES, PeerFailedError, peer_score
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane.bench.self_test import (
     ARMS,
     LANES,
@@ -129,7 +129,3 @@ def _ahead(ours: MeasurementErrors | None, other: MeasurementErrors | None) -> b
     if ours is None or other is None:
         return other is None
     return ours.ttft_error_p50_ms <= other.ttft_error_p50_ms and ours.ttft_error_p99_ms <= other.ttft_error_p99_ms
-
-
-if __name__ == "__main__":
-    main("fidelity", __doc__, measure)

@@ -20,7 +20,7 @@ import fastlane
 from benchmarks._encoding import BODY_BYTES, KINDS, Kind, plays, prompt
 from benchmarks._paired import differences, median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import afirst_content_ms, wishes
 from fastlane.emulator import Emulator, RequestLog
 
@@ -108,7 +108,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("headline", __doc__, measure)

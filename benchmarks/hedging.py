@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import fastlane
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._structured import by_tag
 from benchmarks._transport import afirst_content_ms, first_content_ms, percentile
 from fastlane._clock import now_ns
@@ -201,7 +201,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("hedging", __doc__, measure)

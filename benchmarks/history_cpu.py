@@ -28,7 +28,7 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import Median, cpu_pairs, median
 from benchmarks._provider import MODEL, provider_on_another_core
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._server import server_on_another_core
 from benchmarks._transport import wishes
 from fastlane._clock import now_ns
@@ -170,7 +170,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("history_cpu", __doc__, measure)

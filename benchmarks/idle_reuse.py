@@ -4,7 +4,7 @@ Both clients make a small streamed call, one right after the other and the order
 longer than the five seconds for which the stock client keeps an idle connection. Inside: from the application's call to
 the first content that it reads. Outside: the provider's own time, which is none here. With a provider that thinks, both
 sides take that much longer: the difference stays, the ratio shrinks. Asynchronous, because the stock client's
-synchronous streams do not keep their connection even without a pause (see `benchmarks.connection`).
+synchronous streams do not keep their connection even without a pause (see `connection`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import openai
 import fastlane
 from benchmarks._paired import differences, median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from fastlane._clock import now_ns
 
 _ROUND_TRIP_TIME_S = 0.04
@@ -95,7 +95,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("idle_reuse", __doc__, measure)

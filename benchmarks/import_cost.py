@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from benchmarks._paired import differences, median
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 
 # What nobody should pay for who only wants to make calls.
 _KEPT_OUT = (
@@ -88,7 +88,3 @@ def measure(quick: bool) -> Report:
         ),
         conditions={"pairs": len(taken["stock"]), "kept_out": list(_KEPT_OUT), "loaded_none_the_less": loaded},
     )
-
-
-if __name__ == "__main__":
-    main("import_cost", __doc__, measure)

@@ -14,7 +14,7 @@ import asyncio
 
 from benchmarks._paired import median
 from benchmarks._provider import provider_on_another_core
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._streams import lateness_turn
 from benchmarks._transport import percentile
 
@@ -54,7 +54,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("lateness", __doc__, measure)

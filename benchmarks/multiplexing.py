@@ -20,7 +20,7 @@ import openai
 
 from benchmarks._paired import median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import acall_ms, call_ms, connections, ours, ours_async, percentile, stock, stock_async
 from fastlane._clock import now_ns
 
@@ -145,7 +145,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("multiplexing", __doc__, measure)

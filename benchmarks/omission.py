@@ -22,7 +22,7 @@ import random
 from collections.abc import Sequence
 
 import fastlane
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from fastlane._clock import now_ns
 from fastlane.bench.recorded import Sample
 from fastlane.bench.running._async_recorder import read
@@ -144,7 +144,3 @@ def measure(quick: bool) -> Report:
             "measured_s": seconds,
         },
     )
-
-
-if __name__ == "__main__":
-    main("omission", __doc__, measure)

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 
 from benchmarks._paced import Load, offer
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane._clock import now_ns
 from fastlane.emulator import ProviderModel, Quantiles, RequestLog
 from fastlane.emulator.settings import KeyRateLimits
@@ -176,7 +176,3 @@ def measure(quick: bool) -> Report:
             "errors of ours": _errors(ended),
         },
     )
-
-
-if __name__ == "__main__":
-    main("pacing", __doc__, measure)

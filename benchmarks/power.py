@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks._peeking import Looked, look, one_after_the_other
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._swaying import (
     CONDITIONS,
     LANES,
@@ -148,7 +148,3 @@ def measure(quick: bool) -> Report:
             **CONDITIONS,
         },
     )
-
-
-if __name__ == "__main__":
-    main("power", __doc__, measure)

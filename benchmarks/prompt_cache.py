@@ -27,7 +27,7 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, _tokens, preset
@@ -221,7 +221,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("prompt_cache", __doc__, measure)

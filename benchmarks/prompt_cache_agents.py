@@ -34,7 +34,7 @@ import fastlane
 from benchmarks._conversation import conversation, tools as built_tools
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import preset
@@ -261,7 +261,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("prompt_cache_agents", __doc__, measure)

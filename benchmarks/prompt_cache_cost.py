@@ -26,7 +26,7 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import Median, differences, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from fastlane._clock import cpu_ns
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers.facts import Cache
@@ -164,7 +164,3 @@ def measure(quick: bool) -> Report:
             "garbage_collection": "between rounds",
         },
     )
-
-
-if __name__ == "__main__":
-    main("prompt_cache_cost", __doc__, measure)

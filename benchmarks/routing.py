@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import openai
 
 import fastlane
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, entry, upstreams
 from fastlane._clock import now_ns
@@ -238,7 +238,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("routing", __doc__, measure)

@@ -20,7 +20,7 @@ from random import Random
 
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, provider_on_another_core
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._streams import sync_client
 from benchmarks._transport import MESSAGES
 from fastlane import Routing
@@ -181,7 +181,3 @@ def measure(quick: bool) -> Report:
         reach=(Reach(figure="decide_worst_cpu_us", op="<=", target=50),),
         conditions={"candidates": _MODELS, "batches": f"{batches} of {_BATCH}"},
     )
-
-
-if __name__ == "__main__":
-    main("routing_cost", __doc__, measure)

@@ -44,7 +44,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks._fleet import MODELS, SECONDS, Fleet, Request, requests
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._routers import ByPrior, Drive, LastTen, Oracle, Ours, RoundRobin, Router
 
 # Other seeds than those which it was looked at with while it was made.
@@ -251,7 +251,3 @@ def measure(quick: bool) -> Report:
             "interval": "ours_regret_low_ratio to ours_regret_high_ratio: 95 % by resampled seeds",
         },
     )
-
-
-if __name__ == "__main__":
-    main("routing_regret", __doc__, measure)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import fastlane
 from benchmarks._paired import median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, upstreams
 from fastlane._clock import now_ns
@@ -189,7 +189,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("routing_talk", __doc__, measure)

@@ -24,7 +24,7 @@ import fastlane
 from benchmarks._paired import Median, cpu_pairs, differences, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 
 _MESSAGES: list[Any] = [
     {"role": "system", "content": "Answer in one word."},
@@ -172,7 +172,3 @@ def measure(quick: bool) -> Report:
             "garbage_collection": "between rounds",
         },
     )
-
-
-if __name__ == "__main__":
-    main("shell_cost", __doc__, measure)

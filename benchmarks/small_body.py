@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks._paired import differences, median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import afirst_content_ms, connections, first_content_ms, ours, ours_async, stock, stock_async
 from fastlane.emulator import Emulator
 
@@ -109,7 +109,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("small_body", __doc__, measure)

@@ -18,7 +18,7 @@ import openai
 
 from benchmarks._paired import differences, median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import acall_ms, call_ms, ours, ours_async, stock, stock_async, wishes
 
 _ROUND_TRIP_TIME_S = 0.04
@@ -119,7 +119,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("stale", __doc__, measure)

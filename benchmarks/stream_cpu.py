@@ -19,7 +19,7 @@ from functools import partial
 
 from benchmarks._paired import median
 from benchmarks._provider import provider_on_another_core
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._streams import Taken, async_turn, sync_turn
 from fastlane.emulator import Emulator
 
@@ -85,7 +85,3 @@ def measure(quick: bool) -> Report:
         ),
         conditions={"chunk_every_ms": _TOKEN_MS, "measured_s": window_s, "cores": cores, "tls": True},
     )
-
-
-if __name__ == "__main__":
-    main("stream_cpu", __doc__, measure)

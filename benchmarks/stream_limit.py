@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks._paired import median
 from benchmarks._provider import providers
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._transport import acall_ms, afirst_content_ms, connections, ours_async, percentile, stock_async
 
 _ROUND_TRIP_TIME_S = 0.04
@@ -73,7 +73,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("stream_limit", __doc__, measure)

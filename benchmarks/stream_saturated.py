@@ -18,7 +18,7 @@ import asyncio
 import openai
 
 from benchmarks._paired import median
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._server import server_on_another_core
 from benchmarks._streams import SIDES, async_client
 from benchmarks._transport import MESSAGES
@@ -83,7 +83,3 @@ def measure(quick: bool) -> Report:
         reach=(Reach(figure="chunks_ratio", op=">=", target=10),),
         conditions={"streams": _STREAMS, "measured_s": window_s, "cores": cores, "asynchronous": True, "tls": True},
     )
-
-
-if __name__ == "__main__":
-    main("stream_saturated", __doc__, measure)

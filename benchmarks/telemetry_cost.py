@@ -39,7 +39,7 @@ import openai
 import fastlane
 from benchmarks._paired import median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._telemetry_blocks import Taken, connected_call, stamped_client, streamed_call, take
 from benchmarks._telemetry_other import CHUNKS, FEW_CHUNKS, MANY_CHUNKS, costs, measured
 from benchmarks._telemetry_own import functions_us
@@ -147,7 +147,3 @@ def measure(quick: bool) -> Report:
             "exporters": "count and drop",
         },
     )
-
-
-if __name__ == "__main__":
-    main("telemetry_cost", __doc__, measure)

@@ -29,7 +29,7 @@ from statistics import linear_regression, quantiles
 from typing import Any
 
 from benchmarks._paired import differences, median
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._server import server_on_another_core
 
 _BROKEN = ("refuses", "hangs", "fails")
@@ -167,7 +167,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("telemetry_down", __doc__, measure)

@@ -17,7 +17,7 @@ from typing import Any
 import openai
 
 from benchmarks._provider import providers
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._transport import WrongAnswerError, call_ms, connections, ours, stock
 
 _ROUND_TRIP_TIME_S = 0.04
@@ -76,7 +76,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("threads", __doc__, measure)

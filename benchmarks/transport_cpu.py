@@ -18,7 +18,7 @@ import httpx2
 
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, provider_on_another_core
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report
 from benchmarks._transport import MESSAGES, wishes
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator
@@ -136,7 +136,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("transport_cpu", __doc__, measure)

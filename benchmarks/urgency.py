@@ -21,7 +21,7 @@ import openai
 import fastlane
 from benchmarks._paired import cpu_pairs, differences, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
-from benchmarks._report import Figure, Report, main
+from benchmarks._report import Figure, Report
 from fastlane import Connection, Play, RateLimits, Urgency
 
 _MESSAGES: list[Any] = [
@@ -121,7 +121,3 @@ def measure(quick: bool) -> Report:
                     figures[f"{side}_{kind}_added_low_us"], figures[f"{side}_{kind}_added_high_us"] = added[1:]
     figures["with_urgency_us"] = _made_us(pairs)
     return Report(figures=figures, reach=(), conditions={"pairs": pairs, "calls": _CALLS})
-
-
-if __name__ == "__main__":
-    main("urgency", __doc__, measure)

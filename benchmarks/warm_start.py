@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from benchmarks._paired import median
 from benchmarks._provider import providers
-from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import acall_ms, call_ms, connections, ours, ours_async, stock, stock_async
 from fastlane._clock import now_ns
 
@@ -118,7 +118,3 @@ def measure(quick: bool) -> Report:
             "tls": True,
         },
     )
-
-
-if __name__ == "__main__":
-    main("warm_start", __doc__, measure)

@@ -9,59 +9,52 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import names
+from benchmarks.__main__ import benchmark, main, names
 from benchmarks._paired import median
-from benchmarks._report import Reach, Report, main
+from benchmarks._report import Reach, Report, as_json, print_reach, print_report
 
 ROOT = Path(__file__).parent.parent
 
 
 def run(name: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "benchmarks", name, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return done.stdout
 
 
-# All in one process: importing what they share takes longer than all of their words.
-EXPLAINING = """
-import contextlib, io, json, runpy, sys
-told = {}
-for name in json.loads(sys.argv[1]):
-    sys.argv[1:] = ["--help"]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
-    told[name] = printed.getvalue()
-print(json.dumps(told))
-"""
-
-
-@pytest.fixture(scope="module")
-def explanations() -> dict[str, str]:
-    """What every benchmark says to `--help`."""
-    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", EXPLAINING, json.dumps(names())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    told: dict[str, str] = json.loads(done.stdout)
-    return told
-
-
 @pytest.mark.parametrize("name", names())
-def test_every_benchmark_explains_itself(explanations: dict[str, str], name: str) -> None:
-    told = explanations[name]
+def test_every_benchmark_explains_itself(name: str) -> None:
+    description, measure = benchmark(name)
 
-    assert "--quick" in told
-    assert "--json" in told
+    assert "Inside" in description
+    assert callable(measure)
+
+
+def test_a_table_says_where_its_figures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report("any", Report(figures={"any_ms": 1}, reach=()))
+
+    assert "python -m benchmarks any --help" in capsys.readouterr().out
+
+
+def test_help_of_a_benchmark_is_its_description(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["threads", "--help"]) == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith("python -m benchmarks threads [--quick] [--json]")
     assert "Inside" in told
 
 
-def test_a_table_says_where_its_figures_are_explained(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for given, told in (([], True), (["--json"], False)):
-        monkeypatch.setattr(sys, "argv", ["any", *given])
-        main("any", "What is measured.", lambda _quick: Report(figures={"any_ms": 1}, reach=()))
-        assert ("python -m benchmarks.any --help" in capsys.readouterr().out) is told
+def test_one_table_has_every_target_and_how_many_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(
+        figures={"any_ms": 1, "other_ms": None},
+        reach=(Reach(figure="any_ms", op="<=", target=2), Reach(figure="other_ms", op="<=", target=2)),
+    )
+    print_reach([json.loads(as_json("any", report))])
+
+    told = capsys.readouterr().out
+    assert "other_ms" in told
+    assert "1 of 2 targets hold" in told
 
 
 def test_a_package_that_values_are_made_with_is_asked_for_in_a_sentence() -> None:

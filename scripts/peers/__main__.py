@@ -1,4 +1,4 @@
-"""Install the load generators that `benchmarks.fidelity` runs beside ours: python -m scripts.peers [NAME ...].
+"""Install the load generators that `benchmarks fidelity` runs beside ours: python -m scripts.peers [NAME ...].
 
 Without a name all of them: guidellm, which brings a deep-learning framework of several gigabytes, and aiperf.
 """

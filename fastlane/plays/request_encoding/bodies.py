@@ -27,7 +27,7 @@ _GZIP = zlib.MAX_WBITS | 16
 _ISAL_MOST_LEVEL = 3
 
 # CPU nanoseconds per byte and, for gzip, level: measured with source code on one x86-64 core
-# (`python -m benchmarks.encoding_cpu`).
+# (`python -m benchmarks encoding_cpu`).
 _CPU_NS_PER_BYTE = {"zlib": 6.0, "isal": 1.2, "msgpack": 1.5}
 
 # Headers that say how long a body is and how it is written.

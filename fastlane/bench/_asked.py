@@ -79,7 +79,7 @@ def experiment(
         budget=RunBudget(seconds=seconds, calls=max_calls, tokens=max_tokens, money=max_money),
         precision=None if precision is None else Precision(metric=compared[0], half_width=precision),
         again=again,
-        warm_up=warm_up if warm_up is not None else 1 if preset is None or preset.warm_up is None else preset.warm_up,
+        warm_up=1 if warm_up is None else warm_up,
         max_output_tokens=max_output_tokens,
         turns=turns,
         passes=1 if runs is not None else passes,

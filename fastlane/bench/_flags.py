@@ -64,8 +64,7 @@ WorkloadName = Annotated[
     str,
     _option(
         _WHAT,
-        f"A preset ({', '.join(presets())}), or a file: conversations or recorded calls as JSON lines, traffic traces, "
-        "ShareGPT-style conversations.",
+        f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls, a trace.",
         "--workload",
         show_default=False,
     ),
@@ -197,7 +196,7 @@ Files = Annotated[
     _option(
         _REPORTS,
         "Also write this file, by its ending: .html a page, .md Markdown, .csv figures, .json all figures, .xml what "
-        "--fail-if found, as JUnit's, .jsonl the spans of every request. May be given several times.",
+        "--fail-if found, as JUnit's. May be given several times.",
         "-o",
         "--output",
     ),

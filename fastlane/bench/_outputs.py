@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 
 from ..errors import ConfigurationError, MissingExtraError
-from ._spans import prepare_trace, write_trace
 from .checks import check
 from .findings import find
 from .recorded import RecordedRun
@@ -43,7 +42,6 @@ _KINDS_OF_FILES: Final = {
     ".csv": "figures",
     ".json": "document",
     ".xml": "JUnit",
-    ".jsonl": "spans",
 }
 PAGE: Final = "report.html"
 SUMMARY: Final = "summary.json"
@@ -88,8 +86,6 @@ class Outputs:
             _writable("-o", path.parent)
             if path.suffix == ".html" and not has_charts():
                 raise MissingExtraError("charts", "altair")
-            if path.suffix == ".jsonl":
-                prepare_trace(path)
 
 
 def has_charts() -> bool:
@@ -138,8 +134,6 @@ def publish(recorded: RecordedRun, outputs: Outputs, complain: Callable[[str], N
             try:
                 if what == "figures":
                     write_csv(path, recorded, findings, checked)
-                elif what == "spans":
-                    write_trace(recorded, path)
                 else:
                     path.write_text(texts[what]() + "\n", encoding="utf-8")
             except OSError as error:

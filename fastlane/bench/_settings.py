@@ -121,7 +121,7 @@ def _digest(workload: Workload) -> str:
             [(turn.answer_tokens, turn.input_tokens, turn.arrival_s, turn.fields) for turn in turns],
         ]
         # A text that is written when it is looked at is the same for the same numbers, and long to write for thousands.
-        if turns and (conversation.make_turns is None or number < _WRITTEN):
+        if turns and (conversation.made is None or number < _WRITTEN):
             known += [list(turns[-1].messages), list(turns[-1].tools)]
         hashed.update(json.dumps(known, sort_keys=True, default=str).encode())
     return f"{len(workload.conversations)} conversations, {hashed.hexdigest()}"

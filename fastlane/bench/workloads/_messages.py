@@ -145,10 +145,11 @@ def _give_tool_call_id(clean: dict[str, Any], unanswered: list[str], changes: Co
 
 @dataclass(frozen=True, slots=True)
 class GeneratedMessages(Sequence[Message]):
-    """So many messages, or tools, that `write()` writes each time they are looked at: none of their text is kept."""
+    """So many messages, or tools, that `write(*arguments)` writes each time they are looked at: no text is kept."""
 
     size: int
-    write: Callable[[], Sequence[Message]]
+    write: Callable[..., Sequence[Message]]
+    arguments: tuple[Any, ...]
 
     def __len__(self) -> int:
         return self.size
@@ -158,7 +159,7 @@ class GeneratedMessages(Sequence[Message]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Message]: ...
     def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
-        return self.write()[at]
+        return self.write(*self.arguments)[at]
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self.write())
+        return iter(self.write(*self.arguments))

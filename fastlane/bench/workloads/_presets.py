@@ -1,115 +1,200 @@
-"""Make the workloads of presets."""
+"""The presets: workloads by name, each with the document that its figures come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from types import MappingProxyType
+from typing import Final
 
 from fastlane.errors import ConfigurationError
-from fastlane.knowledge.tokens import counter
 
-from ._airline import airline
 from ._code_review import code_review
-from ._lengths_made import OfLengths
-from ._preset_table import PRESETS
-from ._preset_types import Preset, Scenario
-from ._workload import Conversation, Made, Workload
+from ._messages import GeneratedMessages
+from ._text import user_prompt
+from ._workload import Conversation, Made, Turn, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLengths:
+    """A number of tokens: always the same, or normally distributed and cut off at both ends."""
+
+    least: int
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise ConfigurationError(
+                f"lengths are 1 <= least <= most tokens, got {self.least} and {self.most}: give the range in this order"
+            )
+
+    @property
+    def mean(self) -> float:
+        """(least + most) / 2, which cutting off at both ends leaves as it is."""
+        return (self.least + self.most) / 2
+
+    @property
+    def deviation(self) -> float:
+        """(most - least) / 4: of the normal distribution before it is cut off at two of them; 0.88 of it after."""
+        return (self.most - self.least) / 4
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all are alike."""
+        return self.least == self.most
+
+    def drawn(self, key: str) -> int:
+        """Return the length that belongs to a key: always the same one."""
+        if self.fixed:
+            return self.least
+        normal = NormalDist(self.mean, self.deviation)
+        # From half a token below to half a token above, so that rounding gives the ends their share.
+        low, high = normal.cdf(self.least - 0.5), normal.cdf(self.most + 0.5)
+        digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+        share = (int.from_bytes(digest) + 0.5) / 2**64
+        return min(max(round(normal.inv_cdf(low + share * (high - low))), self.least), self.most)
+
+    def __str__(self) -> str:
+        return f"{self.least:,}" if self.fixed else f"{self.least:,}-{self.most:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One setting of lengths."""
+
+    name: str = ""
+    """Empty where the preset has only one."""
+    input: TokenLengths
+    """Of prompts, in tokens."""
+    output: TokenLengths
+    """Of answers, in tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A workload by name. `preset` and `scenarios` make it."""
+
+    name: str
+    source: str
+    """Where its figures come from."""
+    scenarios: tuple[Scenario, ...] = ()
+    """Empty for conversations, which grow by turn. No two prompts of a scenario begin alike."""
+    users: tuple[int, ...]
+    """Requests in flight that it is run with, one cell each."""
+    requests: int = 10_000
+    """Conversations that it has if not told otherwise; they cost nothing until they are used."""
+    runs: int | None = None
+    """Requests that count, after one for warm-up; None leaves both to the run."""
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """The most output tokens that any of its requests asks for; None for conversations."""
+        return max((scenario.output.most for scenario in self.scenarios), default=None)
+
+
+def _between(least: int, most: int) -> TokenLengths:
+    return TokenLengths(least=least, most=most)
+
+
+def _fixed(name: str, tokens_in: int, tokens_out: int) -> Scenario:
+    return Scenario(name=name, input=_between(tokens_in, tokens_in), output=_between(tokens_out, tokens_out))
+
+
+_LOAD_REPORT = "a load report of gpt-4.1-nano through a public API, of 27 January 2026"
+_USERS = (1, 10, 20, 30, 40, 50)
+_PRESETS: Final = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="rag",
+            source=_LOAD_REPORT,
+            scenarios=(Scenario(input=_between(1_000, 10_000), output=_between(200, 500)),),
+            users=_USERS,
+        ),
+        Preset(
+            name="generate",
+            source=_LOAD_REPORT,
+            scenarios=(Scenario(input=_between(100, 200), output=_between(1_000, 10_000)),),
+            users=_USERS,
+        ),
+        Preset(
+            name="chat",
+            source=_LOAD_REPORT,
+            scenarios=(Scenario(input=_between(100, 200), output=_between(200, 500)),),
+            users=_USERS,
+        ),
+        Preset(
+            name="cpu-small",
+            source="a latency benchmark of GPT-2 (124M) on a CPU, of 28 January 2026: 1 warm-up run and 5 runs of each",
+            scenarios=(_fixed("short", 128, 64), _fixed("medium", 512, 128), _fixed("long", 1_024, 256)),
+            users=(1,),
+            runs=5,
+            requests=6,
+        ),
+        Preset(
+            name="scaling",
+            source=(
+                "a report of decode speed on a dedicated GPU (H200), which names two of four context lengths and "
+                "states none: the lengths are this project's"
+            ),
+            scenarios=(
+                _fixed("chatbot", 1_024, 256),
+                _fixed("retrieval", 4_096, 256),
+                _fixed("coding-assistant", 16_384, 256),
+                _fixed("tool-calling-agent", 30_720, 256),
+            ),
+            users=(1, 2, 4, 8, 16, 32),
+        ),
+        Preset(
+            name="code-review",
+            source="built in: real source code, reviews made for this project",
+            users=(8,),
+            requests=31,
+        ),
+    )
+}
 
 
 def presets() -> Mapping[str, Preset]:
     """Return all presets by name: source, lengths, users and scenarios of each."""
-    return MappingProxyType(PRESETS)
+    return MappingProxyType(_PRESETS)
 
 
-def preset_named(name: str) -> Preset:
-    """Return a preset by its name. Raises ConfigurationError, which lists the known ones."""
-    if name not in PRESETS:
-        raise ConfigurationError(f"unknown preset {name!r}: the known ones are {', '.join(PRESETS)}")
-    return PRESETS[name]
-
-
-def users_of(name: str) -> tuple[int, ...]:
-    """Return the numbers of requests in flight that a preset is run with. Raises ConfigurationError."""
-    return preset_named(name.partition("/")[0]).users
-
-
-def preset(name: str, *, seed: int = 0, requests: int | None = None, model: str | None = None) -> Workload:
+def preset(name: str, *, seed: int = 0, requests: int | None = None) -> Workload:
     """Return the workload of a preset with one setting of lengths, or of one of several: "scaling/chatbot".
 
-    `requests` is how many conversations it has. Prompts have their number of tokens by the tokenizer of `model` where
-    that lies on disk, else by construction (o200k_base and cl100k_base): the notes say which.
-    Raises ConfigurationError for an unknown name.
+    `requests` is how many conversations it has. Prompts have their number of tokens by construction, for o200k_base and
+    cl100k_base. Raises ConfigurationError for an unknown name.
     """
     of, _, scenario = name.partition("/")
-    whole = preset_named(of)
-    names = [each.name for each in whole.scenarios]
-    if scenario not in names:
-        known = ", ".join(f"{of}/{each}" for each in names if each)
+    made = {workload.name.partition(", ")[2]: workload for workload in scenarios(of, seed=seed, requests=requests)}
+    if scenario not in made:
+        known = ", ".join(f"{of}/{each}" for each in made if each)
         raise ConfigurationError(
             f"{name!r} is no single workload: {of!r} has the scenarios {known}"
             if known
             else f"unknown workload {name!r}: {of!r} has no scenarios"
         )
-    return _made(whole, whole.scenarios[names.index(scenario)], seed, requests, model)
+    return made[scenario]
 
 
-def scenarios(
-    name: str, *, seed: int = 0, requests: int | None = None, model: str | None = None
-) -> tuple[Workload, ...]:
+def scenarios(name: str, *, seed: int = 0, requests: int | None = None) -> tuple[Workload, ...]:
     """Return the workloads of a preset, one for each setting of lengths; see `preset`. Raises ConfigurationError."""
-    whole = preset_named(name)
-    return tuple(_made(whole, scenario, seed, requests, model) for scenario in whole.scenarios)
-
-
-def _made(whole: Preset, scenario: Scenario, seed: int, requests: int | None, model: str | None) -> Workload:
+    if name not in _PRESETS:
+        raise ConfigurationError(f"unknown preset {name!r}: the known ones are {', '.join(_PRESETS)}")
+    whole = _PRESETS[name]
     count = whole.requests if requests is None else requests
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ConfigurationError(f"requests takes 1 or more, got {requests!r:.40}")
+    if not whole.scenarios:
+        return (replace(code_review(), source=whole.source).limited(requests),)
+    return tuple(_of_lengths(whole, scenario, seed, count) for scenario in whole.scenarios)
+
+
+def _of_lengths(whole: Preset, scenario: Scenario, seed: int, count: int) -> Workload:
     name = f"{whole.name}, {scenario.name}" if scenario.name else whole.name
-    if whole.kind == "code review":
-        return replace(code_review(), name=name, source=whole.source).limited(requests)
-    make = _maker(whole, scenario, name, seed, model)
-    return Workload(
-        name=name,
-        conversations=Made(range(count), make),
-        notes=_notes(whole, scenario, model),
-        source=whole.source,
-        caching_forbidden=whole.caching_forbidden,
-        think_s=whole.think_s,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbered:
-    """Makes conversations by a function of their number and a seed."""
-
-    make: Callable[[int, int], Conversation]
-    seed: int
-
-    def __call__(self, number: int) -> Conversation:
-        return self.make(number, self.seed)
-
-
-def _maker(whole: Preset, scenario: Scenario, name: str, seed: int, model: str | None) -> Callable[[int], Conversation]:
-    if whole.kind == "airline":
-        return _Numbered(airline, seed)
-    if scenario.input is None or scenario.output is None:
-        raise ConfigurationError(f"the preset {name!r} lacks lengths: a preset of lengths needs both")
-    return OfLengths(
-        label=name,
-        seed=seed,
-        input=scenario.input,
-        output=scenario.output,
-        calls=whole.calls,
-        least_answer_tokens=scenario.output.least if whole.least_output else None,
-        model=model,
-    )
-
-
-def _notes(whole: Preset, scenario: Scenario, model: str | None) -> tuple[str, ...]:
-    if scenario.input is None or scenario.output is None:
-        return ("synthetic conversations",)
     notes = [f"prompts of {scenario.input} tokens, answers of at most {scenario.output}"]
     for what, lengths in (("prompts", scenario.input), ("answers", scenario.output)):
         if not lengths.fixed:
@@ -117,13 +202,39 @@ def _notes(whole: Preset, scenario: Scenario, model: str | None) -> tuple[str, .
                 f"lengths of {what}: normally distributed, {lengths.mean:,.0f} +- {lengths.deviation:,.0f}, cut off at "
                 "both ends"
             )
-    exact = counter(model).exact if model is not None else False
-    if exact:
-        notes.append(f"prompts counted by the tokenizer of {model}")
-    else:
-        notes.append(
-            "prompts of words that are one token each of o200k_base and cl100k_base; gzip makes them 2.3 times smaller"
+    notes.append(
+        "prompts of words that are one token each of o200k_base and cl100k_base; gzip makes them 2.3 times smaller"
+    )
+    notes.append("no two prompts share their first three words")
+    return Workload(
+        name=name,
+        conversations=Made(range(count), _OfLengths(name, seed, scenario)),
+        notes=tuple(notes),
+        source=whole.source,
+        caching_forbidden=True,
+        # The reports' users send their next request at once.
+        think_s=0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OfLengths:
+    """Makes conversations of one turn, whose lengths are drawn by their number: always the same ones."""
+
+    label: str
+    seed: int
+    scenario: Scenario
+
+    def __call__(self, number: int) -> Conversation:
+        name, key, scenario = f"{self.label} {number}", f"{self.label}/{self.seed}", self.scenario
+        tokens = scenario.input.drawn(f"{key}/input/{number}")
+        turn = Turn(
+            conversation=name,
+            number=1,
+            messages=GeneratedMessages(1, user_prompt, (key, number, tokens)),
+            tools=(),
+            answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
+            least_answer_tokens=scenario.output.least,
+            input_tokens=tokens,
         )
-    if whole.caching_forbidden:
-        notes.append("no two prompts share their first three words")
-    return tuple(notes)
+        return Conversation(name=name, made=(turn,))

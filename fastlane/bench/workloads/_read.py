@@ -2,170 +2,204 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import Any, Final, NamedTuple
 
 from fastlane.errors import ConfigurationError
 
-from ._conversation_files import own_conversations, shared_conversations, tools_of
-from ._formats import Format
-from ._lines import FileLine, first_line, objects_of, parsed, text_of
+from ._files import described, rows_of, whole
+from ._messages import GeneratedMessages, Message, UnusableMessageError, sendable
 from ._recorded_calls import HEADER_KEY, recorded_calls
-from ._trace_rows import TraceConversations, TraceRow
-from ._traces import AZURE_COLUMNS, BURSTGPT_COLUMNS, azure_rows, burstgpt_rows, mooncake_rows
-from ._workload import Made, Workload
+from ._text import shared_prompt, user_prompt
+from ._workload import Conversation, Made, Turn, Workload
 
-if TYPE_CHECKING:
-    pass
-
-MOST_REQUESTS = 100_000
-"""Requests that are kept of a trace without a limit: about 20 MB."""
-
-_TRACES: dict[str, tuple[Callable[[Path, Counter[str]], Iterator[TraceRow]], str]] = {
-    "mooncake": (mooncake_rows, "a trace in Mooncake's form"),
-    "burstgpt": (burstgpt_rows, "a trace in BurstGPT's form"),
-    "azure": (azure_rows, "a trace in the form of Azure's LLM inference traces"),
-}
+MOST_REQUESTS: Final = 100_000
+"""Requests that are kept of recorded traffic without a limit: about 20 MB."""
+BLOCK_TOKENS: Final = 512
+"""Of a trace's blocks, by the description of Mooncake's traces."""
+_MOST_TOKENS: Final = 10_000_000
 
 
-def read_workload(
-    path: Path,
-    tools_path: Path | None = None,
-    format: Format = "auto",
-    *,
-    limit: int | None = None,
-    window_s: tuple[float, float] | None = None,
-) -> Workload:
-    """Read a file of conversations or of recorded traffic; "auto" looks at how it begins.
+def read_workload(path: Path, tools_path: Path | None = None, *, limit: int | None = None) -> Workload:
+    """Read a file of conversations or of recorded traffic, by how it begins.
 
-    - "conversations": JSON lines, one object with "messages" each, "tools" optional
-    - "sharegpt": a JSON list, or JSON lines, of {"conversations": [{"from": "human", "value": …}, …]}
-    - "mooncake": JSON lines with timestamp (ms), input_length, output_length and hash_ids of 512-token blocks
-    - "burstgpt", "azure": their CSV
-    - "recording": what `fastlane.recordings.record` has written
+    - conversations: JSON lines, or one JSON list, of objects with "messages" each, "tools" optional
+    - a trace in Mooncake's form: JSON lines with timestamp (ms), input_length, output_length, and hash_ids of 512-token
+      blocks where prompts share prefixes
+    - a recording: what `fastlane.recordings.record` has written
 
     `tools_path` names a JSON list of tool definitions for every conversation that brings none of its own. No more
-    than `limit` conversations or requests are kept (of a trace 100,000 if not given), and of recorded traffic only
-    those that arrived in `window_s`: from so many seconds after the file's first until before so many. Prompts of
-    traces are made when they are used.
+    than `limit` conversations or requests are kept; of recorded traffic 100,000 if not given. Prompts of traces are
+    made when they are used.
 
     Raises ConfigurationError, which names the line, for what cannot be replayed.
     """
     path = Path(path)
-    if format not in get_args(Format):
-        raise ConfigurationError(f"unknown format {format!r}: the known ones are {', '.join(get_args(Format))}")
     if limit is not None and limit < 1:
         raise ConfigurationError(f"a limit is 1 or more conversations or requests, got {limit}")
-    kind = _detected(path) if format == "auto" else format
-    changes: Counter[str] = Counter()
-    if kind in _TRACES or kind == "recording":
-        if tools_path is not None:
-            raise ConfigurationError(f"{tools_path}: tools go with conversations, and {path} is recorded traffic")
-        window = _checked(window_s)
-        if kind == "recording":
-            return recorded_calls(path, limit or MOST_REQUESTS, window)
-        return _trace(path, kind, limit, window, changes)
-    if window_s is not None:
-        raise ConfigurationError(f"a window of time goes with recorded traffic, and {path} says no times")
-    tools = tools_of(parsed(text_of(tools_path), tools_path), str(tools_path)) if tools_path else ()
-    read = shared_conversations if kind == "sharegpt" else own_conversations
-    conversations = tuple(islice(read(path, tools, changes), limit))
-    if not conversations:
+    rows = rows_of(path)
+    begin = next(rows, None)
+    if begin is None:
         raise ConfigurationError(f'{path} holds no conversation: expected one JSON object with "messages" per line')
+    keys = begin[1].keys() if isinstance(begin[1], dict) else set()
+    recorded, traced = HEADER_KEY in keys, "messages" not in keys and keys & {"input_length", "hash_ids"}
+    if tools_path is not None and (recorded or traced):
+        raise ConfigurationError(f"{tools_path}: tools go with conversations, and {path} is recorded traffic")
+    if recorded:
+        return recorded_calls(path, limit or MOST_REQUESTS)
+    changes: Counter[str] = Counter()
+    rows = chain([begin], rows)
+    if traced:
+        return _trace(path, rows, limit or MOST_REQUESTS, changes)
+    tools = _tools_of(whole(tools_path), str(tools_path)) if tools_path else ()
+    conversations = tuple(islice((_conversation(path, where, row, tools, changes) for where, row in rows), limit))
     return Workload(name=path.name, conversations=conversations, notes=_notes(changes), source=f"the file {path.name}")
 
 
-def _trace(
-    path: Path, kind: str, limit: int | None, window: tuple[float, float] | None, changes: Counter[str]
-) -> Workload:
-    read, what = _TRACES[kind]
-    rows: list[TraceRow] = []
-    first_s: float | None = None
-    cut = False
-    for row in read(path, changes):
-        # Some traces are not quite in order: what came before the first line came at 0.
-        first_s = row.arrival_s if first_s is None else first_s
-        arrival_s = max(0.0, row.arrival_s - first_s)
-        if window is not None and not window[0] <= arrival_s < window[1]:
-            continue
-        if len(rows) == (limit or MOST_REQUESTS):
-            cut = True
-            break
-        rows.append(row._replace(arrival_s=arrival_s))
-    if not rows:
-        within = f" between {window[0]:g} and {window[1]:g} s" if window else ""
-        raise ConfigurationError(f"{path} holds no request{within}: expected {what}")
-    rows.sort(key=lambda row: row.arrival_s)
-    begin_s = rows[0].arrival_s
-    kept = tuple(row._replace(arrival_s=round(row.arrival_s - begin_s, 6)) for row in rows)
-    notes = [*_notes(changes), *_shape_notes(kept)]
-    if cut:
-        notes.append(f"the first {len(kept):,} requests of the file; it has more")
-    return Workload(
-        name=path.name,
-        conversations=Made(range(len(kept)), TraceConversations(path.stem, kept)),
-        notes=tuple(notes),
-        source=f"the file {path.name}: {what}",
-        shares_prefixes=any(row.blocks for row in kept),
+def _conversation(path: Path, where: str, row: Any, tools: tuple[Message, ...], changes: Counter[str]) -> Conversation:
+    if not isinstance(row, dict) or "messages" not in row:
+        raise ConfigurationError(
+            f'{where}: expected an object with a list of chat messages under "messages", got {described(row)}'
+        )
+    messages = row["messages"]
+    if not isinstance(messages, list):
+        raise ConfigurationError(f'{where}: "messages" is not a list of chat messages, but {described(messages)}')
+    if not messages:
+        raise ConfigurationError(f'{where}: "messages" is empty')
+    try:
+        cleaned = sendable(messages, changes)
+    except UnusableMessageError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+    given = next((str(row[key]) for key in ("run", "id", "name") if row.get(key)), where.removeprefix(f"{path}, "))
+    return Conversation(
+        name=given, messages=cleaned, tools=_tools_of(row["tools"], where) if row.get("tools") else tools
     )
 
 
-def _shape_notes(rows: tuple[TraceRow, ...]) -> Iterator[str]:
-    lasts_s = rows[-1].arrival_s
-    sent = sum(row.input_tokens for row in rows) / len(rows)
-    got = sum(row.output_tokens for row in rows) / len(rows)
-    yield f"{len(rows):,} requests over {lasts_s:,.0f} s, on average {sent:,.0f} input and {got:,.0f} output tokens"
-    if any(row.blocks for row in rows):
-        yield "prompts are synthetic words; those whose blocks have equal hashes begin with equal text"
-    else:
-        yield "prompts are synthetic words, no two alike: the trace does not say which prompts share a prefix"
-    yield "input tokens by construction, for o200k_base and cl100k_base; output tokens are the most that are asked for"
-
-
-def _detected(path: Path) -> str:
-    line = first_line(path)
-    if line is None:
-        raise ConfigurationError(f'{path} holds no conversation: expected one JSON object with "messages" per line')
-    if line.lstrip().startswith("["):
-        _, item = next(objects_of(path), ("", None))
-        return "sharegpt" if isinstance(item, dict) and "conversations" in item else "conversations"
-    if line.lstrip().startswith("{"):
-        return _kind_of_object(line)
-    header = [cell.strip() for cell in next(csv.reader([line.rstrip("\r\n")]), [])]
-    for kind, columns in (("azure", AZURE_COLUMNS), ("burstgpt", BURSTGPT_COLUMNS)):
-        if set(columns) <= set(header):
-            return kind
-    if "," in line and not line.lstrip()[:1].isdigit():
+def _tools_of(value: object, where: str) -> tuple[Message, ...]:
+    if isinstance(value, Mapping) and isinstance(value.get("tools"), list):
+        value = value["tools"]
+    if not isinstance(value, list) or not all(isinstance(each, dict) and "type" in each for each in value):
         raise ConfigurationError(
-            f"{line.where}: no known form begins so. Expected JSON, or a CSV with the columns "
-            f"{', '.join(AZURE_COLUMNS)} or {', '.join(BURSTGPT_COLUMNS)}; got {line.strip()[:80]!r}"
+            f'{where}: expected tools as a list of objects such as {{"type": "function", "function": …}}, '
+            f"got {described(value)}"
         )
-    return "conversations"
+    return tuple(value)
 
 
-def _kind_of_object(line: FileLine) -> str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        # Said by the reader, which knows the line.
-        return "conversations"
-    for key, kind in (("messages", "conversations"), ("conversations", "sharegpt"), (HEADER_KEY, "recording")):
-        if key in row:
-            return kind
-    return "mooncake" if "input_length" in row or "hash_ids" in row else "conversations"
+class _TraceRow(NamedTuple):
+    """One request of a trace."""
+
+    number: int
+    """Its place in the file, from 1."""
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...]
+    """Hashes of its prompt's blocks from the start: equal hashes stand for equal text. None known: nothing shared."""
 
 
-def _checked(window_s: tuple[float, float] | None) -> tuple[float, float] | None:
-    if window_s is not None and not 0 <= window_s[0] < window_s[1]:
-        raise ConfigurationError(
-            f"a window is two moments in seconds from the first request, 0 <= start < end, got {window_s!r}"
+def _trace(path: Path, rows: Iterator[tuple[str, Any]], limit: int, changes: Counter[str]) -> Workload:
+    read = list(islice(_trace_rows(rows, changes), limit + 1))
+    if not read:
+        raise ConfigurationError(f"{path} holds no request: expected a trace in Mooncake's form")
+    kept = sorted(read[:limit], key=lambda row: row.arrival_s)
+    begin_s = kept[0].arrival_s
+    kept = [row._replace(arrival_s=round(row.arrival_s - begin_s, 6)) for row in kept]
+    shared = any(row.blocks for row in kept)
+    sent = sum(row.input_tokens for row in kept) / len(kept)
+    got = sum(row.output_tokens for row in kept) / len(kept)
+    alike = (
+        "those whose blocks have equal hashes begin with equal text"
+        if shared
+        else "no two alike: the trace does not say which prompts share a prefix"
+    )
+    notes = [
+        *_notes(changes),
+        f"{len(kept):,} requests over {kept[-1].arrival_s:,.0f} s, on average {sent:,.0f} tokens in and {got:,.0f} out",
+        f"prompts are synthetic words; {alike}",
+        "input tokens by construction, for o200k_base and cl100k_base; output tokens are the most that are asked for",
+    ]
+    if len(read) > limit:
+        notes.append(f"the first {limit:,} requests of the file; it has more")
+    return Workload(
+        name=path.name,
+        conversations=Made(range(len(kept)), _TraceConversations(path.stem, tuple(kept))),
+        notes=tuple(notes),
+        source=f"the file {path.name}: a trace in Mooncake's form",
+        shares_prefixes=shared,
+    )
+
+
+def _trace_rows(rows: Iterator[tuple[str, Any]], changes: Counter[str]) -> Iterator[_TraceRow]:
+    for number, (where, row) in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise ConfigurationError(
+                f'{where}: expected an object with "timestamp", "input_length" and "output_length", '
+                f"got {described(row)}"
+            )
+        tokens = f"a whole number of tokens from 0 to {_MOST_TOKENS:,}"
+        length, output = (_number(row, name, tokens, where) for name in ("input_length", "output_length"))
+        for name, value in (("input_length", length), ("output_length", output)):
+            if value != int(value) or value > _MOST_TOKENS:
+                raise ConfigurationError(f'{where}: expected "{name}" to be {tokens}, got {value:g}')
+        hashes = row.get("hash_ids") or []
+        if not isinstance(hashes, list) or not all(type(each) is int and each >= 0 for each in hashes):
+            raise ConfigurationError(
+                f'{where}: expected "hash_ids" to be a list of whole numbers, 0 or more, got {described(hashes)}'
+            )
+        most = math.ceil(length / BLOCK_TOKENS)
+        if len(hashes) > most:
+            raise ConfigurationError(
+                f'{where}: expected at most {most} "hash_ids" for {length:g} tokens, one for each block of '
+                f"{BLOCK_TOKENS}, got {len(hashes)}"
+            )
+        arrival_ms = _number(row, "timestamp", "milliseconds, 0 or more", where)
+        if length and output:
+            yield _TraceRow(number, arrival_ms / 1e3, int(length), int(output), tuple(hashes))
+        else:
+            changes["left out requests without a prompt or without an answer"] += 1
+
+
+def _number(row: Mapping[str, Any], name: str, expected: str, where: str) -> float:
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigurationError(f'{where}: expected "{name}" to be {expected}, got {described(value)}')
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _TraceConversations:
+    """Makes the conversation of each row."""
+
+    key: str
+    rows: tuple[_TraceRow, ...]
+
+    def __call__(self, at: int) -> Conversation:
+        row = self.rows[at]
+        name = f"request {row.number}"
+        known = (self.key, row.number, row.input_tokens)
+        turn = Turn(
+            conversation=name,
+            number=1,
+            messages=GeneratedMessages(1, _shared, (*known, row.blocks))
+            if row.blocks
+            else GeneratedMessages(1, user_prompt, known),
+            tools=(),
+            answer_tokens=max(2, row.output_tokens),
+            input_tokens=row.input_tokens,
+            arrival_s=row.arrival_s,
         )
-    return window_s
+        return Conversation(name=name, arrival_s=row.arrival_s, made=(turn,))
+
+
+def _shared(key: str, number: int, tokens: int, blocks: tuple[int, ...]) -> tuple[Message, ...]:
+    return ({"role": "user", "content": shared_prompt(key, number, tokens, blocks, BLOCK_TOKENS)},)
 
 
 def _notes(changes: Counter[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from fastlane.errors import ConfigurationError
 
 from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings.shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
-from ._lines import FileLine, described, lines_of, parsed
+from ._files import described, lines_of, parsed
 from ._messages import CHARACTERS_PER_TOKEN, GeneratedMessages, Message, UnusableMessageError, sendable
 from ._text import words
 from ._workload import Conversation, Made, Turn, Workload
@@ -54,18 +54,12 @@ class _Call(NamedTuple):
         return tools + sum(message.laid_out for message in self.messages)
 
 
-def recorded_calls(path: Path, limit: int, window: tuple[float, float] | None) -> Workload:
+def recorded_calls(path: Path, limit: int) -> Workload:
     """Return the workload of a recording. Raises ConfigurationError, which names the line."""
     changes: Counter[str] = Counter()
-    calls: list[_Call] = []
-    read = sorted(_calls(path, changes, limit if window is None else None), key=lambda call: call.arrival_s)
-    for call in read:
-        at_s = call.arrival_s - read[0].arrival_s
-        if (window is None or window[0] <= at_s < window[1]) and len(calls) < limit:
-            calls.append(call)
+    calls = sorted(_calls(path, changes, limit), key=lambda call: call.arrival_s)
     if not calls:
-        within = f" between {window[0]:g} and {window[1]:g} s" if window else ""
-        raise ConfigurationError(f"{path} holds no call{within}: expected a recording with at least one")
+        raise ConfigurationError(f"{path} holds no call: expected a recording with at least one")
     begin_s = calls[0].arrival_s
     kept = tuple(call._replace(arrival_s=round(call.arrival_s - begin_s, 6)) for call in calls)
     notes = [f"{change} ({count} times)" for change, count in sorted(changes.items())]
@@ -108,34 +102,15 @@ class _Replay:
     def __call__(self, at: int) -> Conversation:
         call = self.calls[at]
         name = f"call {call.number}"
-        return Conversation(name=name, arrival_s=call.arrival_s, make_turns=_Turns(call, name, self.scale))
-
-
-@dataclass(frozen=True, slots=True)
-class _Turns:
-    call: _Call
-    name: str
-    scale: float
-
-    def messages(self) -> tuple[Message, ...]:
-        """Write the messages."""
-        return _synthetic(self.call, self.scale)[0]
-
-    def tools(self) -> tuple[Message, ...]:
-        """Write the tools."""
-        return _synthetic(self.call, self.scale)[1]
-
-    def __call__(self) -> tuple[Turn, ...]:
-        call = self.call
         messages: Sequence[Message]
         tools: Sequence[Message]
         if call.text is not None:
             messages, tools = call.text
         else:
-            messages = GeneratedMessages(len(call.messages), self.messages)
-            tools = GeneratedMessages(call.tools, self.tools)
+            messages = GeneratedMessages(len(call.messages), _messages, (call, self.scale))
+            tools = GeneratedMessages(call.tools, _tools, (call, self.scale))
         turn = Turn(
-            conversation=self.name,
+            conversation=name,
             number=1,
             messages=messages,
             tools=tools,
@@ -144,7 +119,15 @@ class _Turns:
             arrival_s=call.arrival_s,
             fields=dict(call.fields),
         )
-        return (turn,)
+        return Conversation(name=name, arrival_s=call.arrival_s, made=(turn,))
+
+
+def _messages(call: _Call, scale: float) -> tuple[Message, ...]:
+    return _synthetic(call, scale)[0]
+
+
+def _tools(call: _Call, scale: float) -> tuple[Message, ...]:
+    return _synthetic(call, scale)[1]
 
 
 @lru_cache(maxsize=1_024)
@@ -196,33 +179,34 @@ def _tool(number: int, text: str) -> Message:
     return {"type": "function", "function": function}
 
 
-def _calls(path: Path, changes: Counter[str], limit: int | None) -> Iterator[_Call]:
+def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[_Call]:
     began: dict[str, tuple[float, str]] = {}
     found = 0
     cut_off: ConfigurationError | None = None
-    for line in lines_of(path):
+    for number, text in lines_of(path):
         if cut_off is not None:
             raise cut_off
+        where = f"{path}, line {number}"
         try:
-            row = parsed(line, path, line.number)
+            row = parsed(text, path, number)
         except ConfigurationError as error:
             cut_off = error  # unless nothing follows it: a process that was killed may have left half a line
             continue
         if not isinstance(row, dict):
-            raise ConfigurationError(f"{line.where}: expected an object, got {described(row)}")
+            raise ConfigurationError(f"{where}: expected an object, got {described(row)}")
         if HEADER_KEY in row:
-            began[str(row.get("session"))] = _header(row, line)
+            began[str(row.get("session"))] = _header(row, where)
             continue
         session = began.get(str(row.get("session")))
         if session is None:
             raise ConfigurationError(
-                f'{line.where}: expected a call of a "session" whose first line is above, got {described(row)}; '
+                f'{where}: expected a call of a "session" whose first line is above, got {described(row)}; '
                 "where the file was begun anew, the lines that it needs are in it"
             )
         if found == limit:
             changes["left out calls beyond the limit"] += 1
             continue
-        call = _call(row, line, session, changes)
+        call = _call(row, number, where, session, changes)
         if call is not None:
             found += 1
             yield call
@@ -230,25 +214,27 @@ def _calls(path: Path, changes: Counter[str], limit: int | None) -> Iterator[_Ca
         changes["left out a last line that is cut off"] += 1
 
 
-def _header(row: Mapping[str, Any], line: FileLine) -> tuple[float, str]:
+def _header(row: Mapping[str, Any], where: str) -> tuple[float, str]:
     if row[HEADER_KEY] != VERSION:
         raise ConfigurationError(
-            f"{line.where}: expected a recording of version {VERSION}, got {row[HEADER_KEY]!r:.20}: another version of "
+            f"{where}: expected a recording of version {VERSION}, got {row[HEADER_KEY]!r:.20}: another version of "
             "fastlane wrote it"
         )
     if row.get("block_characters") != BLOCK_CHARACTERS:
         raise ConfigurationError(
-            f"{line.where}: expected blocks of {BLOCK_CHARACTERS} characters, got {row.get('block_characters')!r:.20}"
+            f"{where}: expected blocks of {BLOCK_CHARACTERS} characters, got {row.get('block_characters')!r:.20}"
         )
     try:
         return datetime.fromisoformat(row["started_at"]).timestamp(), str(row["family"])
     except (KeyError, TypeError, ValueError):
         raise ConfigurationError(
-            f'{line.where}: expected "started_at" as a date and time and "family", got {described(row)}'
+            f'{where}: expected "started_at" as a date and time and "family", got {described(row)}'
         ) from None
 
 
-def _call(row: Mapping[str, Any], line: FileLine, session: tuple[float, str], changes: Counter[str]) -> _Call | None:
+def _call(
+    row: Mapping[str, Any], number: int, where: str, session: tuple[float, str], changes: Counter[str]
+) -> _Call | None:
     try:
         spoken = tuple(
             Spoken(str(each["role"]), int(each["length"]), tuple(map(int, each.get("calls", ()))),
@@ -260,7 +246,7 @@ def _call(row: Mapping[str, Any], line: FileLine, session: tuple[float, str], ch
         if row.get("text"):
             text = sendable(row["text"]["messages"], changes), tuple(row["text"]["tools"])
         call = _Call(
-            number=line.number,
+            number=number,
             arrival_s=session[0] + float(row["at"]),
             family=session[1],
             messages=spoken,
@@ -273,10 +259,10 @@ def _call(row: Mapping[str, Any], line: FileLine, session: tuple[float, str], ch
             input_tokens=row.get("input_tokens"),
         )
     except UnusableMessageError as error:
-        raise ConfigurationError(f"{line.where}: {error}") from error
+        raise ConfigurationError(f"{where}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f'{line.where}: expected a recorded call with "at", "messages" and "blocks", got {described(row)} '
+            f'{where}: expected a recorded call with "at", "messages" and "blocks", got {described(row)} '
             f"({type(error).__name__}: {error})"
         ) from None
     if not call.messages:

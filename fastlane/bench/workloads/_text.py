@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 
-from fastlane.knowledge.tokens import Counter
+from ._messages import Message
 
 # 256 words of three letters. With the blank before it, and at the start of a text, each is one token of OpenAI's
 # o200k_base and cl100k_base (checked with both); with its blank it is four characters, which is one token of the
@@ -55,32 +55,36 @@ def words(key: str, count: int) -> str:
     return " ".join([WORDS[byte] for byte in drawn])
 
 
-def prompt(key: str, number: int, tokens: int, counter: Counter | None = None) -> str:
+def prompt(key: str, number: int, tokens: int) -> str:
     """Return the text of prompt `number`, of `tokens` tokens: words that no other prompt begins with, and a request.
 
-    The count is that of the model's own tokenizer where `counter` has one, else by construction. Prompts shorter than
-    the request are the words alone. At least three words are always there.
+    Prompts shorter than the request are the words alone. At least three words are always there.
     """
     tail, tail_tokens = (INSTRUCTION, INSTRUCTION_TOKENS) if tokens >= 2 * INSTRUCTION_TOKENS else ("", 0)
-    begin = " ".join(lead(key, number))
-    body = max(tokens - tail_tokens - _LEAD_WORDS, 0)
-
-    def of(count: int) -> str:
-        filling = words(f"{key}/{number}", count)
-        return f"{begin} {filling}{tail}" if filling else f"{begin}{tail}"
-
-    return fitted(of, body, tokens, counter)
+    filling = words(f"{key}/{number}", tokens - tail_tokens - _LEAD_WORDS)
+    return " ".join([*lead(key, number), *([filling] if filling else [])]) + tail
 
 
-def fitted(of: Callable[[int], str], count: int, tokens: int, counter: Counter | None) -> str:
-    """Return `of(count)`, with the count moved until the model's own tokenizer, if it is there, says `tokens`."""
-    text = of(count)
-    if counter is None or not counter.exact:
-        return text
-    for _ in range(8):
-        missing = tokens - counter.text(text)
-        if not missing:
-            break
-        count = max(count + missing, 0)
-        text = of(count)
-    return text
+def user_prompt(key: str, number: int, tokens: int) -> tuple[Message, ...]:
+    """Return a prompt as the only message."""
+    return ({"role": "user", "content": prompt(key, number, tokens)},)
+
+
+def _block(key: str, number: int, tokens: int) -> str:
+    rest = words(f"{key}/block/{number}", tokens - _LEAD_WORDS)
+    return " ".join([*lead(key, number)[:tokens], *([rest] if rest else [])])
+
+
+def shared_prompt(key: str, number: int, tokens: int, blocks: Sequence[int], block_tokens: int) -> str:
+    """Return a prompt of `tokens` tokens that begins with the text of its blocks, and goes on with text of its own.
+
+    The text of a block is the same for the same number, and differs from the first word on for another.
+    """
+    pieces = [
+        _block(key, each, min(block_tokens, tokens - at * block_tokens))
+        for at, each in enumerate(blocks)
+        if at * block_tokens < tokens
+    ]
+    if (rest := tokens - len(blocks) * block_tokens) > 0:
+        pieces.append(_block(f"{key}/own", number, rest))
+    return " ".join(pieces)

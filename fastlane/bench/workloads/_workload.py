@@ -45,14 +45,14 @@ class Conversation:
     tools: tuple[Message, ...] = ()
     arrival_s: float | None = None
     """When its first turn arrived, in seconds from the first of the workload; None where nobody says."""
-    make_turns: Callable[[], tuple[Turn, ...]] | None = field(default=None, repr=False)
-    """Makes its turns where there is no recorded text: cheap, because their messages are written when looked at."""
+    made: tuple[Turn, ...] | None = field(default=None, repr=False)
+    """Its turns where there is no recorded text: cheap, because their messages are written when looked at."""
 
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Every assistant turn that has something before it, in order."""
-        if self.make_turns is not None:
-            return self.make_turns()
+        if self.made is not None:
+            return self.made
         at = [index for index, message in enumerate(self.messages) if index and message["role"] == "assistant"]
         return tuple(
             Turn(
@@ -142,11 +142,8 @@ class Workload:
 
 
 def _shorter(max_input_tokens: int, conversation: Conversation) -> Conversation:
-    return replace(conversation, make_turns=partial(_first_turns, max_input_tokens, conversation))
-
-
-def _first_turns(max_input_tokens: int, conversation: Conversation) -> tuple[Turn, ...]:
-    return tuple(takewhile(lambda turn: _input_tokens(turn) <= max_input_tokens, conversation.turns))
+    turns = tuple(takewhile(lambda turn: _input_tokens(turn) <= max_input_tokens, conversation.turns))
+    return replace(conversation, made=turns)
 
 
 def _input_tokens(turn: Turn) -> int:

@@ -11,16 +11,13 @@ from fastlane import ConfigurationError
 from fastlane.bench.workloads import (
     TokenLengths,
     Turn,
-    exactly,
     preset,
-    preset_named,
     presets,
     salted,
     scenarios,
-    users_of,
 )
 from fastlane.bench.workloads._text import WORDS, prompt
-from fastlane.knowledge import token_ranks as _token_ranks, tokens as _tokens
+from fastlane.knowledge import token_ranks as _token_ranks
 
 REPORT = ("rag", "generate", "chat")
 
@@ -40,31 +37,29 @@ def shared_words(one: str, other: str) -> int:
 
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_says_where_it_comes_from_and_gives_what_it_promises(name: str) -> None:
-    described = preset_named(name)
+    described = presets()[name]
     made = scenarios(name, requests=3)
 
     assert described.source
-    assert described.users == users_of(name)
-    assert len(made) == len(described.scenarios)
-    for workload, scenario in zip(made, described.scenarios, strict=True):
+    assert described.users
+    assert len(made) == (len(described.scenarios) or 1)
+    for workload in made:
         assert workload.source == described.source
-        assert workload.caching_forbidden == described.caching_forbidden
+        assert workload.caching_forbidden == bool(described.scenarios)
         assert len(workload.conversations) == 3
+        assert all(message["role"] for message in workload.conversations[2].turns[-1].messages)
+    for workload, scenario in zip(made, described.scenarios, strict=False):
         turn = workload.conversations[2].turns[-1]
-        assert all(message["role"] for message in turn.messages)
-        if scenario.input is not None and scenario.output is not None:
-            assert turn.input_tokens is not None
-            assert scenario.input.least <= turn.input_tokens <= scenario.input.most
-            assert scenario.output.least <= turn.answer_tokens <= scenario.output.most
+        assert turn.input_tokens is not None
+        assert scenario.input.least <= turn.input_tokens <= scenario.input.most
+        assert scenario.output.least <= turn.answer_tokens <= scenario.output.most
 
 
 def test_the_load_reports_presets_have_its_figures() -> None:
-    assert [str(preset_named(name).scenarios[0].input) for name in REPORT] == ["1,000-10,000", "100-200", "100-200"]
-    assert [str(preset_named(name).scenarios[0].output) for name in REPORT] == ["200-500", "1,000-10,000", "200-500"]
-    assert {users_of(name) for name in REPORT} == {(1, 10, 20, 30, 40, 50)}
-    rag = preset_named("rag").scenarios[0]
-    assert rag.input is not None
-    assert rag.output is not None
+    assert [str(presets()[name].scenarios[0].input) for name in REPORT] == ["1,000-10,000", "100-200", "100-200"]
+    assert [str(presets()[name].scenarios[0].output) for name in REPORT] == ["200-500", "1,000-10,000", "200-500"]
+    assert {presets()[name].users for name in REPORT} == {(1, 10, 20, 30, 40, 50)}
+    rag = presets()["rag"].scenarios[0]
     assert (rag.input.mean, rag.input.deviation) == (5_500, 2_250)
     assert (rag.output.mean, rag.output.deviation) == (350, 75)
     assert all(turn.least_answer_tokens == 200 for turn in firsts("rag", 5))
@@ -73,12 +68,10 @@ def test_the_load_reports_presets_have_its_figures() -> None:
 def test_the_small_presets_have_the_lengths_of_their_reports() -> None:
     small = [workload.conversations[0].turns[0] for workload in scenarios("cpu-small")]
     assert [(turn.input_tokens, turn.answer_tokens) for turn in small] == [(128, 64), (512, 128), (1_024, 256)]
-    assert (preset_named("cpu-small").warm_up, preset_named("cpu-small").runs) == (1, 5)
-    assert users_of("scaling") == (1, 2, 4, 8, 16, 32)
+    assert presets()["cpu-small"].runs == 5
+    assert presets()["scaling"].users == (1, 2, 4, 8, 16, 32)
     assert len(scenarios("scaling")) == 4
     assert preset("scaling/chatbot").conversations[0].turns[0].input_tokens == 1_024
-    calls = preset("ten-calls").conversations[0].turns
-    assert [(turn.input_tokens, turn.answer_tokens) for turn in calls] == [(10_000, 500)] * 10
 
 
 @given(least=st.integers(1, 5_000), more=st.integers(8, 20_000), key=st.text(max_size=8))
@@ -103,7 +96,7 @@ def test_drawn_lengths_have_the_mean_and_the_deviation_of_the_truncated_normal_d
 
 def test_both_ends_of_a_range_are_drawn() -> None:
     assert {TokenLengths(least=3, most=5).drawn(str(at)) for at in range(200)} == {3, 4, 5}
-    assert exactly(7).drawn("any") == 7
+    assert TokenLengths(least=7, most=7).drawn("any") == 7
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 5), (6, 5)])
@@ -126,12 +119,6 @@ def test_a_prompt_has_its_tokens_by_the_tokenizer_too(encoding: str) -> None:
         pytest.skip(f"the ranks of {encoding} are not on this machine's disk")
     for number, tokens in enumerate((34, 100, 150, 1_000, 5_500)):
         assert len(encode(prompt("any", number, tokens))) == tokens
-
-
-def test_with_the_tokenizer_of_a_model_prompts_are_made_to_fit_it() -> None:
-    # A tokenizer that makes two tokens of some words, as those of other models may.
-    counter = _tokens.Counter("any", lambda text: [0] * sum(1 + (word > "m") for word in text.split()))
-    assert counter.text(prompt("any", 1, 500, counter)) in (499, 500, 501)
 
 
 @given(one=st.integers(0, 9_999), other=st.integers(0, 9_999))
@@ -164,13 +151,6 @@ def test_thousands_of_requests_are_not_made_before_they_are_used() -> None:
     assert len(pickle.dumps(turn)) < 1_000
     assert pickle.loads(pickle.dumps(turn)) == turn
     assert salted(turn.messages, "Salt.")[1]["content"] == text_of(turn)
-
-
-def test_built_in_agents_have_the_shape_of_the_recorded_ones() -> None:
-    airlines = preset("airline", requests=40).conversations
-    assert all(6 <= len(each.messages) <= 52 for each in airlines)
-    assert {len(each.tools) for each in airlines} == {14}
-    assert {5_000 < len(str(each.messages[0]["content"])) < 7_000 for each in airlines} == {True}
 
 
 def test_names_that_are_none_are_refused_with_those_that_are() -> None:

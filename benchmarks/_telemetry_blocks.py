@@ -93,7 +93,7 @@ class StampedTransport(httpx2.BaseTransport):
             phases.opening = _OPENING
             phases.reused = True
             phases.http_version = "HTTP/2"
-            phases.round_trip_time_ns, phases.congestion_window = 40_000_000, 10
+            phases.round_trip_time_ns = 40_000_000
             phases.send_started_ns = now_ns()
             phases.send_ended_ns = now_ns()
             phases.first_byte_ns = now_ns()

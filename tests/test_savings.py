@@ -45,7 +45,7 @@ def basis_of(savings: Read, name: str) -> str:
 
 def encoded(**more: Any) -> RequestEncodingRecord:
     given: dict[str, Any] = {"form": "json+gzip", "reason": "smaller", "plain_bytes": 9_000, "sent_bytes": 2_000}
-    return RequestEncodingRecord(**{**given, "cpu_s": 0.001, "predicted_saving_s": 0.03, **more})
+    return RequestEncodingRecord(**{**given, "cpu_s": 0.001, **more})
 
 
 def hedged(**more: Any) -> HedgingRecord:
@@ -79,9 +79,8 @@ def test_the_bytes_of_all_attempts_count_and_the_answering_one_says_whether_it_f
 def test_an_encoded_body_says_what_it_saved_and_its_seconds_are_a_prediction() -> None:
     savings = savings_of(record(request_encoding=encoded()))
 
-    assert (savings.encoding_bytes, savings.encoding_s, savings.encoding_cpu_s) == (7_000, 0.03, 0.001)
+    assert (savings.encoding_bytes, savings.encoding_cpu_s) == (7_000, 0.001)
     assert basis_of(savings, "encoding_bytes") == "measured"
-    assert basis_of(savings, "encoding_s") == "predicted"
 
 
 def test_a_body_that_grew_says_so() -> None:
@@ -89,9 +88,9 @@ def test_a_body_that_grew_says_so() -> None:
 
 
 def test_a_body_that_went_out_as_json_saved_nothing_and_may_have_cost_something() -> None:
-    savings = savings_of(record(request_encoding=encoded(form="json", predicted_saving_s=0.0)))
+    savings = savings_of(record(request_encoding=encoded(form="json")))
 
-    assert (savings.encoding_bytes, savings.encoding_s, savings.encoding_cpu_s) == (None, None, 0.001)
+    assert (savings.encoding_bytes, savings.encoding_cpu_s) == (None, 0.001)
 
 
 def test_what_was_expected_of_a_cache_is_an_estimate_and_what_it_read_the_providers_word() -> None:
@@ -169,4 +168,4 @@ def test_a_real_call_says_what_the_provider_saw(provider: Emulator, arguments: d
     assert [first.request_bytes, second.request_bytes] == [request.bytes_in for request in provider.log()]
     assert first.response_bytes is not None
     assert first.response_bytes > 100
-    assert (second.hedge, second.price, second.encoding_s) == (None, None, None)
+    assert (second.hedge, second.price, second.encoding_bytes) == (None, None, None)

@@ -54,7 +54,6 @@ class ProviderFinding:
     value: Any = None
     """The figures behind `seen`, as JSON values."""
     facts: tuple[MeasuredFact, ...] = ()
-    evidence: Literal["measured", "predicted"] = "measured"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -66,7 +65,6 @@ class ProviderFinding:
             "advice": self.advice,
             "value": self.value,
             "facts": [{"path": list(fact.path), "value": fact.value, "note": fact.note} for fact in self.facts],
-            "evidence": None if self.state == "left out" else self.evidence,
         }
 
 

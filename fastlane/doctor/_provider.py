@@ -84,7 +84,6 @@ def over_the_shared_connections(phases: Phases, taken_ns: int) -> ProviderFindin
             "http_version": phases.http_version,
             "reused": phases.reused,
             "kernel_ms": in_ms(phases.round_trip_time_ns),
-            "congestion_window": phases.congestion_window,
         },
     )
 

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Sequence
 from statistics import median
 
-from ..transport.protocols.upload import Path, rounds
 from ._findings import Group, MeasuredFact, ProviderFinding, in_ms, milliseconds
 from ._line import Http2Settings, LineError
 from .target import Target
@@ -24,10 +23,6 @@ _SMALL_WINDOW = 65_536
 _IN_BETWEEN_NS = 5_000_000
 
 _SOON_DAYS = 14
-
-# Bodies of a short question, of a conversation, and of a code review.
-_SIZES = (10_000, 40_000, 120_000)
-_SLOW_UPLOAD_NS = 20_000_000
 
 
 def no_address(target: Target, error: OSError) -> ProviderFinding:
@@ -222,33 +217,6 @@ def new_connection(dns_ns: int | None, tcp_ns: int, tls_ns: int | None) -> Provi
         seen=f"{milliseconds(total)} before the first byte of a request can leave",
         advice="A kept connection pays nothing of it: Connection() keeps them, client.warm() opens one ahead.",
         value={"ms": in_ms(total)},
-    )
-
-
-def uploads(round_trip_ns: int, said: Http2Settings | None, *, tls: bool) -> ProviderFinding:
-    """What sending a request costs by its size, as the model of uploads predicts it for a new or idle connection."""
-    path = Path(
-        round_trip_time_s=round_trip_ns / 1e9,
-        stream_window_bytes=said.stream_window if said is not None else None,
-        connection_window_bytes=said.connection_window if said is not None else None,
-        http2=said is not None,
-        tls=tls,
-    )
-    trips = {size: rounds(size, path) for size in _SIZES}
-    extra_ns = round_trip_ns * (trips[_SIZES[-1]] - 1)
-    return ProviderFinding(
-        group=_CONNECTION,
-        looked_at="uploads",
-        seen="round trips to send a body: " + ", ".join(f"{size // 1_000} kB {trip}" for size, trip in trips.items()),
-        state="notable" if extra_ns > _SLOW_UPLOAD_NS else "seen",
-        advice=f"The last of these waits {milliseconds(extra_ns)} for leave to send: shorter or encoded bodies save it."
-        if extra_ns > _SLOW_UPLOAD_NS
-        else "",
-        value={
-            "round_trips": {str(size): trip for size, trip in trips.items()},
-            "waiting_ms": in_ms(extra_ns),
-        },
-        evidence="predicted",
     )
 
 

@@ -78,8 +78,6 @@ def walk(target: Target, steps: Steps, *, rounds: int, timeout_s: float) -> Iter
     if steps.http2 is not None:
         yield _way.http2(steps.http2)
     yield _way.round_trip(min(steps.tcp_ns), steps.ping_ns, steps.kernel_ns)
-    nearest_ns = min(steps.ping_ns, default=min(steps.tcp_ns))
-    yield _way.uploads(nearest_ns, steps.http2, tls=target.is_secure)
 
 
 def answers_in_http1(target: Target, address: HostAddress, headers: Mapping[str, str], timeout_s: float) -> bool:

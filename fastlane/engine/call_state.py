@@ -787,7 +787,6 @@ class AttemptState:
             known = {
                 "connection_reused": opened is None if opening is not None else phases.reused,
                 "round_trip_time_s": rtt_ns / 1e9 if rtt_ns is not None else None,
-                "congestion_window": phases.congestion_window,
                 "resent": phases.resent,
             }
             if opening is not None:

@@ -57,9 +57,6 @@ class Attempt:
     round_trip_time_s: float | None = None
     """Seconds of round-trip time when the request was sent: the kernel's smoothed value (Linux). With a proxy in
     between, or on other systems, the smallest recent value measured on HTTP."""
-    congestion_window: int | None = None
-    """The TCP congestion window in segments when the request was sent, idle decay included: the kernel's value (Linux).
-    With a proxy in between, or on other systems, the prediction of slow start."""
     resent: int = 0
     """How often the transport sent the request again, because the server had not processed it: 0 or 1."""
     request_body_bytes: int | None = None

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-Basis = Literal["measured", "reported", "estimated", "predicted"]
+Basis = Literal["measured", "reported", "estimated"]
 """How a figure is known.
 
 - measured: timed or counted by fastlane
 - reported: reported by the provider, or calculated from that with the catalog's prices
 - estimated: estimated by fastlane, such as tokens that were never sent
-- predicted: predicted by a model of the network
 """
 
 

@@ -12,7 +12,7 @@ from .section import RecordSection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEncodingRecord(RecordSection):
-    """The encoding of a call's body, its reason, its CPU cost and its predicted saving."""
+    """The encoding of a call's body, its reason and its CPU cost."""
 
     name: ClassVar[str] = "request_encoding"
 
@@ -26,16 +26,6 @@ class RequestEncodingRecord(RecordSection):
     """Bytes of the body as sent."""
     cpu_s: float = 0.0
     """CPU seconds for encoding the body, even if it was sent as JSON in the end."""
-    plain_rounds: int | None = None
-    """Predicted round trips to send the JSON body, by the model of `docs/plays/request_encoding.md`."""
-    sent_rounds: int | None = None
-    """Predicted round trips to send the encoded body; None if only JSON was considered."""
-    round_trip_time_s: float | None = None
-    """The round-trip time in the prediction, in seconds; a default if nothing was known of the connection."""
-    congestion_window: int | None = None
-    """The congestion window in the prediction, in segments."""
-    predicted_saving_s: float = 0.0
-    """Predicted seconds saved, CPU time deducted; 0 if the body was sent as JSON."""
     refused: str | None = None
     """Why an encoded body failed: a status ("415") or an error's class name; None if none failed."""
 

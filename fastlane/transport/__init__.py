@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .pool.pool import ConnectionForecast as ConnectionForecast
 from .pool.settings import PoolSettings as PoolSettings, certificates_now as certificates_now
 from .protocols.exchange import (
     PATIENCE as PATIENCE,
@@ -21,7 +20,6 @@ __all__ = [
     "PATIENCE",
     "PHASES",
     "AsyncTransport",
-    "ConnectionForecast",
     "Opening",
     "Patience",
     "Phases",

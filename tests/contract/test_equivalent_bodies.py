@@ -230,7 +230,7 @@ def test_plays_that_are_about_time_and_calls_that_are_not_routed_change_nothing(
 @settings(FEW)
 @given(ASKED, st.sampled_from(FORMS))
 def test_an_encoded_body_says_what_the_stock_clients_json_says(asked: Any, form: Form) -> None:
-    stock, ours, client = both(asked, RequestEncoding(forms=(form,), min_bytes=0, uplink_bits_per_s=1e3))
+    stock, ours, client = both(asked, RequestEncoding(forms=(form,), min_bytes=0))
 
     assert ours.written() == stock.written()
     assert headers_without(ours, *OF_THE_FORM) == headers_without(stock, *OF_THE_FORM)

@@ -124,15 +124,3 @@ def test_versions_are_said_and_the_fact_is_whether_http2_is_spoken(
 
 def test_without_tls_nothing_is_known_of_http2() -> None:
     assert _way.http_versions(target_of("http://a.example"), None, True).facts == ()
-
-
-def test_uploads_take_more_round_trips_the_smaller_the_window_is() -> None:
-    wide, narrow = (
-        _way.uploads(40 * MS, said(stream_window=window, connection_window=1 << 20), tls=True)
-        for window in (1 << 20, 16_384)
-    )
-
-    assert wide.evidence == narrow.evidence == "predicted"
-    assert wide.value["round_trips"]["10000"] == 1
-    assert narrow.value["round_trips"]["120000"] > wide.value["round_trips"]["120000"] > 1
-    assert wide.value["waiting_ms"] == 40 * (wide.value["round_trips"]["120000"] - 1)

@@ -167,7 +167,7 @@ def plays_of(cell: Cell, fault: Fault, base_url: str) -> tuple[list[Play], Count
         Routing(Catalog(models=(model,)), exploration=0.0),
         hedging,
         connection,
-        RequestEncoding(facts=_takes_all(), min_bytes=2_000, uplink_bits_per_s=1e6),
+        RequestEncoding(facts=_takes_all(), min_bytes=2_000),
         PromptCache(),
         ContextTrimming(high_water_tokens=1_500),
         BoundedOutput(),

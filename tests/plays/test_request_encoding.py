@@ -62,10 +62,8 @@ def choose(play: RequestEncoding, asked: Call) -> Chosen:
 
 
 def test_the_repr_is_the_fingerprint() -> None:
-    assert repr(RequestEncoding()) == (
-        "RequestEncoding(forms=None, min_bytes=11000, gzip_level=1, uplink_bits_per_s=None, facts=None)"
-    )
-    changed = RequestEncoding(forms=("json+gzip",), gzip_level=6, uplink_bits_per_s=5e6)
+    assert repr(RequestEncoding()) == ("RequestEncoding(forms=None, min_bytes=11000, gzip_level=1, facts=None)")
+    changed = RequestEncoding(forms=("json+gzip",), gzip_level=6)
     assert eval(repr(changed)) == changed
 
 
@@ -98,22 +96,6 @@ FORMS = "RequestEncoding(forms=...) takes a tuple of 'json', 'json+gzip', 'msgpa
         ({"gzip_level": 10}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got 10"),
         ({"gzip_level": True}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got True"),
         ({"gzip_level": "6"}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got '6'"),
-        ({"uplink_bits_per_s": 20}, "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
-        (
-            {"uplink_bits_per_s": "20e6"},
-            "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12",
-        ),
-        (
-            {"uplink_bits_per_s": float("nan")},
-            "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12",
-        ),
-        (
-            {"uplink_bits_per_s": True},
-            (
-                "RequestEncoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), "
-                "or None for no limit, got True"
-            ),
-        ),
         (
             {"facts": {"slug": "example"}},
             (
@@ -133,8 +115,6 @@ def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: 
     [
         {"min_bytes": 0},
         {"gzip_level": 9},
-        {"uplink_bits_per_s": 1_000},
-        {"uplink_bits_per_s": 1e12},
         {"forms": ALL},
     ],
 )

@@ -36,7 +36,6 @@ records = st.builds(
         plain_bytes=st.integers(0, 9_000),
         sent_bytes=st.integers(0, 9_000),
         cpu_s=seconds,
-        predicted_saving_s=seconds,
     ),
     prompt_cache=st.none()
     | st.builds(

@@ -35,9 +35,7 @@ TABLE = Path(__file__).parent / "table.txt"
 
 
 def some_calls() -> list[CallRecord]:
-    gzipped = RequestEncodingRecord(
-        form="json+gzip", reason="x", plain_bytes=40_000, sent_bytes=9_000, cpu_s=0.0004, predicted_saving_s=0.045
-    )
+    gzipped = RequestEncodingRecord(form="json+gzip", reason="x", plain_bytes=40_000, sent_bytes=9_000, cpu_s=0.0004)
     usage = Usage(input_tokens=2_000, cached_tokens=1_536, output_tokens=21)
     cold = record(attempts=(attempt(opened=True),), plays=(CONNECTION,), user_actions=("answer ticket",))
     warm = [

@@ -54,7 +54,7 @@ def _encoding() -> RequestEncoding:
     )
     facts = ProviderFacts(slug="soak", encodings={"/chat/completions": forms, "/responses": forms})  # type: ignore[dict-item]
     # On an uplink as narrow as this a smaller body pays on loopback too.
-    return RequestEncoding(facts=facts, uplink_bits_per_s=2e6)
+    return RequestEncoding(facts=facts)
 
 
 def _catalog(places: Places) -> Catalog:

@@ -412,7 +412,7 @@ def test_the_check_of_a_structured_answer_is_a_span(upstreams: tuple[Upstream, U
 
 def test_an_encoded_body_is_told_with_both_its_sizes(provider: Emulator, listening: Listening) -> None:
     told = listening(level="attempts")
-    plays = [Connection(), RequestEncoding(forms=("msgpack+gzip",), uplink_bits_per_s=1e6)]
+    plays = [Connection(), RequestEncoding(forms=("msgpack+gzip",))]
     messages: list[Any] = [{"role": "user", "content": "river " * 5_000}]
     with fastlane.OpenAI(api_key="k", base_url=provider.base_url, only_plays=plays) as client:
         client.chat.completions.create(model="m", messages=messages)

@@ -727,17 +727,6 @@ def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() 
     assert kept == list(range(limits.ROUND_TRIPS, 2 * limits.ROUND_TRIPS))
 
 
-def test_the_windows_of_a_further_request_are_those_of_now() -> None:
-    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 100_000})
-    assert pair.client.peer_windows == (100_000, 65_535)
-    pair.begun(b"x" * 1_000)
-    assert pair.client.peer_windows == (100_000, 64_535)
-    pair.server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 70_000})
-    pair.server.increment_flow_control_window(5_000)
-    pair.carry()
-    assert pair.client.peer_windows == (70_000, 69_535)
-
-
 def test_a_servers_ping_is_answered() -> None:
     pair = Pair()
     pair.receive(raw_frame(6, 0, 0, b"12345678"))

@@ -69,35 +69,24 @@ def test_tcp_info(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> No
     assert info is not None
     assert 0 < info.round_trip_time_ns < 60_000_000_000
     assert info.round_trip_time_ns % 1_000 == 0
-    assert 1 <= info.congestion_window < 10_000
 
 
 @linux
 def test_the_offsets_are_those_of_the_kernels_struct() -> None:
     told = tcp_info(kernel())
-    assert told == TcpInfo(
-        round_trip_time_ns=40_000_000,
-        congestion_window=25,
-        segment_bytes=1_448,
-        time_out_ns=240_000_000,
-        in_flight=3,
-        idle_ns=7_000_000,
-        least_round_trip_time_ns=39_000_000,
-        receive_window=65_536,
-    )
+    assert told == TcpInfo(round_trip_time_ns=40_000_000, least_round_trip_time_ns=39_000_000)
 
 
 @linux
 @pytest.mark.parametrize(
-    ("size", "least_round_trip_time_ns", "receive_window"),
-    [(84, 40_000_000, None), (136, 40_000_000, None), (168, 39_000_000, None), (232, 39_000_000, 65_536)],
+    ("size", "least_round_trip_time_ns"),
+    [(84, 40_000_000), (136, 40_000_000), (168, 39_000_000), (232, 39_000_000)],
 )
-def test_an_older_kernel_says_less(size: int, least_round_trip_time_ns: int, receive_window: int | None) -> None:
+def test_an_older_kernel_says_less(size: int, least_round_trip_time_ns: int) -> None:
     told = tcp_info(kernel(size))
     assert told is not None
-    assert (told.round_trip_time_ns, told.congestion_window) == (40_000_000, 25)
+    assert told.round_trip_time_ns == 40_000_000
     assert told.least_round_trip_time_ns == least_round_trip_time_ns
-    assert told.receive_window == receive_window
 
 
 def test_tcp_info_of_what_is_no_connection(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:

@@ -26,10 +26,6 @@ _GZIP = zlib.MAX_WBITS | 16
 # Of the levels that both libraries have, isal's are meant for speed: its highest compresses about as well as zlib's 2.
 _ISAL_MOST_LEVEL = 3
 
-# CPU nanoseconds per byte and, for gzip, level: measured with source code on one x86-64 core
-# (`python -m benchmarks encoding_cpu`).
-_CPU_NS_PER_BYTE = {"zlib": 6.0, "isal": 1.2, "msgpack": 1.5}
-
 # Headers that say how long a body is and how it is written.
 _OF_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
 
@@ -52,14 +48,6 @@ def _isal() -> Callable[..., bytes] | None:
     except ImportError:  # the extra `speed`
         return None
     return igzip.compress
-
-
-def expected_cpu_s(form: Form, size: int, level: int) -> float:
-    """Return the CPU seconds that writing a body of `size` bytes of JSON is expected to take."""
-    per_byte = _CPU_NS_PER_BYTE["msgpack"] if form.startswith("msgpack") else 0.0
-    if form.endswith("gzip"):
-        per_byte += level * _CPU_NS_PER_BYTE["zlib" if level > _ISAL_MOST_LEVEL or _isal() is None else "isal"]
-    return per_byte * size / 1e9
 
 
 def write(plain: bytes, form: Form, writing: Writing) -> tuple[bytes, float]:

@@ -1,4 +1,4 @@
-"""02 Shorten the wire: a request's body gzipped, in MessagePack or both, where the provider takes it and it pays."""
+"""02 Shorten the wire: a request's body gzipped, in MessagePack or both, where the provider takes it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _Forms = Annotated[
 
 @settings
 class RequestEncoding(Play):
-    """Send a prompt's body in fewer bytes where that saves round trips, and the provider takes it.
+    """Send a prompt's body in fewer bytes where that may save round trips, and the provider takes it.
 
-    Whether it pays is decided for each call, when its connection is known. A body that is refused is sent again as JSON
-    at once, and the provider is sent JSON for ten minutes. Raises ConfigurationError for facts that are not valid.
+    A body that is refused is sent again as JSON at once, and the provider is sent JSON for ten minutes. Raises
+    ConfigurationError for facts that are not valid.
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE
@@ -53,16 +53,7 @@ class RequestEncoding(Play):
     """Bodies that are smaller as JSON are sent as they are."""
     # Level 9, Python's own default, takes fourteen times the CPU of level 1 for the same number of round trips.
     gzip_level: Annotated[int, Field(ge=1, le=9)] = 1
-    """1 (fast) to 9 (small). More than 1 pays on slow uplinks only, below some 20 Mbit/s."""
-    uplink_bits_per_s: Annotated[
-        float | None,
-        Field(
-            ge=1_000,
-            le=1e12,
-            description="bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), or None for no limit",
-        ),
-    ] = None
-    """What the uplink carries; None for no limit."""
+    """1 (fast) to 9 (small). More than 1 pays below some 20 Mbit/s only."""
     facts: ProviderFacts | str | os.PathLike[str] | None = None
     """What is known of the provider, before what fastlane knows: ProviderFacts, or the path of a facts file."""
 

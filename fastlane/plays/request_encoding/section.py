@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastlane.records.ledger import Figure, Ledger, seconds_shown
+from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import RequestEncodingRecord
 from fastlane.records.record import CallRecord
 
@@ -17,16 +17,14 @@ class RequestEncodingSection(RequestEncodingRecord):
 
     figures = {  # noqa: RUF012 - never changed
         "encoding_bytes": Figure("By", "measured", "bytes not sent, by encoding"),
-        "encoding_s": Figure("s", "predicted", "time saved by that"),
         "encoding_cpu_s": Figure("s", "measured", "CPU time for encoding", is_spent=True),
     }
 
     def savings(self, record: CallRecord) -> dict[str, Any]:
-        """The bytes that were not sent, and the time."""
+        """The bytes that were not sent, and the CPU time."""
         is_encoded = self.form != "json"
         return {
             "encoding_bytes": self.plain_bytes - self.sent_bytes if is_encoded else None,
-            "encoding_s": self.predicted_saving_s if is_encoded else None,
             "encoding_cpu_s": self.cpu_s if self.cpu_s > 0 else None,
         }
 
@@ -41,9 +39,7 @@ class RequestEncodingSection(RequestEncodingRecord):
         """The bytes before and after."""
         sections = [own for record in records if (own := record.get(cls)) is not None]
         plain, sent = sum(own.plain_bytes for own in sections), sum(own.sent_bytes for own in sections)
-        shown = f"{plain:,} B of JSON in {sent:,} B"
-        sooner = ledger.total("encoding_s")
-        return shown if sooner is None else f"{shown}, {seconds_shown(sooner.value)} sooner (predicted)"
+        return f"{plain:,} B of JSON in {sent:,} B"
 
     @property
     def plain_body_bytes(self) -> int:

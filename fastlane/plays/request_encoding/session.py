@@ -9,13 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastlane.compat.clients import transport_for
 from fastlane.engine.effects import Close, Compute, Flow
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
 from fastlane.knowledge.table import Table
-from fastlane.transport.protocols.upload import Path, rounds, upload_s
 
-from .bodies import Writing, expected_cpu_s, is_signed, json_of, with_body, write
+from .bodies import Writing, is_signed, json_of, with_body, write
 from .section import RequestEncodingSection
 
 if TYPE_CHECKING:
@@ -33,9 +31,6 @@ _REFUSALS = frozenset({400, 413, 415, 422})
 _MAY_BE_REFUSALS = frozenset({403, 405, 406, 411, 417})
 # Errors before anything was sent: they say nothing of the body.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
-# The share of its bytes that gzip leaves of a JSON body of text: 3.2 to 4 times fewer for real source code
-# (docs/plays/request_encoding.md). It decides whether to compress, and the size that comes out whether to send.
-_SHARE = 0.27
 # Bodies from this size on are compressed in a thread: the event loop would be held up for more than a millisecond.
 _LARGE_BYTES = 262_144
 
@@ -61,55 +56,8 @@ _failures: Table[FormKey, str] = Table("failures of encoded bodies", max_entries
 """Why a server is sent JSON for ten minutes, for all clients."""
 
 
-class FormDecision(NamedTuple):
-    """Whether to send the encoded body, and why."""
-
-    encode: bool
-    reason: str
-    """One sentence, without any text of the prompt."""
-    plain_rounds: int
-    """Predicted for the plain body."""
-    encoded_rounds: int
-    """Predicted for the encoded one."""
-    saving_s: float
-    """Predicted: how much sooner the encoded body would arrive, less the CPU time of encoding."""
-
-
-def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path) -> FormDecision:
-    """Decide between a body as it is and its encoded form.
-
-    pays = (rounds(plain) - rounds(encoded)) x RTT + (plain - encoded) / uplink > CPU
-
-    where both terms overlap, because a round waits while the link is busy: `upload_s()` takes the longer of both, and
-    is exactly the first term where the link does not limit. Never encoded: a body that does not get
-    smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
-    """
-    plain_rounds, encoded_rounds = rounds(plain_bytes, path), rounds(encoded_bytes, path)
-    saving_s = upload_s(plain_bytes, path) - upload_s(encoded_bytes, path) - cpu_s
-    sizes = f"{encoded_bytes:,} bytes instead of {plain_bytes:,}"
-    encode = encoded_bytes < plain_bytes and saving_s > 0
-    if encode and encoded_rounds < plain_rounds:
-        saved = f"{_round_trips(encoded_rounds)} of {_ms(path.round_trip_time_s)} instead of {plain_rounds}"
-        reason = f"{sizes} take {saved}."
-    elif encode:
-        reason = f"{sizes} arrive {_ms(saving_s)} sooner on this uplink."
-    elif plain_rounds == encoded_rounds and path.uplink_bytes_per_s is None:
-        reason = f"The body takes {_round_trips(plain_rounds)} either way."
-    else:
-        reason = f"{sizes} take {_ms(cpu_s)} of CPU time, and save {_ms(saving_s + cpu_s)} on the way."
-    return FormDecision(encode, reason, plain_rounds, encoded_rounds, saving_s)
-
-
-def _round_trips(count: int) -> str:
-    return "1 round trip" if count == 1 else f"{count} round trips"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"
-
-
 class RequestEncodingSession(Session):
-    """Sends the body of one call in the form that pays."""
+    """Sends the body of one call in the best form that its provider takes."""
 
     def __init__(self, play: RequestEncoding) -> None:
         self._play = play
@@ -123,13 +71,11 @@ class RequestEncodingSession(Session):
         self._reason = "Nothing was sent."
         self._plain_bytes = self._sent_bytes = 0
         self._cpu_s = 0.0
-        self._path: Path | None = None
-        self._decision: FormDecision | None = None
         self._is_tried = False
         self._refused: str | None = None
 
     def plan(self, call: Call) -> Call:
-        """Choose the forms in which the body may be sent; whether one of them pays is known when it is."""
+        """Choose the forms in which the body may be sent."""
         if any(name.lower() in _OF_THE_BODY for name in call.headers):
             return call
         play = self._play
@@ -153,7 +99,7 @@ class RequestEncodingSession(Session):
         return call
 
     def around_attempt(self, send: SendAttempt) -> SendAttempt:
-        """Send an attempt in the form that pays; the second one, after an error, as JSON."""
+        """Send an attempt in the best form; the second one, after an error, as JSON."""
 
         def send_in_form(attempt: RequestAttempt) -> Flow:
             if self._call is None:
@@ -179,20 +125,12 @@ class RequestEncodingSession(Session):
         """Say in which form the body was sent."""
         if self._call is None:
             return None
-        is_encoded = self._form != "json"
-        decision, path = self._decision, self._path
-        rounds = None if decision is None else decision.encoded_rounds if is_encoded else decision.plain_rounds
         return RequestEncodingSection(
             form=self._form,
             reason=self._reason,
             plain_bytes=self._plain_bytes,
             sent_bytes=self._sent_bytes,
             cpu_s=self._cpu_s,
-            plain_rounds=None if decision is None else decision.plain_rounds,
-            sent_rounds=rounds,
-            round_trip_time_s=None if path is None else path.round_trip_time_s,
-            congestion_window=None if path is None else path.congestion_window,
-            predicted_saving_s=decision.saving_s if decision is not None and is_encoded else 0.0,
             refused=self._refused,
         )
 
@@ -243,29 +181,14 @@ class RequestEncodingSession(Session):
         if key is None:
             return None
         self._key = key
-        self._path = path_of(attempt.http, request)
-        if play.uplink_bits_per_s is not None:
-            self._path = replace(self._path, uplink_bytes_per_s=play.uplink_bits_per_s / 8)
-        if not self._decide(int(size * _SHARE), expected_cpu_s(key.form, size, play.gzip_level)):
-            return None
         writing = partial(write, plain, key.form, self._writing)
         body, cpu_s = (yield Compute(writing)) if size >= _LARGE_BYTES else writing()
         self._cpu_s += cpu_s
-        if not self._decide(len(body), cpu_s):
+        self._reason = f"{len(body):,} bytes instead of {size:,}."
+        if len(body) >= size:
             return None
         self._form, self._sent_bytes = key.form, len(body)
         return with_body(request, body, key.form, self._writing)
-
-    def _decide(self, encoded_bytes: int, cpu_s: float) -> bool:
-        assert self._path is not None
-        self._decision = decide(
-            plain_bytes=self._plain_bytes,
-            encoded_bytes=encoded_bytes,
-            cpu_s=cpu_s,
-            path=self._path,
-        )
-        self._reason = self._decision.reason
-        return self._decision.encode
 
     def _choose_form(self, origin: str, endpoint: str) -> FormKey | None:
         """Return the best form that the provider takes; None after a failure with one."""
@@ -275,25 +198,6 @@ class RequestEncodingSession(Session):
             self._reason = failed
             return None
         return keys[0] if keys else None
-
-
-def path_of(http: Any, request: Any) -> Path:
-    """Return what is known of the way that a request will take; assumptions where nothing is."""
-    look = getattr(transport_for(http, request.url), "outlook", None)
-    outlook = look(request) if callable(look) else None
-    known: dict[str, Any] = {"tls": request.url.scheme == "https"}
-    if outlook is not None:
-        known |= {
-            "round_trip_time_s": outlook.round_trip_time_ns / 1e9 if outlook.round_trip_time_ns is not None else None,
-            "congestion_window": outlook.congestion_window,
-            "in_flight_segments": outlook.in_flight_segments,
-            "segment_bytes": outlook.segment_bytes,
-            "receive_window_bytes": outlook.receive_window_bytes,
-            "stream_window_bytes": outlook.peer_stream_window,
-            "connection_window_bytes": outlook.peer_connection_window,
-            "http2": outlook.http_version != "HTTP/1.1" if outlook.http_version is not None else None,
-        }
-    return Path(**{name: value for name, value in known.items() if value is not None})
 
 
 def _holds_numbers(body: Mapping[str, Any]) -> bool:

@@ -9,13 +9,12 @@ import ssl
 import struct
 import sys
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import ConnectionForecast, Pool, PooledConnection, is_farther, opening_round_trip_ns
+from ..pool.pool import Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin, tick_s
 from ..protocols.exchange import (
     GIVEN_UP,
@@ -29,16 +28,14 @@ from ..protocols.exchange import (
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
-from ..protocols.upload import INITIAL_WINDOW, SEGMENT_BYTES, EstimatedWindows, window_after_silence
 from .requests import Timeouts
 
 # What the kernel knows of a connection's socket
 
-# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. What all kernels have: tcpi_rto in
-# microseconds, tcpi_snd_mss, tcpi_unacked in segments, tcpi_last_data_sent in milliseconds, the smoothed tcpi_rtt in
-# microseconds, and tcpi_snd_cwnd in segments. Then tcpi_min_rtt in microseconds (Linux 4.9), and tcpi_snd_wnd (5.4).
-_TCP_INFO = struct.Struct("=8xI4xI4xI16xI20xI8xI64xI76xI")
-_LEAST_TCP_INFO_BYTES = 84
+# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end: the smoothed tcpi_rtt in microseconds,
+# which all kernels have, and tcpi_min_rtt in microseconds (Linux 4.9).
+_TCP_INFO = struct.Struct("=68xI76xI")
+_LEAST_TCP_INFO_BYTES = 72
 _TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 
 
@@ -47,19 +44,8 @@ class TcpInfo(NamedTuple):
 
     round_trip_time_ns: int
     """Smoothed."""
-    congestion_window: int
-    """In segments, before what silence takes of it: the kernel does that when it sends again."""
-    segment_bytes: int
-    time_out_ns: int
-    """After which it would send again what nobody has acknowledged."""
-    in_flight: int
-    """Segments that nobody has acknowledged yet."""
-    idle_ns: int
-    """Since it sent data, in whole milliseconds."""
     least_round_trip_time_ns: int
     """Of the last minutes, without what a late acknowledgement adds; the smoothed one where the kernel does not say."""
-    receive_window: int | None
-    """Bytes that the peer offers to have on their way; None where the kernel does not say."""
 
 
 def tcp_info(sock: socket.socket) -> TcpInfo | None:
@@ -70,24 +56,34 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
         told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO.size)
     except OSError:  # closed, or no TCP
         return None
-    size = len(told)
-    if size < _TCP_INFO.size:
-        if size < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
-            return None
-        told = told.ljust(_TCP_INFO.size, b"\0")
-    time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, window, least_us, offered = _TCP_INFO.unpack(told)
+    if len(told) < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
+        return None
+    rtt_us, least_us = _TCP_INFO.unpack(told.ljust(_TCP_INFO.size, b"\0"))
     if not rtt_us:
         return None
-    return TcpInfo(
-        rtt_us * 1_000,
-        window,
-        segment_bytes,
-        time_out_us * 1_000,
-        in_flight,
-        idle_ms * 1_000_000,
-        (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000,
-        offered if size >= _TCP_INFO.size else None,
-    )
+    return TcpInfo(rtt_us * 1_000, (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000)
+
+
+# How much longer a round trip takes than the kernel says before somebody must stand in between: our own TLS and the
+# server's, a busy event loop and a queue on the way all take their time without anybody there.
+_FARTHER = 2
+_FARTHER_BY_NS = 2_000_000
+
+
+def is_farther(round_trip_ns: int, near_ns: int) -> bool:
+    """Return whether the server is farther away than the end of the kernel's connection: a proxy is in between."""
+    return round_trip_ns > _FARTHER * near_ns + _FARTHER_BY_NS
+
+
+def opening_round_trip_ns(opening: Opening) -> int:
+    """Return the first estimate of the round trip: TCP takes one, and TLS two (1.2) or one (RFC 8446, 2).
+
+    The time for all of them together counts: a proxy may take the connection at once, and hold back what follows.
+    """
+    round_trips = 1
+    if opening.tls_ended_ns is not None:
+        round_trips = 2 if opening.tls_version == "TLSv1.3" else 3
+    return max(0, opening.ended_ns - opening.connect_started_ns) // round_trips
 
 
 def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
@@ -238,99 +234,8 @@ class Tls:
         return self._tls
 
 
-# The kernel is asked once for all requests of a moment, and what they send counts as sent together.
+# The kernel is asked once for all requests of a moment.
 _MOMENT_NS = 5_000_000
-
-
-class ConnectionMeter:
-    """Measures one connection. `begin` and `note` where its bytes are handled; `outlook` from anywhere, without a lock.
-
-    (What is asked without a lock changes nothing but by assigning it as a whole.)
-    """
-
-    def __init__(self) -> None:
-        self.round_trip_ns: int | None = None
-        """To the server's end of HTTP: the kernel's where it sees that far."""
-        self.congestion_window: int | None = None
-        """In segments, for what is sent now."""
-        self._opening_ns = 0
-        self._round_trips_ns: Sequence[int] = ()
-        self._told: tuple[int, TcpInfo | None] = (0, None)
-        """When the kernel was asked, and what it said."""
-        self._is_farther = False
-        """Whether the kernel's connection ends at a proxy, or nobody tells of it: the rest is worked out here."""
-        self._upload: tuple[EstimatedWindows, int, int] = (EstimatedWindows(), 0, 0)
-        """The far windows without what was sent last; when that was; and how many bytes had been sent before."""
-
-    def opened(self, opening: Opening, round_trips_ns: Sequence[int], now_ns: int) -> None:
-        """Start measuring. `round_trips_ns` is the protocol's own growing list of measurements."""
-        self._opening_ns = self.round_trip_ns = opening_round_trip_ns(opening)
-        self.congestion_window = INITIAL_WINDOW
-        self._round_trips_ns = round_trips_ns
-        self._upload = (EstimatedWindows(), now_ns, 0)
-
-    def begin(self, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> None:
-        """Note that a request is about to be sent, after `sent_bytes`."""
-        if now_ns - self._told[0] > _MOMENT_NS:
-            self._ask(sock, now_ns)
-        if self._is_farther and now_ns - self._upload[1] > _MOMENT_NS:
-            self.note(now_ns, sent_bytes)
-
-    def note(self, now_ns: int, sent_bytes: int) -> None:
-        """Note that something is about to be sent, after `sent_bytes`."""
-        if self._is_farther:
-            windows = self._far_windows(sent_bytes)
-            self._upload = (windows, now_ns, sent_bytes)
-            self.congestion_window = windows.window_at(now_ns)
-
-    def outlook(self, http: Any, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> ConnectionForecast:
-        """Return what a request would find if it were sent now."""
-        if now_ns - self._told[0] > _MOMENT_NS:
-            self._ask(sock, now_ns)
-        told = self._told[1]
-        stream_window, connection_window = http.peer_windows
-        if not self._is_farther and told is not None:
-            window, in_flight = self.congestion_window, told.in_flight
-            segment_bytes, receive_window = told.segment_bytes, told.receive_window
-        else:
-            windows = self._far_windows(sent_bytes)
-            window, in_flight = windows.window_at(now_ns), windows.in_flight_at(now_ns)
-            segment_bytes = SEGMENT_BYTES if told is None else min(SEGMENT_BYTES, told.segment_bytes)
-            receive_window = windows.receive_window
-        return ConnectionForecast(
-            True,  # (By place: naming them costs half as much again.)
-            http.http_version,
-            self.round_trip_ns,
-            window,
-            in_flight,
-            segment_bytes,
-            receive_window,
-            stream_window,
-            connection_window,
-        )
-
-    def _ask(self, sock: socket.socket | None, now_ns: int) -> None:
-        told = None if sock is None else tcp_info(sock)
-        self._told = now_ns, told
-        # As HTTP measures it: the smallest that was seen of late.
-        far_ns = min((self._opening_ns, *self._round_trips_ns))
-        if sock is None or told is None or is_farther(far_ns, told.least_round_trip_time_ns):
-            self._is_farther = True
-            self.round_trip_ns = far_ns
-            return
-        self._is_farther = False
-        self.round_trip_ns = told.round_trip_time_ns
-        window = told.congestion_window
-        if not told.in_flight and told.idle_ns > told.time_out_ns:
-            window = window_after_silence(window, told.idle_ns, told.time_out_ns)
-        self.congestion_window = window
-
-    def _far_windows(self, sent_bytes: int) -> EstimatedWindows:
-        """Return the far windows with what was sent last."""
-        before, noted_ns, noted_bytes = self._upload
-        size = sent_bytes - noted_bytes
-        return before.after(noted_ns, size, self.round_trip_ns or 0) if size else before
-
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
 # Waiting for it this long, and up to the next look at the time, spares the server a reset (HTTP/2).
@@ -394,9 +299,8 @@ class ClientConnection(PooledConnection):
         """Why it was closed; None while it is open."""
         self.tick_s = tick_s(settings)
         """Seconds between two looks at the time."""
-        self._gauge = ConnectionMeter()
-        self._output_bytes = 0
-        """What was given out to be sent, so far."""
+        self._measured: tuple[int, int | None] = (0, None)
+        """When the round trip was measured, and what it was."""
         self._socket: socket.socket | None = None
 
     # Opening
@@ -435,7 +339,6 @@ class ClientConnection(PooledConnection):
         self.is_http1, self.http_version = not wants_http2, http.http_version.encode()
         self._opened_ns = opening.ended_ns
         http.start(time_ns)
-        self._gauge.opened(opening, http.round_trips_ns, time_ns)
         self._heard_ns = time_ns
         self.http = http
         early, self._early = self._early, b""
@@ -472,7 +375,6 @@ class ClientConnection(PooledConnection):
             if data:
                 tls.wrap(data)
             data = tls.data_to_send()
-        self._output_bytes += len(data)
         return data
 
     def has_changed(self) -> bool:
@@ -527,19 +429,22 @@ class ClientConnection(PooledConnection):
             self._exchange = exchange
         phases.opening = self.opening
         phases.reused = self._opened_ns <= (phases.started_ns or 0)
-        started_ns, gauge = now_ns(), self._gauge
-        gauge.begin(self._socket, started_ns, self._output_bytes)
-        phases.round_trip_time_ns, phases.congestion_window = gauge.round_trip_ns, gauge.congestion_window
-        phases.send_started_ns = started_ns
+        phases.send_started_ns = started_ns = now_ns()
+        phases.round_trip_time_ns = self._round_trip_ns(started_ns)
 
-    def outlook(self, now_ns: int) -> ConnectionForecast:
-        """Return what a request would find if it were sent on this connection now. Thread-safe."""
-        return self._gauge.outlook(self.http, self._socket, now_ns, self._output_bytes)
-
-    @property
-    def round_trip_ns(self) -> int | None:
-        """The round-trip time as it was measured last."""
-        return self._gauge.round_trip_ns
+    def _round_trip_ns(self, time_ns: int) -> int | None:
+        """Measure the round trip to the server's end of HTTP: the kernel's where it sees that far."""
+        measured_ns, known_ns = self._measured
+        if known_ns is None or time_ns - measured_ns > _MOMENT_NS:
+            assert self.opening is not None
+            assert self.http is not None
+            told = None if self._socket is None else tcp_info(self._socket)
+            # As HTTP measures it: the smallest that was seen of late.
+            far_ns = min((opening_round_trip_ns(self.opening), *self.http.round_trips_ns))
+            is_near = told is not None and not is_farther(far_ns, told.least_round_trip_time_ns)
+            known_ns = told.round_trip_time_ns if told is not None and is_near else far_ns
+            self._measured = time_ns, known_ns
+        return known_ns
 
     @property
     def local_address(self) -> str | None:
@@ -623,7 +528,6 @@ class ClientConnection(PooledConnection):
             return "idle"
         silent_ns = time_ns - max(self._heard_ns, self.idle_since_ns)
         if may_ping and self._ping_ns is not None and ping_sent_ns is None and silent_ns >= self._ping_ns:
-            self._gauge.note(time_ns, self._output_bytes)
             http.ping(time_ns)
         return None
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from fastlane._clock import now_ns
 
-from ..pool.pool import UNKNOWN, ConnectionForecast, PooledConnection
+from ..pool.pool import PooledConnection
 from ..pool.settings import PoolSettings, library_of
 from ..protocols.exchange import (
     PHASES,
@@ -26,7 +26,7 @@ from ..protocols.exchange import (
 )
 from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool
 from .connect import ssl_context
-from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of, target_of
+from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of
 from .thread_driver import ThreadConnection, ThreadExchange, ThreadPool
 
 # Bytes read by the application before the server is told that it may send as many more.
@@ -293,13 +293,6 @@ class SyncEngine(Engine):
         except TransportError as error:
             raise as_library_error(error, self.library, request) from error
 
-    def outlook(self, request: Any) -> ConnectionForecast:
-        """Return what such a request would find if it were sent now. Opens, claims and raises nothing."""
-        try:
-            return self._pool.pool.outlook(target_of(request).origin, now_ns())
-        except Exception:  # noqa: BLE001 - no address of ours, or another thread has changed what was looked at
-            return UNKNOWN
-
     def warm(self, request: Any) -> bool:
         """Open a connection that such a request could be sent on, and keep one open; the request is not sent.
 
@@ -384,14 +377,6 @@ class AsyncEngine(Engine):
             raise _no_connection()
         except TransportError as error:
             raise as_library_error(error, self.library, request) from error
-
-    def outlook(self, request: Any) -> ConnectionForecast:
-        """Return what such a request would find if it were sent now on this loop. Opens, claims and raises nothing."""
-        try:
-            pool = self._pools.get(asyncio.get_running_loop())
-            return UNKNOWN if pool is None else pool.pool.outlook(target_of(request).origin, now_ns())
-        except Exception:  # noqa: BLE001 - no address of ours, or no loop
-            return UNKNOWN
 
     async def warm(self, request: Any) -> bool:
         """Open a connection on this event loop that such a request could be sent on; see `SyncEngine.warm`."""

@@ -16,7 +16,6 @@ from weakref import WeakSet
 
 import httpx2
 
-from ..pool.pool import UNKNOWN, ConnectionForecast
 from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, library_of
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
@@ -264,13 +263,6 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
         def falls_back(self) -> bool:
             """Whether the library's own transport would carry a request at the moment."""
             return self._fallback.is_wanted()
-
-        def outlook(self, request: Any) -> ConnectionForecast:
-            # (The fall-back's connections are not ours to look at.)
-            outlook: ConnectionForecast = (
-                UNKNOWN if self._fallback.is_wanted(request) else self._engine.outlook(request)
-            )
-            return outlook
 
         if asynchronous:
 

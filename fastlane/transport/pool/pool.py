@@ -6,62 +6,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ..protocols.exchange import Exchange, Opening, TransportError
+from ..protocols.exchange import Exchange, TransportError
 from .settings import PoolSettings, ServerOrigin
 
 if TYPE_CHECKING:  # `import fastlane` loads no protocol
     from ..protocols.h1 import Http1Connection
     from ..protocols.h2 import Http2Connection
-
-# How much longer a round trip takes than the kernel says before somebody must stand in between: our own TLS and the
-# server's, a busy event loop and a queue on the way all take their time without anybody there.
-_FARTHER = 2
-_FARTHER_BY_NS = 2_000_000
-
-
-class ConnectionForecast(NamedTuple):  # made in a fifth of the time that a frozen dataclass takes
-    """What a request would find if it were sent now. None for what is not known."""
-
-    is_open: bool = False
-    """An open connection has room for it; False where one would have to be opened, or waited for."""
-    http_version: str | None = None
-    """"HTTP/2" or "HTTP/1.1"."""
-    round_trip_time_ns: int | None = None
-    """To the server's end of HTTP; where no connection is open, that of the last one to this origin."""
-    congestion_window: int | None = None
-    """Segments that TCP lets be on their way at once, after what silence has taken."""
-    in_flight_segments: int | None = None
-    """How many of them are on their way already."""
-    segment_bytes: int | None = None
-    """Bytes that a segment takes."""
-    receive_window_bytes: int | None = None
-    """Bytes that the peer's TCP offers to have on their way to it."""
-    peer_stream_window: int | None = None
-    """Body bytes that the peer takes at once for one request (HTTP/2)."""
-    peer_connection_window: int | None = None
-    """Body bytes that the peer takes at once on the whole connection (HTTP/2)."""
-
-
-UNKNOWN = ConnectionForecast()
-
-
-def opening_round_trip_ns(opening: Opening) -> int:
-    """The first estimate of the round-trip time: TCP takes one, and TLS two (1.2) or one (RFC 8446, 2).
-
-    The time for all of them together counts: a proxy may take the connection at once, and hold back what follows.
-    """
-    round_trips = 1
-    if opening.tls_ended_ns is not None:
-        round_trips = 2 if opening.tls_version == "TLSv1.3" else 3
-    return max(0, opening.ended_ns - opening.connect_started_ns) // round_trips
-
-
-def is_farther(round_trip_ns: int, near_ns: int) -> bool:
-    """Whether the server is farther away than the end of the kernel's connection: a proxy stands in between."""
-    return round_trip_ns > _FARTHER * near_ns + _FARTHER_BY_NS
-
 
 # More streams than this on one connection, and a further connection is opened where that is allowed: the number that
 # RFC 9113 (6.5.2) asks every server to take at the least, and beyond which one lost packet delays too many.
@@ -131,18 +83,9 @@ class PooledConnection:
         return min(http.capacity, bound) - self.claimed
 
     @property
-    def round_trip_ns(self) -> int | None:
-        """The round-trip time as it was measured last. Drivers override it."""
-        return None
-
-    @property
     def local_address(self) -> str | None:
         """Our end of the connection; None while it is being opened. Drivers override it."""
         return None
-
-    def outlook(self, now_ns: int) -> ConnectionForecast:
-        """What a request that was sent on it now would find. Drivers override it."""
-        return ConnectionForecast(is_open=True)
 
     def looks_stale(self) -> bool:
         """Whether something has come from the peer that nobody has looked at yet. Drivers override it."""
@@ -161,7 +104,6 @@ class OriginState:
         "opening",
         "origin",
         "pings_unwelcome",
-        "round_trip_ns",
         "spare",
         "speaks_http2",
         "streams",
@@ -186,8 +128,6 @@ class OriginState:
         self.pings_unwelcome = False
         self.keep_warm = False
         self.last_used_ns = 0
-        self.round_trip_ns: int | None = None
-        """Of the connection that was closed last."""
 
     @property
     def is_quiet(self) -> bool:
@@ -269,23 +209,6 @@ class OriginState:
 
         return min((member for member in self.members if member.room(UNBOUNDED) > 0), key=merits, default=None)
 
-    def outlook(self, now_ns: int, *, with_ended: bool) -> ConnectionForecast:
-        """What a request would find that came now. May be asked without the lock, and changes nothing.
-
-        `with_ended`: the places count that exchanges have left without the pool's having looked.
-        """
-        if not self.has_queue:
-            # What `Pool.claim` would look at.
-            for members in (self.spare, self.members):
-                for member in list(reversed(members)):
-                    room = member.room(BUSY_STREAMS)
-                    if with_ended and member.ended and member.is_open and not member.is_closed:
-                        room += len(member.ended)
-                    if room > 0:
-                        return member.outlook(now_ns)
-        known = [member.round_trip_ns for member in list(self.members)] + [self.round_trip_ns]
-        return ConnectionForecast(round_trip_time_ns=next((each for each in known if each is not None), None))
-
     def see(self, member: PooledConnection) -> None:
         """Learn from an open connection what the server speaks and allows."""
         http = member.http
@@ -340,12 +263,6 @@ class Pool:
         """Whether a connection to the origin is being opened. May be asked without the lock."""
         state = self._origins.get(origin)
         return state is not None and state.opening > 0
-
-    def outlook(self, origin: ServerOrigin, now_ns: int) -> ConnectionForecast:
-        """Return what a request to the origin would find if it came now. May be asked without the lock."""
-        state = self._origins.get(origin)
-        # What has left without the pool's having looked goes first to those who wait, wherever they want to go.
-        return UNKNOWN if state is None else state.outlook(now_ns, with_ended=not self._waiting)
 
     def take_orders(self) -> tuple[list[PooledConnection], list[PooledConnection]]:
         """Take `new` and `surplus`."""
@@ -542,7 +459,6 @@ class Pool:
             self._refuse(state, state.fruitless_end())
 
     def _remove(self, state: OriginState, member: PooledConnection) -> None:
-        state.round_trip_ns = member.round_trip_ns or state.round_trip_ns
         state.spare.pop(member, None)
         self._idle.pop(member, None)
         # Without a call in between, as in `_open`.

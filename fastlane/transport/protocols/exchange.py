@@ -160,7 +160,6 @@ class Phases:
     __slots__ = (
         "answer_ended_ns",
         "chunk_ns",
-        "congestion_window",
         "connection_wait_started_ns",
         "data_ns",
         "first_byte_ns",
@@ -200,9 +199,6 @@ class Phases:
         self.round_trip_time_ns: int | None = None
         """To the server's end of HTTP when the request was sent: the kernel's smoothed time (TCP_INFO on Linux), or
         where a proxy stands in between, or the kernel does not say, the smallest that HTTP itself has seen of late."""
-        self.congestion_window: int | None = None
-        """The congestion window in segments when the request was sent, after what silence had taken of it: the
-        kernel's, or where a proxy stands in between, or the kernel does not say, the one that slow start leads to."""
         self.connection_wait_started_ns: int | None = None
         """The attempt began to wait for a connection; None where one could be used at once."""
 
@@ -224,7 +220,7 @@ class Phases:
         self.resent += resent
         self.opening = self.reused = self.http_version = None
         self.send_started_ns = self.send_ended_ns = self.first_byte_ns = self.answer_ended_ns = None
-        self.round_trip_time_ns = self.congestion_window = None
+        self.round_trip_time_ns = None
         del self.data_ns[:]
 
 

@@ -70,7 +70,6 @@ class Http1Connection:
     has_news = False  # what is allowed changes only with the end of an exchange
     ping_sent_ns: int | None = None
     round_trips_ns: tuple[int, ...] = ()
-    peer_windows: tuple[int | None, int | None] = (None, None)
 
     def __init__(self) -> None:
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_INCOMPLETE)

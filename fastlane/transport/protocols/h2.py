@@ -560,11 +560,6 @@ class Http2Connection:
         """Exchanges begun whose end, by both sides, has not come."""
         return len(self._streams)
 
-    @property
-    def peer_windows(self) -> tuple[int, int]:
-        """Body bytes that the peer takes at once now: for a further request, and on the connection."""
-        return self._first_room, max(0, self._room)
-
     def start(self, now_ns: int) -> None:
         """Send the preface and our settings in one write."""
         self._settings_sent_ns = now_ns

@@ -22,9 +22,6 @@ CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
 
 GZIP: tuple[Form, ...] = ("json+gzip",)
 
-# An uplink on which a smaller body is worth having, however near the server is.
-UPLINK: dict[str, Any] = {"uplink_bits_per_s": 5e6}
-
 
 @pytest.fixture(scope="module")
 def takes_all(tmp_path_factory: pytest.TempPathFactory) -> ProviderFacts:
@@ -121,7 +118,7 @@ ROWS = {
 def test_a_server_that_takes_encoded_bodies_gets_one(
     negotiator: Emulator, ask: Any, stream: bool, takes_all: ProviderFacts
 ) -> None:
-    answer, record = ask(negotiator, RequestEncoding(facts=takes_all, **UPLINK), stream=stream)
+    answer, record = ask(negotiator, RequestEncoding(facts=takes_all), stream=stream)
 
     assert is_whole(answer)
     (only,) = negotiator.log()
@@ -131,7 +128,6 @@ def test_a_server_that_takes_encoded_bodies_gets_one(
     assert only.bytes_in_decoded == record.request_encoding.plain_bytes
     assert record.request_encoding.form == record.attempts[0].form == "json+gzip"
     assert record.request_encoding.sent_bytes < record.request_encoding.plain_bytes / 3
-    assert record.request_encoding.predicted_saving_s > 0
     assert record.request_encoding.cpu_s > 0
     assert record.request_encoding.refused is None
 
@@ -139,7 +135,7 @@ def test_a_server_that_takes_encoded_bodies_gets_one(
 @pytest.mark.parametrize("form", ["msgpack", "msgpack+gzip"])
 def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, form: Any, takes_all: ProviderFacts) -> None:
     _, plain = ask(negotiator, RequestEncoding(), stream=False)
-    play = RequestEncoding(facts=takes_all, forms=(form,), uplink_bits_per_s=1e4)
+    play = RequestEncoding(facts=takes_all, forms=(form,))
 
     answer, record = ask(negotiator, play, stream=False)
 
@@ -161,7 +157,7 @@ def test_a_refused_body_is_sent_as_json_although_facts_allow_it(
 
     (first, first_record), (second, second_record) = ask(
         negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        RequestEncoding(facts=takes_all, forms=("json+gzip",)),
         stream=stream,
         calls=2,
         max_retries=0,
@@ -189,7 +185,7 @@ def test_an_encoded_body_that_breaks_is_retried_as_json(
 
     (first, first_record), (second, second_record) = ask(
         negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        RequestEncoding(facts=takes_all, forms=("json+gzip",)),
         stream=False,
         calls=2,
         max_retries=1,
@@ -209,7 +205,7 @@ def test_an_encoded_body_that_hangs_is_retried_as_json(
 
     answer, record = ask(
         negotiator,
-        RequestEncoding(facts=takes_all, **UPLINK),
+        RequestEncoding(facts=takes_all),
         stream=False,
         max_retries=1,
         timeout=openai.Timeout(40, read=2),
@@ -228,7 +224,7 @@ def test_an_encoded_body_that_breaks_without_retries_fails_once(
 
     outcomes = ask(
         negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",), **UPLINK),
+        RequestEncoding(facts=takes_all, forms=("json+gzip",)),
         stream=False,
         calls=4,
         max_retries=0,
@@ -241,7 +237,7 @@ def test_a_call_that_is_wrong_in_itself_is_no_verdict(negotiator: Emulator, ask:
     negotiator.set_faults("status=400;times=2")
 
     (first, _), (second, record) = ask(
-        negotiator, RequestEncoding(facts=takes_all, **UPLINK), stream=False, calls=2, max_retries=0
+        negotiator, RequestEncoding(facts=takes_all), stream=False, calls=2, max_retries=0
     )
 
     assert isinstance(first, openai.BadRequestError)
@@ -250,7 +246,7 @@ def test_a_call_that_is_wrong_in_itself_is_no_verdict(negotiator: Emulator, ask:
 
 
 def test_an_unknown_provider_gets_json(negotiator: Emulator, ask: Any) -> None:
-    answer, record = ask(negotiator, RequestEncoding(**UPLINK), stream=False)
+    answer, record = ask(negotiator, RequestEncoding(), stream=False)
 
     assert is_whole(answer)
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
@@ -258,15 +254,14 @@ def test_an_unknown_provider_gets_json(negotiator: Emulator, ask: Any) -> None:
 
 
 def test_a_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
-    _, record = ask(negotiator, RequestEncoding(facts=takes_all, min_bytes=10**6, **UPLINK), stream=False)
+    _, record = ask(negotiator, RequestEncoding(facts=takes_all, min_bytes=10**6), stream=False)
 
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
     assert "min_bytes" in record.request_encoding.reason
-    assert record.request_encoding.predicted_saving_s == 0
 
 
 def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    plays = [RequestEncoding(facts=takes_all, **UPLINK)]
+    plays = [RequestEncoding(facts=takes_all)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.embeddings.create(model="m", input=PROMPT)
         client.files.create(file=("a.txt", PROMPT.encode()), purpose="assistants")
@@ -280,7 +275,7 @@ def test_a_body_that_the_caller_speaks_for_is_the_callers(
     negotiator: Emulator, takes_all: ProviderFacts, header: str
 ) -> None:
     values = {"Content-Type": "text/json", "content-encoding": "identity"}
-    plays = [RequestEncoding(facts=takes_all, **UPLINK)]
+    plays = [RequestEncoding(facts=takes_all)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_headers={header: values[header]})
 
@@ -299,14 +294,13 @@ def test_a_client_with_its_own_http_client_encodes(negotiator: Emulator, takes_a
         record = client.last_call
         assert record is not None
         assert record.request_encoding is not None
-        assert record.request_encoding.form == "json+gzip"  # by the usual distance
-        assert record.request_encoding.round_trip_time_s == 0.05
+        assert record.request_encoding.form == "json+gzip"
 
 
 def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
     negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plays = [RequestEncoding(facts=takes_all, forms=("msgpack+gzip",), **UPLINK)]
+    plays = [RequestEncoding(facts=takes_all, forms=("msgpack+gzip",))]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_body={"metadata": {"number": 2**70}})
 
@@ -325,7 +319,7 @@ def test_facts_of_a_recognized_server_are_used(monkeypatch: pytest.MonkeyPatch) 
     with Emulator(model=replace(preset("instant"), dialect=dialect)) as gateway:
         for name, value in gateway.environment.items():
             monkeypatch.setenv(name, value)
-        plays = [RequestEncoding(**UPLINK)]
+        plays = [RequestEncoding()]
         with fastlane.OpenAI(api_key="k", base_url=gateway.base_url, only_plays=plays, max_retries=0) as client:
             for _ in range(2):
                 client.chat.completions.create(**CALL)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from ..recorded import ArmInfo, Cell, Sample
-from ._sight import Check, Sight, percent, result
-from ._tests import difference_of_shares, fisher, same_distribution
-from ._tokens import produced
+from ._answers import produced
+from ._check import Answers, Check, RunView, answer, percent
 from ._types import CheckResult, Level
 
 CHANCE: Final = 0.01
-"""A difference that chance makes less often than this is none of chance; divided by the number of arms that are
-compared. Stricter than 5 %, because a run has many cells and every one of them is refused by it."""
+"""A difference that chance makes less often than this is no chance; divided by the number of arms that are compared.
+Stricter than 5 %, because a run has many cells and every one of them is refused by it."""
 PROMPT_TOLERANCE: Final = 0.02
 """Salts that make prompts differ do not all come to the same number of tokens."""
 ANSWER_TOLERANCE: Final = 0.03
@@ -23,13 +24,15 @@ FAILED_SHARE: Final = 0.1
 """More failures than one in ten, and there is no p90."""
 BAND_CHANCE: Final = 0.001
 """Two copies of one client that differ at this level: with it one sound cell in a thousand is refused."""
+OPENED_TOLERANCE: Final = 0.1
+"""Of requests that open a connection: a difference of less is a server that closes one now and then."""
+CACHED_TOLERANCE: Final = 0.1
+"""Of input tokens that came from a cache."""
 
 PROMPTS: Final = "the same prompts"
 ANSWERS: Final = "the same lengths of answers"
-ERRORS: Final = "the same errors"
 CONNECTIONS: Final = "new connections"
 CACHED: Final = "cached tokens"
-BAND: Final = "A/A copy"
 
 # What each play is known not to touch. One that is not named here, such as a user's own, may change anything.
 _SILENT: Final[Mapping[str, frozenset[str]]] = {
@@ -38,13 +41,18 @@ _SILENT: Final[Mapping[str, frozenset[str]]] = {
     CONNECTIONS: frozenset(("RequestEncoding", "PromptCache", "ContextTrimming", "BoundedOutput")),
     CACHED: frozenset(("Connection", "RequestEncoding", "BoundedOutput")),
 }
+# openai's Stream breaks off at [DONE] and closes the response, whose end is unread; AsyncStream reads it to its end.
+_LEFT_UNREAD: Final = (
+    ", because openai's synchronous client stops reading a stream at [DONE], before the end of the response, and such "
+    "a connection cannot be used again"
+)
 
 
 def explained(check: str, reference: ArmInfo, arm: ArmInfo) -> str:
     """Return what of an arm may make it differ from the reference in this respect; "" for nothing.
 
-    A copy has nothing that may. Two clients of different kinds (another library; one with plays and one without) may
-    hold connections otherwise, and that is what such a comparison shows; neither changes what is asked or answered.
+    Two clients of different kinds (another library; one with plays and one without) may hold connections differently;
+    neither changes what is asked or answered. A copy has nothing that may differ.
     """
     if arm.role == "again":
         return ""
@@ -55,192 +63,272 @@ def explained(check: str, reference: ArmInfo, arm: ArmInfo) -> str:
     return ", ".join(sorted(names))
 
 
-def verdict(check: str, sight: Sight, arm: ArmInfo) -> tuple[Level, str]:
-    """What a difference is worth: a finding where the arm was meant to differ, else a fault."""
-    why = explained(check, sight.reference(arm), arm)
+def differing(check: str, view: RunView, arm: ArmInfo, said: str, **values: Any) -> CheckResult:
+    """Return what a difference is worth: a finding where the arm was meant to differ, else a fault."""
+    why = explained(check, view.reference(arm), arm)
     if why:
-        return "flagged", f"; {why} may do so, which is then part of what the arm gains or loses"
-    return "refused", "; nothing that the arm was given does so: the two are not comparable, record again"
+        return answer(
+            "flagged", f"{said}; {why} may do so, which is then part of what the arm gains or loses", **values
+        )
+    return answer("refused", f"{said}; nothing that the arm was given does so: record again", **values)
 
 
-def compared(sight: Sight) -> Iterator[tuple[Cell, ArmInfo]]:
-    yield from ((cell, arm) for cell in sight.recorded.header.cells for arm in sight.others)
-
-
-def same_prompts(sight: Sight) -> Iterator[CheckResult]:
+def same_prompts(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for pairs that did not ask the same."""
-    for cell, arm in compared(sight):
-        reference = sight.reference(arm)
-        theirs = {sample.key: sample for sample in sight.measured(cell, reference)}
-        pairs = [(theirs[own.key], own) for own in sight.measured(cell, arm) if own.key in theirs]
-        if not pairs:
-            yield result(PROMPTS, "not checked", f"{arm.name} has no pair with {reference.name}", cell=cell, arm=arm)
-            continue
-        other = [own for their, own in pairs if _asked(their) != _asked(own)]
-        if other:
-            yield result(
-                PROMPTS,
-                "refused",
-                f"{len(other)} of {len(pairs)} pairs of {arm.name} and {reference.name} asked for different things "
-                f"(such as {other[0].tag}): record again with the same prompts in both",
-                cell=cell,
-                arm=arm,
-                pairs=len(other),
-            )
-            continue
-        ratios = [
-            own.input_tokens / their.input_tokens for their, own in pairs if own.input_tokens and their.input_tokens
-        ]
-        middle = statistics.median(ratios) if ratios else 1.0
-        if abs(middle - 1) > PROMPT_TOLERANCE:
-            level, why = verdict(PROMPTS, sight, arm)
-            yield result(
-                PROMPTS,
-                level,
-                f"the provider counted {percent(middle)} of {reference.name}'s input tokens for {arm.name}, prompt by "
-                f"prompt{why}",
-                cell=cell,
-                arm=arm,
-                ratio=middle,
-            )
-        else:
-            yield result(PROMPTS, "passed", f"{len(pairs)} pairs asked for the same", cell=cell, arm=arm, ratio=middle)
+    reference = view.reference(arm)
+    theirs = {sample.key: sample for sample in view.measured(cell, reference)}
+    pairs = [(theirs[own.key], own) for own in view.measured(cell, arm) if own.key in theirs]
+    if not pairs:
+        return answer("not checked", f"{arm.name} has no pair with {reference.name}")
+    other = [own for their, own in pairs if _asked(their) != _asked(own)]
+    if other:
+        return answer(
+            "refused",
+            f"{len(other)} of {len(pairs)} pairs of {arm.name} and {reference.name} asked for different things (such "
+            f"as {other[0].tag}): record again with the same prompts in both",
+            pairs=len(other),
+        )
+    ratios = [own.input_tokens / their.input_tokens for their, own in pairs if own.input_tokens and their.input_tokens]
+    middle = statistics.median(ratios) if ratios else 1.0
+    if abs(middle - 1) <= PROMPT_TOLERANCE:
+        return answer("passed", f"{len(pairs)} pairs asked for the same", ratio=middle)
+    said = f"the provider counted {percent(middle)} of {reference.name}'s input tokens for {arm.name}, prompt by prompt"
+    return differing(PROMPTS, view, arm, said, ratio=middle)
 
 
 def _asked(sample: Sample) -> tuple[object, ...]:
     return (sample.conversation, sample.turn, sample.meant_input_tokens, sample.asked_output_tokens)
 
 
-def same_answers(sight: Sight) -> Iterator[CheckResult]:
+def same_answers(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for arms whose answers are longer or shorter than the reference's."""
-    for cell, arm in compared(sight):
-        reference = sight.reference(arm)
-        theirs, own = produced(sight, cell, reference), produced(sight, cell, arm)
-        if not theirs or not own:
-            yield result(ANSWERS, "not checked", f"no answers of {arm.name} to compare", cell=cell, arm=arm)
-            continue
-        chance = same_distribution(theirs, own)
-        ratio = statistics.fmean(own) / max(1e-9, statistics.fmean(theirs))
-        if chance < CHANCE / len(sight.others) and abs(ratio - 1) > ANSWER_TOLERANCE:
-            level, why = verdict(ANSWERS, sight, arm)
-            yield result(
-                ANSWERS,
-                level,
-                f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {reference.name}'s (Kolmogorov-"
-                f"Smirnov p = {chance:.2g}), and so much of their end-to-end time{why}",
-                cell=cell,
-                arm=arm,
-                ratio=ratio,
-                p_value=chance,
-            )
-        else:
-            yield result(
-                ANSWERS,
-                "passed",
-                f"{arm.name}'s answers are as long as {reference.name}'s",
-                cell=cell,
-                arm=arm,
-                ratio=ratio,
-                p_value=chance,
-            )
+    reference = view.reference(arm)
+    theirs, own = produced(view, cell, reference), produced(view, cell, arm)
+    if not theirs or not own:
+        return answer("not checked", f"no answers of {arm.name} to compare")
+    chance = same_distribution(theirs, own)
+    ratio = statistics.fmean(own) / max(1e-9, statistics.fmean(theirs))
+    if chance >= CHANCE / len(view.others) or abs(ratio - 1) <= ANSWER_TOLERANCE:
+        said = f"{arm.name}'s answers are as long as {reference.name}'s"
+        return answer("passed", said, ratio=ratio, p_value=chance)
+    said = (
+        f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {reference.name}'s (Kolmogorov-Smirnov "
+        f"p = {chance:.2g})"
+    )
+    return differing(ANSWERS, view, arm, said, ratio=ratio, p_value=chance)
 
 
-def same_errors(sight: Sight) -> Iterator[CheckResult]:
-    """Look for arms that fail, or are turned away for asking too often, more or less often than the reference."""
+def same_errors(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult]:
+    """Look for arms that fail often, or are turned away more or less often than the reference."""
+    own = view.measured(cell, arm)
+    failed = sum(sample.error is not None for sample in own)
+    if failed > FAILED_SHARE * len(own):
+        yield answer(
+            "flagged",
+            f"{failed} of {len(own)} requests of {arm.name} failed: what is left is a selection; see why they do, or "
+            "ask for less",
+            failed=failed,
+        )
+    reference = view.reference(arm)
+    if arm is reference:
+        return
+    theirs = view.measured(cell, reference)
     kinds: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
         ("are turned away for asking too often (429)", lambda sample: (sample.error or "").endswith(" 429")),
         ("fail", lambda sample: sample.error is not None),
     )
-    for cell in sight.recorded.header.cells:
-        for arm in sight.arms:
-            samples = sight.measured(cell, arm)
-            failed = sum(sample.error is not None for sample in samples)
-            if failed > FAILED_SHARE * len(samples):
-                yield result(
-                    ERRORS,
-                    "flagged",
-                    f"{failed} of {len(samples)} requests of {arm.name} failed: what is left is a selection; see why "
-                    "they do, or ask for less",
-                    cell=cell,
-                    arm=arm,
-                    failed=failed,
-                )
-    for cell, arm in compared(sight):
-        reference = sight.reference(arm)
-        theirs, own = sight.measured(cell, reference), sight.measured(cell, arm)
-        for what, failing in kinds:
-            first, second = sum(map(failing, theirs)), sum(map(failing, own))
-            chance = fisher(first, len(theirs), second, len(own))
-            if chance < CHANCE / len(sight.others):
-                low, high = difference_of_shares(first, len(theirs), second, len(own))
-                difference = second / len(own) - first / len(theirs)
-                copy = arm.role == "again"
-                yield result(
-                    ERRORS,
-                    "refused" if copy else "flagged",
-                    f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
-                    f"{reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, "
-                    f"{high * 100:+.3g}] (Fisher p = {chance:.2g}); "
-                    + (
-                        "equal clients must fail alike: find what fails, and record again"
-                        if copy
-                        else "a result of the arm; times are compared in the pairs in which both succeeded"
-                    ),
-                    cell=cell,
-                    arm=arm,
-                    p_value=chance,
-                    difference=difference,
-                    low=low,
-                    high=high,
-                )
-                break
-        else:
-            yield result(ERRORS, "passed", f"{arm.name} fails as often as {reference.name}", cell=cell, arm=arm)
-
-
-def same_as_its_copy(sight: Sight) -> Iterator[CheckResult]:
-    """Look for a reference that differs from its own copy: then the instrument makes differences by itself."""
-    for cell in sight.recorded.header.cells:
-        found = sight.of_cell(cell)
-        copies = [each for each in found.comparisons if each.copy] if found else []
-        if not copies:
-            yield result(
-                BAND,
-                "not checked",
-                "no copy of the reference was compared, so nothing says what the instrument sways by",
-                cell=cell,
+    for what, failing in kinds:
+        first, second = sum(map(failing, theirs)), sum(map(failing, own))
+        chance = fisher(first, len(theirs), second, len(own))
+        if chance < CHANCE / len(view.others):
+            low, high = difference_of_shares(first, len(theirs), second, len(own))
+            difference = second / len(own) - first / len(theirs)
+            copy = arm.role == "again"
+            meaning = (
+                "equal clients must fail alike: find what fails, and record again"
+                if copy
+                else "a result of the arm; times are compared in the pairs in which both succeeded"
             )
-        for each in copies:
-            chance = None if each.p_value is None else min(1.0, each.p_value * len(copies))
-            differs = each.verdict.kind in ("better", "worse") and chance is not None
-            level: Level = (
-                "refused" if differs and (chance or 0.0) < BAND_CHANCE else "flagged" if differs else "passed"
-            )
-            yield result(
-                BAND,
-                level,
-                f"{each.reference} and its copy: {each.verdict.sentence} ({each.metric})"
-                + (
-                    ": the same client beside itself must not differ; take smaller effects than this for nothing"
-                    if differs
-                    else ""
-                )
-                + (", and record again" if level == "refused" else ""),
-                cell=cell,
-                metric=each.metric,
+            yield answer(
+                "refused" if copy else "flagged",
+                f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
+                f"{reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}] "
+                f"(Fisher p = {chance:.2g}); {meaning}",
                 p_value=chance,
+                difference=difference,
+                low=low,
+                high=high,
             )
+            return
+    yield answer("passed", f"{arm.name} fails as often as {reference.name}")
+
+
+def same_as_its_copy(view: RunView, cell: Cell) -> Iterator[CheckResult]:
+    """Look for a reference that differs from its own copy: then the instrument makes differences by itself."""
+    found = view.of_cell(cell)
+    copies = [each for each in found.comparisons if each.copy] if found else []
+    if not copies:
+        yield answer("not checked", "no copy of the reference was compared, so the instrument's noise is not known")
+    for each in copies:
+        chance = None if each.p_value is None else min(1.0, each.p_value * len(copies))
+        differs = each.verdict.kind in ("better", "worse") and chance is not None
+        level: Level = "refused" if differs and (chance or 0.0) < BAND_CHANCE else "flagged" if differs else "passed"
+        why = ": equal clients must not differ; ignore smaller effects than this" if differs else ""
+        again = ", and record again" if level == "refused" else ""
+        said = f"{each.reference} and its copy: {each.verdict.sentence} ({each.metric}){why}{again}"
+        yield answer(level, said, metric=each.metric, p_value=chance)
+
+
+def same_connections(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+    """Look for arms that open connections for another share of their requests than the reference.
+
+    Only measured requests count: what a cold or a warm-up request opens is in no figure.
+    """
+    reference = view.reference(arm)
+    own, theirs = _opened(view, cell, arm), _opened(view, cell, reference)
+    if own is None or theirs is None:
+        return answer("not checked", f"the connections of {arm.name} are not known")
+    share, base = own[0] / own[1], theirs[0] / theirs[1]
+    chance = fisher(*theirs, *own)
+    seen = f"{arm.name} opened a connection for {own[0]} of {own[1]} requests"
+    if arm is not reference and chance < CHANCE / len(view.others) and abs(share - base) > OPENED_TOLERANCE:
+        said = (
+            f"{seen}, {reference.name} for {theirs[0]} of {theirs[1]} (Fisher p = {chance:.2g}): opening is in the "
+            "time to first token"
+        )
+        return differing(CONNECTIONS, view, arm, said, share=share, reference_share=base)
+    if share > 0.5:
+        said = f"{seen}: {_who_closes(view, cell, arm)}; opening is in every time to first token"
+        return answer("flagged", said, share=share)
+    return answer("passed", seen, share=share)
+
+
+def _opened(view: RunView, cell: Cell, arm: ArmInfo) -> tuple[int, int] | None:
+    samples = view.measured(cell, arm)
+    openers = view.recorded.openers(samples)
+    return None if openers is None or not samples else (len(openers), len(samples))
+
+
+def _who_closes(view: RunView, cell: Cell, arm: ArmInfo) -> str:
+    """Return who ended the connections that an arm's requests opened, by the provider's log."""
+    tags = {sample.tag for sample in view.measured(cell, arm)}
+    closed = Counter(entry.connection_closed_by for entry in view.recorded.log or () if entry.tag in tags)
+    client, server = closed["client"], closed["server"]
+    if not client and not server:
+        return "who closed them is not known"
+    if client < server:
+        return f"the provider closed {server} of them"
+    why = _LEFT_UNREAD if arm.client == "openai.OpenAI" else ""
+    return f"its client closed {client} of them{why}"
+
+
+def same_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+    """Look for arms that had another share of their input from a cache than the reference."""
+    if cell.caching_forbidden:
+        return None
+    reference = view.reference(arm)
+    theirs, own = _cached(view, cell, reference), _cached(view, cell, arm)
+    if theirs is None or own is None:
+        return answer("not checked", f"the provider does not report what {arm.name} had from a cache")
+    if abs(own - theirs) <= CACHED_TOLERANCE:
+        return answer("passed", f"{percent(own)} of {arm.name}'s input came from a cache")
+    said = (
+        f"{percent(own)} of {arm.name}'s input came from the provider's cache, {percent(theirs)} of "
+        f"{reference.name}'s: what is cached is not prefilled"
+    )
+    return differing(CACHED, view, arm, said, share=own, reference_share=theirs)
+
+
+def _cached(view: RunView, cell: Cell, arm: ArmInfo) -> float | None:
+    # A provider that does not report cached tokens has not said that there were none.
+    known = [
+        (sample.cached_tokens, sample.input_tokens)
+        for sample in view.answered(cell, arm)
+        if sample.cached_tokens is not None and sample.input_tokens
+    ]
+    return sum(cached for cached, _ in known) / sum(whole for _, whole in known) if known else None
+
+
+def no_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+    """Look for cache hits in cells whose prompts are unique so that there can be none."""
+    if not cell.caching_forbidden:
+        return None
+    known = [sample for sample in view.answered(cell, arm) if sample.cached_tokens is not None]
+    hits = sum(bool(sample.cached_tokens) for sample in known)
+    if hits:
+        return answer(
+            "refused",
+            f"{hits} of {len(known)} prompts of {arm.name} came in part from the provider's cache, in a cell that "
+            "forbids it: let no two prompts begin alike",
+            hits=hits,
+        )
+    if known:
+        return answer("passed", f"{arm.name} had nothing from a cache")
+    return answer("not checked", f"the provider does not report what {arm.name} had from a cache")
+
+
+def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
+    """Return the two-sided p-value of Fisher's exact test: `first` of `of_first` against `second` of `of_second`."""
+    from scipy.stats import fisher_exact
+
+    return float(fisher_exact([[first, of_first - first], [second, of_second - second]]).pvalue)
+
+
+def difference_of_shares(first: int, of_first: int, second: int, of_second: int) -> tuple[float, float]:
+    """Return the 95 % interval of `second / of_second - first / of_first`, both of at least one request.
+
+    Newcombe's method 10 ("Interval estimation for the difference between independent proportions", Statistics in
+    Medicine 17, 1998), from the Wilson intervals of both.
+    """
+    from scipy.stats import binomtest
+
+    share, second_share = first / of_first, second / of_second
+    low, high = binomtest(first, of_first).proportion_ci(method="wilson")
+    second_low, second_high = binomtest(second, of_second).proportion_ci(method="wilson")
+    difference = second_share - share
+    return (
+        max(-1.0, difference - math.hypot(second_share - second_low, high - share)),
+        min(1.0, difference + math.hypot(second_high - second_share, share - low)),
+    )
+
+
+def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the p-value of the two-sample Kolmogorov-Smirnov test; 1.0 where one has less than two values.
+
+    Conservative where values repeat, as counts of tokens do.
+    """
+    if min(len(first), len(second)) < 2:
+        return 1.0
+    from scipy.stats import ks_2samp
+
+    return float(ks_2samp(first, second, method="asymp").pvalue)
 
 
 CHECKS: Final = (
     Check(
-        name=PROMPTS, line="Pairs that asked the same, by the workload's and the provider's count.", look=same_prompts
+        name=PROMPTS,
+        line="Pairs that asked the same, by the workload's and the provider's count.",
+        look=same_prompts,
+        scope="compared",
     ),
-    Check(name=ANSWERS, line="Answers as long as the reference's (Kolmogorov-Smirnov).", look=same_answers),
     Check(
-        name=ERRORS,
+        name=ANSWERS,
+        line="Answers as long as the reference's (Kolmogorov-Smirnov).",
+        look=same_answers,
+        scope="compared",
+    ),
+    Check(
+        name="the same errors",
         line="Errors and 429s as often as the reference (Fisher's exact test). A difference is a result.",
         look=same_errors,
     ),
-    Check(name=BAND, line="The reference against its own copy.", look=same_as_its_copy),
+    Check(name="A/A copy", line="The reference against its own copy.", look=same_as_its_copy, scope="cell"),
+    Check(name=CONNECTIONS, line="Requests that opened a connection, beside the reference's.", look=same_connections),
+    Check(
+        name=CACHED,
+        line="Input from the provider's cache, beside the reference's.",
+        look=same_cached,
+        scope="compared",
+    ),
+    Check(name="cache hits where none may be", line="Cache hits in a cell of unique prompts.", look=no_cached),
 )

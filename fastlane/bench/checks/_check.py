@@ -1,40 +1,141 @@
-"""All checks of a run, and the list of them."""
+"""A check, what it looks at, and how it is run over a run's cells and arms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
 
-from ..findings import Findings
-from ..recorded import RecordedRun
-from . import _arms, _client, _load, _reuse, _server_log, _times, _tokens
-from ._sight import Check, Sight
-from ._types import Checked
-
-_ALL: Final[tuple[Check, ...]] = (
-    *_server_log.CHECKS,
-    *_times.CHECKS,
-    *_tokens.CHECKS,
-    *_client.CHECKS,
-    *_load.CHECKS,
-    *_arms.CHECKS,
-    *_reuse.CHECKS,
-)
+from ..findings import CellFindings, Findings
+from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals
+from ._types import CheckResult, Level
 
 
-def check(recorded: RecordedRun, findings: Findings | None = None) -> Checked:
-    """Return what every check says of a run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One run's records by cell and arm."""
 
-    With its findings, effects that are claimed are held against the lags of the measuring processes, figures against
-    one another, and the reference against its copy; without them those say "not checked", or are silent.
+    recorded: RecordedRun
+    findings: Findings | None = None
+    _measured: dict[tuple[str, str], tuple[Sample, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found: dict[tuple[str, str], list[Sample]] = {}
+        for sample in self.recorded.samples:
+            if sample.part == "measured":
+                found.setdefault((sample.cell, sample.arm), []).append(sample)
+        self._measured.update({key: tuple(samples) for key, samples in found.items()})
+
+    @property
+    def arms(self) -> tuple[ArmInfo, ...]:
+        """All arms, the references first."""
+        return (*self.recorded.header.references, *self.others)
+
+    @property
+    def others(self) -> tuple[ArmInfo, ...]:
+        """All arms but the references."""
+        header = self.recorded.header
+        return tuple(arm for arm in header.arms if arm not in header.references)
+
+    def reference(self, arm: ArmInfo) -> ArmInfo:
+        """Return the arm that an arm is compared with; a reference is its own."""
+        return self.recorded.header.reference_of(arm.name)
+
+    def measured(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
+        """Return the measured requests of a cell and arm."""
+        return self._measured.get((cell.name, arm.name), ())
+
+    def says_why(self, cell: Cell, arm: ArmInfo) -> bool:
+        """Whether any answer of an arm has a finish reason: where none has, its client or server leaves it out."""
+        return any(sample.finish_reason is not None for sample in self.measured(cell, arm))
+
+    def answered(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
+        """Return the requests that were answered with some output, and to the end."""
+        says_why = self.says_why(cell, arm)
+        return tuple(
+            sample
+            for sample in self.measured(cell, arm)
+            if sample.error is None and sample.token_ns and not (says_why and cut(sample))
+        )
+
+    def vitals(self, cell: Cell, arm: ArmInfo | None) -> tuple[Vitals, ...]:
+        """Return the vitals of an arm's processes in a cell; of the coordinators for None."""
+        name = None if arm is None else arm.name
+        return tuple(each for each in self.recorded.vitals if each.cell == cell.name and each.arm == name)
+
+    def of_cell(self, cell: Cell) -> CellFindings | None:
+        """Return the findings of a cell; None without findings."""
+        return next((each for each in self.findings.cells if each.cell == cell.name), None) if self.findings else None
+
+    def time_to_first_token_ms(self, cell: Cell, arm: ArmInfo) -> float | None:
+        """Return the median of an arm's times to first token."""
+        values = [each for sample in self.answered(cell, arm) if (each := sample.time_to_first_token_s) is not None]
+        return statistics.median(values) * 1e3 if values else None
+
+
+Answers = CheckResult | Iterable[CheckResult] | None
+Scope = Literal["run", "cell", "arm", "compared", "process"]
+"""What a check looks at, one after the other; "compared" is each arm but the references, "process" each process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check: its name, one line of what it looks for, and the function that makes it.
+
+    `look` gets the view of the run, and by `scope` the cell, the arm (None for the coordinator) and its vitals.
     """
-    sight = Sight(recorded=recorded, findings=findings)
-    results = tuple(answer for each in _ALL for answer in each.look(sight))
-    header = recorded.header
-    return Checked(results=results, references={arm.name: header.reference_of(arm.name).name for arm in header.arms})
+
+    name: str
+    line: str
+    look: Callable[..., Answers]
+    scope: Scope = "arm"
+
+    def run(self, view: RunView) -> Iterator[CheckResult]:
+        """Yield what the check says of a run."""
+        for cell, arm, asked in self._places(view):
+            found = asked()
+            for each in (found,) if isinstance(found, CheckResult) else found or ():
+                yield replace(each, check=self.name, cell=cell.name if cell else None, arm=arm.name if arm else None)
+
+    def _places(self, view: RunView) -> Iterator[tuple[Cell | None, ArmInfo | None, Callable[[], Answers]]]:
+        if self.scope == "run":
+            yield None, None, partial(self.look, view)
+            return
+        for cell in view.recorded.header.cells:
+            match self.scope:
+                case "cell":
+                    yield cell, None, partial(self.look, view, cell)
+                case "process":
+                    for process in (None, *view.arms):
+                        for vitals in view.vitals(cell, process):
+                            yield cell, process, partial(self.look, view, cell, process, vitals)
+                case _:
+                    for arm in view.others if self.scope == "compared" else view.arms:
+                        yield cell, arm, partial(self.look, view, cell, arm)
 
 
-def catalogue() -> Mapping[str, str]:
-    """Return every check by its name, with one line of what it looks for."""
-    return MappingProxyType({each.name: each.line for each in _ALL})
+def answer(level: Level, sentence: str, *, tails: bool = False, **values: Any) -> CheckResult:
+    """Return what a check says; the runner adds the check's name, the cell and the arm."""
+    return CheckResult(check="", level=level, sentence=sentence, values=values, tails=tails)
+
+
+def cut(sample: Sample) -> bool:
+    """Whether an answer broke off: it ended without an error and without a finish reason.
+
+    Servers that are interrupted, or that run out of room, were seen to close such a stream as if it were whole.
+    """
+    return sample.error is None and sample.finish_reason is None
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent."""
+    return f"{share * 100:.3g} %"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least `share` of the values do not exceed. Raises IndexError for none."""
+    ordered = sorted(values)
+    return ordered[max(1, math.ceil(share * len(ordered))) - 1]

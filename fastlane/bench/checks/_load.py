@@ -1,77 +1,47 @@
-"""Whether a cell had the load that its name says, enough requests, and its place among its neighbours."""
+"""Whether a cell had the load that its name says, and lies in line with its neighbours."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from ..recorded import Cell, Sample, metric_named
-from ._sight import Check, Sight, result
-from ._types import CheckResult
+from ..recorded import ArmInfo, Cell, Sample, metric_named
+from ._check import Answers, Check, RunView, answer
 
 USERS_TOLERANCE: Final = 0.2
 """Of the requests in flight on average: lanes that start staggered and end one by one leave some of it idle."""
 RATE_TOLERANCE: Final = 0.1
 """Of the rate, beyond what chance does to a Poisson schedule (three standard errors, 3 / sqrt(n))."""
 NEIGHBOUR_TOLERANCE: Final = 0.25
-"""A cell that lies a quarter above both of its neighbours, or below, is a moment in time and no load: in a load report
-of gpt-4.1-nano one cell of a sweep in order stood at 1.37 s between 0.50 s and 0.53 s."""
+"""A cell that lies a quarter above both of its neighbours, or below: in a load report of gpt-4.1-nano one cell of a
+sweep in order stood at 1.37 s between 0.50 s and 0.53 s."""
 FEWEST_FOR_NEIGHBOURS: Final = 10
-WANTED_N: Final = {0.95: 72, 0.99: 368}
-"""From which n on there is a 95 % interval for a quantile by order statistics: all n values lie below the quantile with
-the chance share ** n, which is no more than 2.5 % from there."""
-
-USERS: Final = "achieved concurrency"
-RATE: Final = "achieved rate"
-NEIGHBOURS: Final = "out of line in a sweep"
-SIZE: Final = "enough requests"
 
 
-def achieved_users(sight: Sight) -> Iterator[CheckResult]:
+def achieved_users(view: RunView, cell: Cell) -> Answers:
     """Look for a closed load with more or fewer requests in flight than its users."""
-    load = sight.recorded.header.settings.get("load")
+    load = view.recorded.header.settings.get("load")
     think_s = float(load.get("think_s") or 0.0) if isinstance(load, Mapping) else 0.0
-    for cell in sight.recorded.header.cells:
-        samples = [sample for arm in sight.arms for sample in sight.measured(cell, arm)]
-        if cell.load != "closed" or not cell.users or not samples:
-            continue
-        most, mean, busy = _in_flight(samples, think_s)
-        wanted = cell.users * busy
-        if most > cell.users:
-            yield result(
-                USERS,
-                "refused",
-                f"{most} requests were in flight at once, where {cell.users} users have one each: the load is not the "
-                "one that the cell is named for; record again",
-                cell=cell,
-                most=most,
-                mean=mean,
-                wanted_mean=wanted,
-            )
-        elif mean < (1 - USERS_TOLERANCE) * wanted:
-            yield result(
-                USERS,
-                "flagged",
-                f"{mean:.3g} requests were in flight on average, where {cell.users} users with their pauses make "
-                f"{wanted:.3g}: let the cell run longer, or see what holds the lanes up",
-                cell=cell,
-                most=most,
-                mean=mean,
-                wanted_mean=wanted,
-            )
-        else:
-            yield result(
-                USERS,
-                "passed",
-                f"{mean:.3g} requests were in flight on average, {most} at most",
-                cell=cell,
-                most=most,
-                mean=mean,
-                wanted_mean=wanted,
-            )
+    samples = [sample for arm in view.arms for sample in view.measured(cell, arm)]
+    if cell.load != "closed" or not cell.users or not samples:
+        return None
+    most, mean, busy = _in_flight(samples, think_s)
+    wanted = cell.users * busy
+    values: dict[str, Any] = {"most": most, "mean": mean, "wanted_mean": wanted}
+    if most > cell.users:
+        said = f"{most} requests were in flight at once, where {cell.users} users have one each; record again"
+        return answer("refused", said, **values)
+    said = f"{mean:.3g} requests were in flight on average, "
+    if mean < (1 - USERS_TOLERANCE) * wanted:
+        said += (
+            f"where {cell.users} users with their pauses make {wanted:.3g}: let the cell run longer, or see what holds "
+            "the lanes up"
+        )
+        return answer("flagged", said, **values)
+    return answer("passed", f"{said}{most} at most", **values)
 
 
 def _in_flight(samples: Sequence[Sample], think_s: float) -> tuple[int, float, float]:
@@ -102,98 +72,69 @@ def _in_flight(samples: Sequence[Sample], think_s: float) -> tuple[int, float, f
     return most, mean, statistics.fmean(busy) if busy else 0.0
 
 
-def achieved_rate(sight: Sight) -> Iterator[CheckResult]:
+def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for an open load whose requests were sent less or more often than it says."""
-    for cell in sight.recorded.header.cells:
-        if cell.load != "open" or not cell.rate:
-            continue
-        for arm in sight.arms:
-            shards: dict[int, list[int]] = defaultdict(list)
-            for sample in sight.measured(cell, arm):
-                shards[sample.shard].append(sample.issued_ns)
-            rates = [
-                (len(issued) - 1) * 1e9 / (max(issued) - min(issued))
-                for issued in shards.values()
-                if len(issued) > 1 and max(issued) > min(issued)
-            ]
-            if not rates:
-                yield result(RATE, "not checked", f"too few requests of {arm.name} for a rate", cell=cell, arm=arm)
-                continue
-            n = sum(map(len, shards.values()))
-            share = sum(rates) / cell.rate
-            off = abs(share - 1) > RATE_TOLERANCE + (3 / math.sqrt(n) if cell.arrivals != "constant" else 0.0)
-            yield result(
-                RATE,
-                "refused" if off else "passed",
-                f"{arm.name} sent {sum(rates):.3g} requests per second of the {cell.rate:.3g} that were asked for"
-                + (
-                    ": the load is not the one that the cell is named for; use more processes or a lower rate"
-                    if off
-                    else ""
-                ),
-                cell=cell,
-                arm=arm,
-                share=share,
-            )
+    if cell.load != "open" or not cell.rate:
+        return None
+    shards: dict[int, list[int]] = defaultdict(list)
+    for sample in view.measured(cell, arm):
+        shards[sample.shard].append(sample.issued_ns)
+    rates = [
+        (len(issued) - 1) * 1e9 / (max(issued) - min(issued))
+        for issued in shards.values()
+        if len(issued) > 1 and max(issued) > min(issued)
+    ]
+    if not rates:
+        return answer("not checked", f"too few requests of {arm.name} for a rate")
+    share = sum(rates) / cell.rate
+    chance = 3 / math.sqrt(sum(map(len, shards.values()))) if cell.arrivals != "constant" else 0.0
+    off = abs(share - 1) > RATE_TOLERANCE + chance
+    return answer(
+        "refused" if off else "passed",
+        f"{arm.name} sent {sum(rates):.3g} requests per second of the {cell.rate:.3g} that were asked for"
+        + ("; use more processes or a lower rate" if off else ""),
+        share=share,
+    )
 
 
-def in_line(sight: Sight) -> Iterator[CheckResult]:
+def in_line(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for cells of a sweep that stand above both of their neighbours, or below."""
-    sweeps: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
-    for cell in sight.recorded.header.cells:
-        sweeps[cell.workload, cell.scenario, cell.load, cell.arrivals].append(cell)
-    for sweep in sweeps.values():
-        ordered = sorted(sweep, key=lambda cell: cell.users or cell.rate or 0.0)
-        for before, cell, after in zip(ordered, ordered[1:], ordered[2:], strict=False):
-            for arm in sight.arms:
-                for what in ("time_to_first_token", "time_per_output_token"):
-                    metric = metric_named(what)
-                    series = [
-                        [each for sample in sight.answered(one, arm) if (each := metric.value(sample))]
-                        for one in (before, cell, after)
-                    ]
-                    if min(map(len, series)) < FEWEST_FOR_NEIGHBOURS:
-                        continue
-                    low, middle, high = map(statistics.median, series)
-                    above = middle > max(low, high) * (1 + NEIGHBOUR_TOLERANCE)
-                    below = middle < min(low, high) / (1 + NEIGHBOUR_TOLERANCE)
-                    if above or below:
-                        yield result(
-                            NEIGHBOURS,
-                            "flagged",
-                            f"{arm.name}'s {metric.title.lower()} is {middle:,.4g} ms (median) between {low:,.4g} ms "
-                            f"at {before.name} and {high:,.4g} ms at {after.name}: load does not do that, a moment "
-                            "in time does; run this cell again",
-                            cell=cell,
-                            arm=arm,
-                            metric=what,
-                            median_ms=middle,
-                        )
-                        break
-                else:
-                    yield result(NEIGHBOURS, "passed", "it lies in line with its neighbours", cell=cell, arm=arm)
-
-
-def enough(sight: Sight) -> Iterator[CheckResult]:
-    """Look for cells with too few requests for the percentiles that readers look for."""
-    for cell in sight.recorded.header.cells:
-        for arm in sight.arms:
-            n = len(sight.measured(cell, arm))
-            missing = [f"p{share * 100:g} wants {wanted}" for share, wanted in WANTED_N.items() if n < wanted]
-            yield result(
-                SIZE,
-                "flagged" if n < WANTED_N[0.95] else "passed",
-                f"{arm.name} has {n} requests"
-                + (f": {', '.join(missing)}, and is not given without; run longer for it" if missing else ""),
-                cell=cell,
-                arm=arm,
-                n=n,
+    kind = (cell.workload, cell.scenario, cell.load, cell.arrivals)
+    sweep = [
+        each for each in view.recorded.header.cells if (each.workload, each.scenario, each.load, each.arrivals) == kind
+    ]
+    sweep.sort(key=lambda each: each.users or each.rate or 0.0)
+    at = sweep.index(cell)
+    if not 0 < at < len(sweep) - 1:
+        return None
+    for what in ("time_to_first_token", "time_per_output_token"):
+        metric = metric_named(what)
+        series = [
+            [each for sample in view.answered(one, arm) if (each := metric.value(sample))]
+            for one in sweep[at - 1 : at + 2]
+        ]
+        if min(map(len, series)) < FEWEST_FOR_NEIGHBOURS:
+            continue
+        low, middle, high = map(statistics.median, series)
+        if middle > max(low, high) * (1 + NEIGHBOUR_TOLERANCE) or middle < min(low, high) / (1 + NEIGHBOUR_TOLERANCE):
+            return answer(
+                "flagged",
+                f"{arm.name}'s {metric.title.lower()} is {middle:,.4g} ms (median) between {low:,.4g} ms at "
+                f"{sweep[at - 1].name} and {high:,.4g} ms at {sweep[at + 1].name}, which load does not explain; run "
+                "this cell again",
+                metric=what,
+                median_ms=middle,
             )
+    return answer("passed", "it lies in line with its neighbours")
 
 
 CHECKS: Final = (
-    Check(name=USERS, line="Requests in flight against the users of a closed load.", look=achieved_users),
-    Check(name=RATE, line="Requests per second against the rate of an open load.", look=achieved_rate),
-    Check(name=NEIGHBOURS, line="A cell far from both of its neighbours in a sweep.", look=in_line),
-    Check(name=SIZE, line="Enough requests for p95 and p99.", look=enough),
+    Check(
+        name="achieved concurrency",
+        line="Requests in flight against the users of a closed load.",
+        look=achieved_users,
+        scope="cell",
+    ),
+    Check(name="achieved rate", line="Requests per second against the rate of an open load.", look=achieved_rate),
+    Check(name="out of line in a sweep", line="A cell far from both of its neighbours in a sweep.", look=in_line),
 )

@@ -163,8 +163,6 @@ def test_a_closed_load_has_no_time_to_be_late_by() -> None:
     ("fields", "name"),
     [
         ({"cpu_s": 1.0, "run_queue_delay_s": 0.2}, "run-queue delay"),
-        ({"longest_collection_ms": 3.0}, "garbage collector"),
-        ({"duration_s": 10.0, "cpu_s": 1.0, "collections_s": 0.6}, "garbage collector"),
     ],
 )
 def test_what_disturbs_a_process_is_told(fields: dict[str, Any], name: str) -> None:
@@ -175,12 +173,11 @@ def test_what_disturbs_a_process_is_told(fields: dict[str, Any], name: str) -> N
 
 
 def test_what_the_system_does_not_say_is_not_checked() -> None:
-    run = with_vitals(a_run(), run_queue_delay_s=None, loop_lag_p99_ms=None, longest_collection_ms=None)
+    run = with_vitals(a_run(), run_queue_delay_s=None, loop_lag_p99_ms=None)
     found = check(run)
 
     assert level(found, "run-queue delay") == "not checked"
     assert level(found, "client saturated: lag") == "not checked"
-    assert level(found, "garbage collector") == "not checked"
 
 
 def test_every_shard_is_looked_at() -> None:
@@ -236,9 +233,3 @@ def test_a_wait_for_a_core_names_the_benchs_own_processes() -> None:
 
     assert "the bench itself is 5 processes, which share 2 cores" in said.sentence
     assert "something else besides" not in said.sentence
-
-
-def test_a_long_collection_gives_no_advice_that_is_followed_already() -> None:
-    (said,) = about(check(with_vitals(a_run(), longest_collection_ms=50.0)), "garbage collector")
-
-    assert (said.level, said.sentence.rpartition(": ")[2]) == ("flagged", "what came meanwhile was stamped late")

@@ -1,17 +1,18 @@
-"""What answers say beside their text: limits and times in their heads, token counts and times in their fields."""
+"""What responses report beside the answer: limits and times in headers, token counts and times in fields."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._findings import MeasuredFact, ProviderFinding
+from ._findings import MeasuredFact, ProviderFinding, found
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
+    from ._session import DoctorSession
 
-# Names of headers: what is written down of a provider comes first.
+# Names of headers; the facts on record of a provider come first.
 _LIMIT_HEADER = re.compile(r"rate-?limit|^retry-after")
 _TIME_HEADER = re.compile(
     r"(?:^|-)(?:time|timing|duration|latency|elapsed)(?:-|$)|-m?s$|^server-timing$|-service-time$"
@@ -21,7 +22,7 @@ _NO_TIME_HEADER = re.compile(
 )
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?(?:ms|s)?$")
 
-# Names of counts, wherever in `usage` they stand; what is written down of a provider comes first.
+# Names of counts anywhere in `usage`; the facts on record of a provider come first.
 _COUNTS: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(r"^(?:prompt|input)_tokens$"),
     "output": re.compile(r"^(?:completion|output)_tokens$"),
@@ -37,15 +38,15 @@ _NO_TIME_FIELD = re.compile(r"token|count|per_|timestamp|created")
 
 
 def limit_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> tuple[str, ...]:
-    """The names of the headers that say limits and what is left of them, in lower case."""
+    """Return the names of the headers that report rate limits, in lower case."""
     fact = known.rate_limits.headers if known is not None else None
     written = (fact.value if fact is not None else None) or ()
-    said = {name.lower() for name in written}
-    return tuple(sorted(name for name in map(str.lower, headers) if name in said or _LIMIT_HEADER.search(name)))
+    known_names = {name.lower() for name in written}
+    return tuple(sorted(name for name in map(str.lower, headers) if name in known_names or _LIMIT_HEADER.search(name)))
 
 
 def time_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> dict[str, str]:
-    """The headers by which the server says how long it took, each with its unit: "ms", "s" or "unknown"."""
+    """Return the headers that report how long the server took, each with its unit: "ms", "s" or "unknown"."""
     fact = known.timing.headers if known is not None else None
     written = (fact.value if fact is not None else None) or {}
     units: dict[str, str] = {name.lower(): unit for name, unit in written.items()}
@@ -64,7 +65,7 @@ def time_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> dic
 
 
 def at_path(value: Any, path: str) -> Any:
-    """What stands at a dotted path, in which a number is a place in a list; None where there is nothing."""
+    """Return the value at a dotted path, in which a number is an index of a list; None where there is none."""
     for name in path.split("."):
         if isinstance(value, list):
             value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
@@ -74,7 +75,7 @@ def at_path(value: Any, path: str) -> Any:
 
 
 def count_paths(answer: Mapping[str, Any], endpoint: str, known: ProviderFacts | None) -> dict[str, str]:
-    """Where an answer has its counts: kind of token to dotted path. Only what is there, as a number."""
+    """Return where a response has its token counts: kind of token to dotted path. Only numbers count."""
     fact = known.usage.get(endpoint) if known is not None else None
     written: Mapping[Any, str] = (fact.value if fact is not None else None) or {}
     found: dict[str, str] = {kind: path for kind, path in written.items() if _is_count(at_path(answer, path))}
@@ -89,7 +90,7 @@ def count_paths(answer: Mapping[str, Any], endpoint: str, known: ProviderFacts |
 
 
 def time_fields(answer: Mapping[str, Any], known: ProviderFacts | None) -> dict[str, str]:
-    """Where an answer says how long the server took: dotted path to unit, "ms", "s" or "unknown"."""
+    """Return where a response reports how long the server took: dotted path to unit, "ms", "s" or "unknown"."""
     fact = known.timing.fields if known is not None else None
     units: dict[str, str] = dict((fact.value if fact is not None else None) or {})
     found = {path: unit for path, unit in units.items() if isinstance(at_path(answer, path), int | float)}
@@ -107,7 +108,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping, with its path. Lists are left alone: what stands there is the answer itself."""
+    """Yield every value with its path. Lists are left out: they hold the answer itself."""
     for name, each in value.items():
         if not isinstance(name, str):
             continue
@@ -118,46 +119,29 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield here, each
 
 
-def findings(
-    headers: Mapping[str, str],
-    answers: Sequence[Mapping[str, Any]],
-    counts: Mapping[str, Mapping[str, str]],
-    known: ProviderFacts | None,
-) -> Iterator[ProviderFinding]:
-    """What the heads of answers say of limits and times, and their fields of times and of tokens (by endpoint)."""
-    limits = limit_headers(headers, known)
-    yield ProviderFinding(
-        group="timing and limits",
-        looked_at="rate-limit headers",
-        seen=", ".join(limits) if limits else "none",
-        value=list(limits),
-        facts=(MeasuredFact(path=("rate_limits", "headers"), value=list(limits)),) if limits else (),
-    )
-    yield _times("headers", time_headers(headers, known))
-    if not answers:
+def judge_answers(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Judge what all responses so far report of limits, times and tokens."""
+    limits = limit_headers(session.headers_seen, session.known)
+    fact = MeasuredFact(path=("rate_limits", "headers"), value=list(limits))
+    yield found("rate-limit headers", ", ".join(limits) or "none", value=list(limits), facts=[fact] if limits else [])
+    yield _judge_times("headers", time_headers(session.headers_seen, session.known))
+    if not session.answers:
         return
     fields: dict[str, str] = {}
-    for answer in answers:
-        fields.update(time_fields(answer, known))
-    yield _times("fields", fields)
-    for endpoint, paths in counts.items():
-        yield ProviderFinding(
-            group="timing and limits",
-            looked_at=f"tokens, {endpoint}",
-            seen=", ".join(f"{kind}: {path}" for kind, path in paths.items()) if paths else "not counted",
-            state="seen" if paths else "notable",
-            value=dict(paths),
-            facts=(MeasuredFact(path=("usage", endpoint), value=dict(paths)),) if paths else (),
+    for answer in session.answers:
+        fields.update(time_fields(answer, session.known))
+    yield _judge_times("fields", fields)
+    for endpoint, paths in session.count_paths.items():
+        words = ", ".join(f"{kind}: {path}" for kind, path in paths.items()) or "not counted"
+        fact = MeasuredFact(path=("usage", endpoint), value=dict(paths))
+        yield found(
+            f"tokens, {endpoint}", words, not paths and "not counted", value=paths, facts=[fact] if paths else []
         )
 
 
-def _times(where: str, times: dict[str, str]) -> ProviderFinding:
-    """The times that the server tells in its "headers" or "fields"."""
+def _judge_times(where: str, times: dict[str, str]) -> ProviderFinding:
+    """Judge the server's times in its "headers" or "fields"."""
     usable = {name: unit for name, unit in times.items() if unit != "unknown"}
-    return ProviderFinding(
-        group="timing and limits",
-        looked_at=f"server-timing {where}",
-        seen=", ".join(f"{name} ({unit})" for name, unit in times.items()) if times else "none",
-        value=times,
-        facts=(MeasuredFact(path=("timing", where), value=usable),) if usable else (),
-    )
+    fact = MeasuredFact(path=("timing", where), value=usable)
+    words = ", ".join(f"{name} ({unit})" for name, unit in times.items()) or "none"
+    return found(f"server-timing {where}", words, value=times, facts=[fact] if usable else [])

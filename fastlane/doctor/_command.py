@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..errors import ConfigurationError, MissingExtraError
-from ._check import Cost
-from ._examination import Examination, examine
+from ._examination import examine
 from ._facts import facts_file
 from ._report import document, print_report
-from ._session import DoctorSettings
+from ._session import Cost, DoctorSettings, Examination
 from .target import Target, target_of
 
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -40,7 +39,7 @@ def doctor(
     yes: Annotated[bool, typer.Option("--yes", help="Look at what costs tokens too, without asking.")] = False,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="One connection in place of three, one endpoint in place of three, no pauses."),
+        typer.Option("--quick", help="One connection instead of three, one endpoint instead of three, no pauses."),
     ] = False,
     idle_s: Annotated[
         float, typer.Option(help="The longest idle spell of a connection to try, in seconds; 0 for none.")

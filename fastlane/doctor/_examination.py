@@ -1,153 +1,122 @@
-"""Look at everything, one thing after the other, and collect what was seen."""
+"""Run all checks, one after the other, and collect the findings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from . import _idle, _provider, _way, _wire, _written
-from ._check import Cost, ProviderCheck, RunningCheck, run
-from ._findings import ProviderFinding
-from ._line import LineError
-from ._paid import chosen_model, first_call, free_checks, paid_checks, what_answers_said, what_is_missing
-from ._session import DoctorSession, DoctorSettings, has_proxy
+from . import _bodies, _model, _network, _server
+from ._answers import judge_answers
+from ._facts import compare
+from ._findings import ProviderFinding, found
+from ._session import CHAT, Cost, DoctorSession, DoctorSettings, Examination, ProviderCheck, RunningCheck, has_proxy
 
-_WALK_S = 60.0
+_NETWORK_S = 60.0
+# Longest check of one thing, however many calls it takes.
+_MOST_S = 180.0
+# Tokens of a short prompt, with what chat templates add.
+_SHORT = 40
 
 Allow = Callable[[Cost, str], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
-    """What came of it."""
-
-    settings: DoctorSettings
-    findings: tuple[ProviderFinding, ...]
-    is_reached: bool
-    """Whether the provider answered over HTTP."""
-    model: str | None
-    """The model that was asked, or would have been."""
-    interrupted: bool = False
 
 
 def examine(
     settings: DoctorSettings, *, allow: Allow, on_check: Callable[[str], None] = lambda _name: None
 ) -> Examination:
-    """Look at everything. `allow` is asked once, before what costs tokens; `on_check` is told what comes next."""
-    session = DoctorSession(settings=settings)
-    rounds = _Rounds(session, allow, on_check)
+    """Run all checks. `allow` is asked once, before what costs tokens; `on_check` gets the name of each check."""
+    proxied = has_proxy(settings.target)
     interrupted = False
-    try:
-        rounds.go()
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        session.close()
+    findings: list[ProviderFinding] = []
+    with _network.http_client(settings.timeout_s, through_proxy=proxied) as http:
+        session = DoctorSession(settings=settings, http=http)
+        try:
+            _run(session, proxied, allow, on_check, findings)
+        except KeyboardInterrupt:
+            interrupted = True
     return Examination(
         settings=settings,
-        findings=tuple(rounds.found),
+        findings=tuple(findings),
         is_reached=session.is_reached,
         model=session.model,
         interrupted=interrupted,
     )
 
 
-class _Rounds:
-    def __init__(self, session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) -> None:
-        self._session = session
-        self._settings = session.settings
-        self._allow = allow
-        self._on_check = on_check
-        self._idle: RunningCheck | None = None
-        self.found: list[ProviderFinding] = []
+def _run(
+    session: DoctorSession,
+    proxied: bool,
+    allow: Allow,
+    on_check: Callable[[str], None],
+    findings: list[ProviderFinding],
+) -> None:
+    settings = session.settings
 
-    def go(self) -> None:
-        """Look at everything."""
-        settings = self._settings
-        proxied = has_proxy(settings.target)
-        if proxied:
-            self.found.append(_way.through_a_proxy())
-        elif not self._walk():
+    def run(check: ProviderCheck) -> None:
+        on_check(check.name)
+        findings.extend(RunningCheck(check, session).finish())
+
+    idle: RunningCheck | None = None
+    if proxied:
+        findings.append(
+            found("DNS", "left out: the system names a proxy for this URL, so this would examine the proxy", "proxy")
+        )
+    else:
+        run(ProviderCheck("DNS", _network.look, _NETWORK_S))
+        if any(finding.state == "failed" for finding in findings):
             return
-        self._session.http = _provider.connections(through_proxy=proxied, timeout_s=settings.timeout_s)
-        self._look(
-            ProviderCheck(group="the provider", name="models", look=_provider.look, timeout_s=3 * settings.timeout_s)
-        )
-        if self._session.is_reached:
-            self._session.model = chosen_model(self._session)
-            for check in free_checks(self._session):
-                self._look(check)
-            self._ask_the_model()
-            self.found.extend(what_answers_said(self._session))
-        if self._idle is not None:
-            self._on_check(f"idle life of a connection, up to {settings.idle_s:g} s")
-            self.found.extend(self._idle.finish())
-        compared = _written.compare(self._session.known, self.found)
-        if compared is not None:
-            self.found.append(compared)
-
-    def _walk(self) -> bool:
-        """Whether the way leads somewhere."""
-        settings = self._settings
-        self._look(ProviderCheck(group="the way there", name="the way there", look=_walk, timeout_s=_WALK_S))
-        if any(finding.state == "failed" for finding in self.found):
-            return False
-        self._look(
-            ProviderCheck(
-                group="the connection", name="HTTP versions", look=_versions, timeout_s=3 * settings.timeout_s
-            )
-        )
         if settings.idle_s and not settings.quick:
-            check = ProviderCheck(
-                group="the connection",
-                name="idle life",
-                look=_idle.look,
-                timeout_s=settings.idle_s + 3 * settings.timeout_s,
+            idle = RunningCheck(
+                ProviderCheck("idle life", _network.look_idle, settings.idle_s + 3 * settings.timeout_s), session
             )
-            self._idle = RunningCheck(check, self._session)
-        return True
-
-    def _ask_the_model(self) -> None:
-        checks = paid_checks(self._session)
-        first = first_call(self._session)
-        missing = what_is_missing(self._session)
-        model = self._session.model
-        if not missing and model is not None:
-            total = sum((check.cost for check in checks), first.cost)
-            missing = "" if self._allow(total, model) else "it costs tokens: --yes allows it"
-        if not missing:
-            self._look(first)
-            if self._session.plain_answer is None:
-                missing = "the first call to the model failed"
+    run(ProviderCheck("models", _server.look, 3 * settings.timeout_s))
+    if session.is_reached:
+        session.model = settings.model
+        if session.model is None and session.models is not None and len(session.models) == 1:
+            session.model = session.models[0]
+        checks = paid_checks(session)
+        missing = _missing(session, checks, allow)
         for check in checks:
             if missing:
-                self.found.append(_left_out(check, missing))
-            else:
-                self._look(check)
+                findings.append(found(check.name, f"left out: {missing}", "not run"))
+                continue
+            run(check)
+            missing = "" if session.answers else "the first call to the model failed"
+        findings.extend(judge_answers(session))
+    if idle is not None:
+        on_check(f"idle life of a connection, up to {settings.idle_s:g} s")
+        findings.extend(idle.finish())
+    compared = compare(session.known, findings)
+    if compared is not None:
+        findings.append(compared)
 
-    def _look(self, check: ProviderCheck) -> None:
-        self._on_check(check.name)
-        self.found.extend(run(check, self._session))
+
+def paid_checks(session: DoctorSession) -> tuple[ProviderCheck, ...]:
+    """Return the checks that cost tokens. The others build on the first one."""
+    answer_s = session.settings.answer_timeout_s
+    endpoints = 1 if session.settings.quick else len(_bodies.ENDPOINTS)
+    forms = (len(_bodies.FORMS) + 1) * endpoints
+    tiers = 1 + len(_model.tiers_of(session.known)[1])
+    prompt = _model.cache_tokens(session.known)
+    costs = (
+        ("first call", _model.look_first, Cost(1, _SHORT, 16)),
+        (CHAT, _bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
+        ("the stream", _model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
+        ("equal prompts", _model.look_cache, Cost(2, 2 * prompt, 2)),
+        ("tiers", _model.look_tiers, Cost(tiers, tiers * _SHORT, tiers)),
+        ("json_object", _model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),
+    )
+    return tuple(
+        ProviderCheck(name, look, min(_MOST_S, max(cost.calls, 2) * answer_s), cost) for name, look, cost in costs
+    )
 
 
-def _left_out(check: ProviderCheck, why: str) -> ProviderFinding:
-    return ProviderFinding(group=check.group, looked_at=check.name, seen=f"left out: {why}", state="left out")
-
-
-def _walk(session: DoctorSession) -> Iterator[ProviderFinding]:
+def _missing(session: DoctorSession, checks: Sequence[ProviderCheck], allow: Allow) -> str:
+    """Return why the model cannot be called; empty where it can."""
     settings = session.settings
-    return _wire.walk(session.target, session.steps, rounds=settings.rounds, timeout_s=settings.timeout_s)
-
-
-def _versions(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Ask over HTTP/1.1 too, where HTTP/2 was chosen before."""
-    steps, settings = session.steps, session.settings
-    http1: bool | None
-    try:
-        http1 = _wire.answers_in_http1(session.target, steps.answering[0][0], settings.headers, settings.timeout_s)
-    except TimeoutError:
-        http1 = None
-    except (OSError, LineError):
-        http1 = False
-    yield _way.http_versions(session.target, steps.alpn, http1)
-    yield _way.new_connection(steps.dns_ns, min(steps.tcp_ns), min(steps.tls_ns, default=None))
+    if session.needs_key:
+        return f"it needs a key: put {'a valid one' if settings.key else 'one'} into {settings.key_source}"
+    if session.model is None:
+        return "it needs a model: name one with --model"
+    total = Cost()
+    for check in checks:
+        total = total.plus(check.cost)
+    return "" if allow(total, session.model) else "it costs tokens: --yes allows it"

@@ -1,18 +1,20 @@
-"""What was measured, as a facts file that plays can load."""
+"""The measured facts: as a file that plays can load, and compared with the facts on record."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
 from .._clock import wall_ns
 from ..errors import MissingExtraError
 from ..providers import ProviderFacts
-from ._examination import Examination
-from ._findings import MeasuredFact, ProviderFinding, lasting
+from ..providers.registry import UNKNOWN
+from ._findings import MeasuredFact, ProviderFinding, found, measured_facts
+from ._session import Examination
 
-# What a facts file has no place for, but its reader may want to know.
+# Rows without a place in a facts file that its reader may want to know.
 _REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")
 
 # Facts of the other groups are the server's, whichever model is asked.
@@ -20,11 +22,11 @@ _OF_THE_MODEL = ("streaming", "prompt cache", "service tiers", "structured outpu
 
 
 def facts_file(examination: Examination, *, today: date | None = None) -> str | None:
-    """The text of a facts file with what was measured, and nothing else; None where nothing was.
+    """Return the text of a facts file with the measured facts, and nothing else; None where there are none.
 
     Raises MissingExtraError without `tomli_w`.
     """
-    facts = lasting(examination.findings)
+    facts = measured_facts(examination.findings)
     if not facts:
         return None
     today = today or datetime.fromtimestamp(wall_ns() / 1e9, tz=UTC).date()
@@ -61,3 +63,47 @@ def _remarks(findings: tuple[ProviderFinding, ...], today: date) -> str:
     lines = [f"# Measured by fastlane doctor on {today.isoformat()}, from one machine at one moment."]
     lines += [f"# {each.looked_at}: {each.seen}" for each in findings if each.looked_at in _REMARKED]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
+
+
+def compare(known: ProviderFacts | None, findings: Iterable[ProviderFinding]) -> ProviderFinding | None:
+    """Compare the measured facts with those on record; None where none of them is on record."""
+    if known is None or known.slug == UNKNOWN:
+        return None
+    recorded = {path: fact for path, fact in known.all_facts() if fact.value is not None}
+    both = {path: fact for path, (_, fact) in measured_facts(findings).items() if path in recorded}
+    if not both:
+        return None
+    differing = [path for path, fact in both.items() if differs(fact, recorded[path].value)]
+    words = "; ".join(
+        f"{'.'.join(path)}: {_shown(both[path].value)} here, {_shown(recorded[path].value)} on record "
+        f"({recorded[path].evidence})"
+        for path in differing
+    )
+    return found(
+        "known facts",
+        words or f"agrees with all {len(both)} facts that were measured",
+        bool(words) and "facts differ",
+        value={"provider": known.slug, "compared": len(both), "differing": [".".join(path) for path in differing]},
+    )
+
+
+def differs(measured: MeasuredFact, recorded: Any) -> bool:
+    """Return whether both cannot be true: a check sees some of what there is, but never what there is not."""
+    value = measured.value
+    if isinstance(recorded, Mapping):
+        return any(name in recorded and recorded[name] != each for name, each in value.items())
+    if isinstance(recorded, list | tuple):
+        if not isinstance(value, list | tuple):  # a parameter that was taken, of which some values are known
+            return value is False
+        if measured.path[0] == "encodings" and measured.is_whole:
+            return set(value) != set(recorded)
+        return not {str(each).lower() for each in value} <= {str(each).lower() for each in recorded}
+    return bool(value != recorded)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else "no" if value is False else str(value)

@@ -1,41 +1,163 @@
-"""What was looked at and what was seen, as data."""
+"""The table of findings: what each row is about, which problems it may have, and what to do about each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-Group = Literal[
-    "the way there",
-    "the connection",
-    "the provider",
-    "request bodies",
-    "streaming",
-    "prompt cache",
-    "service tiers",
-    "structured outputs",
-    "timing and limits",
-]
+from typing import Any, Literal, NamedTuple
 
 State = Literal["seen", "notable", "failed", "left out"]
-"""What became of a look.
+"""What became of a check.
 
-- seen: it was looked at; what was seen is as it should be, or just is so
-- notable: it was looked at, and what was seen costs something or wants something done
-- failed: it was looked at, and nothing can be said because of an error
-- left out: it was not looked at; the finding says why
+- seen: it ran; what it saw is as it should be, or just is so
+- notable: it ran, and what it saw costs something or needs a change
+- failed: it ran, and nothing can be said because of an error
+- left out: it did not run; the finding says why
 """
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "the way there": ("DNS", "TCP", "TLS"),
+    "the connection": (
+        "HTTP",
+        "HTTP/2 limits",
+        "round trip",
+        "HTTP versions",
+        "a new connection",
+        "a request without a model",
+        "idle life",
+    ),
+    "the provider": ("models", "what it is", "first call", "known facts"),
+    "request bodies": ("/chat/completions", "/responses", "/completions"),
+    "streaming": ("the stream", "first token", "chunks", "token counts", "end"),
+    "prompt cache": ("equal prompts",),
+    "service tiers": ("without asking", "tiers"),
+    "structured outputs": ("json_object", "json_schema"),
+    "timing and limits": ("rate-limit headers", "server-timing headers", "server-timing fields", "tokens"),
+}
+"""The rows of the report, in groups."""
+
+
+class KnownProblem(NamedTuple):
+    """A problem that a check can find: its state, and the advice, with names in braces for what was measured."""
+
+    state: State
+    advice: str
+
+
+PROBLEMS: Mapping[str, KnownProblem] = {
+    # the way there
+    "proxy": KnownProblem("left out", "Calls go through the proxy too, over the HTTP library's own connections."),
+    "no address": KnownProblem(
+        "failed", "Check the spelling of the URL, and whether this machine can resolve names at all."
+    ),
+    "slow DNS": KnownProblem(
+        "notable", "Paid again by every new connection unless something caches it; a kept connection pays nothing."
+    ),
+    "connection refused": KnownProblem(
+        "failed", "Nothing listens on port {port} there: check the port, and whether the server runs."
+    ),
+    "connect timeout": KnownProblem(
+        "failed", "Nothing answers: a firewall, a VPN that is off, or the wrong host. Try from another network."
+    ),
+    "unreachable": KnownProblem("failed", "There is no network route: check the connection, VPN and proxy settings."),
+    "silent addresses": KnownProblem(
+        "notable", "Connections go to whichever address answers first, so this costs a delay at most."
+    ),
+    "certificate not trusted": KnownProblem(
+        "failed",
+        "The certificate is not trusted here. If it should be (a company's proxy, a test server), name its authority's "
+        "file in SSL_CERT_FILE.",
+    ),
+    "no TLS": KnownProblem(
+        "failed",
+        "Nothing on port {port} speaks TLS as this machine does: check the port. Does it want http://?",
+    ),
+    "not encrypted": KnownProblem("notable", "Key and prompts can be read by everybody on the network path."),
+    "old TLS": KnownProblem("notable", "One round trip more than TLS 1.3 takes, for every new connection."),
+    "certificate ends": KnownProblem("notable", "The certificate ends soon."),
+    # the connection
+    "no HTTP": KnownProblem(
+        "failed", "Something listens there that is no HTTP server: check the port, and whether https:// is right."
+    ),
+    "small window": KnownProblem("notable", "A longer body waits for a window update, a round trip each time."),
+    "few streams": KnownProblem("notable", "More calls at once than that open further connections."),
+    "intermediary": KnownProblem(
+        "notable", "TCP is answered from nearer than HTTP: something stands in between, such as a proxy."
+    ),
+    "no HTTP/2": KnownProblem(
+        "notable", "Each call at the same time needs a connection of its own: keep them open (Connection())."
+    ),
+    "pays for connections": KnownProblem(
+        "seen", "A kept connection pays nothing of it: Connection() keeps them, client.warm() opens one ahead."
+    ),
+    "not kept": KnownProblem(
+        "notable", "The server closes connections after a response: every call pays for a new one."
+    ),
+    "closed when idle": KnownProblem("notable", "Calls further apart than {lived:g} s pay for a new connection."),
+    "dead when idle": KnownProblem(
+        "notable",
+        "Something on the network path drops idle connections silently: a call then waits for a timeout or a reset.",
+    ),
+    # the provider
+    "wants https": KnownProblem("failed", "Does it want https://?"),
+    "answered like https": KnownProblem("notable", "Does it want https://?"),
+    "key needed": KnownProblem("notable", "Put a key into {key_source}."),
+    "401": KnownProblem("notable", "Put a valid key of this provider into {key_source}."),
+    "402": KnownProblem("notable", "Pay the provider, or use another key."),
+    "403": KnownProblem("notable", "Ask for the right with the provider, or use another key."),
+    "404": KnownProblem("notable", "Check --model, and the URL's path: it mostly ends in /v1."),
+    "429": KnownProblem("notable", "Wait, or look at the account's limits."),
+    "5xx": KnownProblem("notable", "Try again later."),
+    "refused": KnownProblem("notable", ""),
+    "redirect": KnownProblem("notable", "Use the URL that it leads to."),
+    "no list": KnownProblem("notable", "Is that an OpenAI-style API?"),
+    "not listed": KnownProblem("notable", "Check --model; some providers list not all."),
+    "limit ignored": KnownProblem("notable", "It ignores {ignored}: answers can grow longer than they may."),
+    "facts differ": KnownProblem(
+        "notable", "Give the measured facts to the plays that need them: RequestEncoding(facts=…)."
+    ),
+    # request bodies
+    "can be encoded": KnownProblem("seen", "RequestEncoding() can send these."),
+    "not answered": KnownProblem("notable", ""),
+    # streaming
+    "broken off": KnownProblem("failed", ""),
+    "no output": KnownProblem("failed", "The model wrote nothing within the limit of tokens."),
+    "bundles": KnownProblem("notable", "They come in bundles: what is shown stutters, whatever the client does."),
+    "no usage": KnownProblem("notable", "Tokens of streams are not known here: rates and costs can only be estimated."),
+    "no end": KnownProblem("notable", "A stream that broke off can look like one that has ended."),
+    # prompt cache
+    "cache not reported": KnownProblem("notable", "Whether prompts are cached can only be told by time."),
+    "nothing cached": KnownProblem(
+        "notable", "It may need a longer prompt, more time, another server of theirs, or to be asked for it."
+    ),
+    # service tiers
+    "tier ignored": KnownProblem(
+        "notable", "Asking for a tier seems to change nothing: a name that does not exist passes as well."
+    ),
+    "no tier taken": KnownProblem("notable", ""),
+    # structured outputs
+    "format refused": KnownProblem("notable", ""),
+    "format ignored": KnownProblem("notable", "The server ignores the format: check what comes before you use it."),
+    "cut off": KnownProblem("failed", ""),
+    # timing and limits
+    "not counted": KnownProblem("notable", ""),
+    # any check
+    "error": KnownProblem("failed", ""),
+    "late": KnownProblem("failed", ""),
+    "not run": KnownProblem("left out", ""),
+}
+"""Everything that can be wrong, with what to do about it."""
+
+_WORST: tuple[State, ...] = ("seen", "notable", "failed", "left out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFact:
-    """One fact that was measured, as a place in a facts file and its value."""
+    """One measured fact, as a place in a facts file and its value."""
 
     path: tuple[str, ...]
     """Keys of the facts file, such as ("encodings", "/chat/completions")."""
     value: Any
-    """None where what was seen before of the same place turned out not to hold."""
     note: str = ""
     is_whole: bool = True
     """Whether a list holds all that there is; otherwise nothing is known of what it leaves out."""
@@ -43,17 +165,28 @@ class MeasuredFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFinding:
-    """One thing that was looked at. Holds no text of a prompt or an answer, and no key."""
+    """One row of the report. Holds no text of a prompt or an answer, and no key."""
 
-    group: Group
     looked_at: str
     seen: str
-    state: State = "seen"
+    problems: tuple[str, ...] = ()
+    """Names in `PROBLEMS`."""
     advice: str = ""
-    """What follows from it, or what to do; empty where nothing does."""
+    """What to do; empty where nothing is."""
     value: Any = None
     """The figures behind `seen`, as JSON values."""
     facts: tuple[MeasuredFact, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """The group of the report that the row belongs to."""
+        row = self.looked_at.partition(", ")[0]
+        return next(group for group, rows in GROUPS.items() if self.looked_at in rows or row in rows)
+
+    @property
+    def state(self) -> State:
+        """The worst state of its problems."""
+        return max((PROBLEMS[problem].state for problem in self.problems), key=_WORST.index, default="seen")
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -62,20 +195,43 @@ class ProviderFinding:
             "looked_at": self.looked_at,
             "seen": self.seen,
             "state": self.state,
+            "problems": list(self.problems),
             "advice": self.advice,
             "value": self.value,
             "facts": [{"path": list(fact.path), "value": fact.value, "note": fact.note} for fact in self.facts],
         }
 
 
-def lasting(findings: Iterable[ProviderFinding]) -> dict[tuple[str, ...], tuple[ProviderFinding, MeasuredFact]]:
-    """The facts that hold in the end, by their places, each with the finding that it comes from."""
-    last = {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
-    return {path: (finding, fact) for path, (finding, fact) in last.items() if fact.value is not None}
+def found(
+    looked_at: str,
+    seen: str,
+    *problems: str | bool | None,
+    value: Any = None,
+    facts: Iterable[MeasuredFact] = (),
+    **measured: Any,
+) -> ProviderFinding:
+    """Return a finding with the advice for its problems. Falsy problems are dropped; `measured` fills the advice in."""
+    named = tuple(problem for problem in problems if isinstance(problem, str) and problem)
+    advice = " ".join(PROBLEMS[problem].advice.format(**measured) for problem in named).strip()
+    return ProviderFinding(
+        looked_at=looked_at,
+        seen=seen,
+        problems=named,
+        advice=advice,
+        value=value,
+        facts=tuple(facts),
+    )
+
+
+def measured_facts(
+    findings: Iterable[ProviderFinding],
+) -> dict[tuple[str, ...], tuple[ProviderFinding, MeasuredFact]]:
+    """Return the facts by their places, each with its finding; the last one of a place counts."""
+    return {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
 
 
 def milliseconds(duration_ns: float) -> str:
-    """A duration in words, to two digits or to the millisecond."""
+    """Return a duration in words, to two digits or to the millisecond."""
     value = duration_ns / 1e6
     if value < 1:
         return f"{value:.2f} ms"
@@ -83,5 +239,5 @@ def milliseconds(duration_ns: float) -> str:
 
 
 def in_ms(duration_ns: float | None) -> float | None:
-    """A duration for JSON: milliseconds to the microsecond."""
+    """Return a duration for JSON: milliseconds to the microsecond."""
     return None if duration_ns is None else round(duration_ns / 1e6, 3)

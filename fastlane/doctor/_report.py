@@ -1,35 +1,35 @@
-"""What is printed of an examination."""
+"""Print an examination as a table, or as JSON."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ._examination import Examination
-from ._findings import Group, ProviderFinding
+from ._findings import GROUPS, ProviderFinding
+from ._session import Examination
 
 _STYLES = {"seen": "", "notable": "yellow", "failed": "red", "left out": "dim"}
 _MARKS = {"seen": "", "notable": "!", "failed": "x", "left out": "-"}
-_LEGEND = "! costs something or wants something done   x could not be found out   - not looked at"
+_LEGEND = "! costs something or needs a change   x could not be checked   - not checked"
 
 
 def print_report(examination: Examination, console: Console) -> None:
-    """Print the findings as a table, in groups."""
+    """Print the findings in groups."""
     if console.is_terminal:
         _print(examination, console)
         return
     with console.capture() as capture:
         _print(examination, console)
-    # Tables fill their lines up with spaces, which a file or a diff has no use for.
+    # Tables pad their lines with spaces, which a file or a diff does not need.
     console.file.write("\n".join(line.rstrip() for line in capture.get().split("\n")))
 
 
 def _print(examination: Examination, console: Console) -> None:
     console.print(Text(_heading(examination), style="bold"))
-    for group in get_args(Group):
+    for group in GROUPS:
         findings = [finding for finding in examination.findings if finding.group == group]
         if findings:
             console.print()
@@ -39,7 +39,7 @@ def _print(examination: Examination, console: Console) -> None:
         console.print()
         console.print(Text(_LEGEND, style="dim"))
     if examination.interrupted:
-        console.print(Text("INTERRUPTED: this is what had been looked at by then.", style="bold red"))
+        console.print(Text("INTERRUPTED: only the checks up to then are shown.", style="bold red"))
 
 
 def document(examination: Examination, facts_toml: str | None) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _heading(examination: Examination) -> str:
     heading = target.base_url
     if examination.model:
         heading += f", model {examination.model}"
-    # A key that belongs to somebody else has been shown to this one: its owner should see that.
+    # The owner of the key should see which key this server was sent.
     return heading + (f", key from {examination.settings.key_source}" if examination.settings.key else ", no key")
 
 

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import date
+from typing import Any
 
+import httpx2
 import pytest
 
 from fastlane.doctor._answers import at_path, count_paths, limit_headers, time_fields, time_headers
-from fastlane.doctor._asking import WholeAnswer, heeds
-from fastlane.doctor._findings import MeasuredFact, ProviderFinding
-from fastlane.doctor._structured import judge as judge_form, refusal
-from fastlane.doctor._tiers import MADE_UP, Try, judge as judge_tiers, wanted
-from fastlane.doctor._written import compare, differs
+from fastlane.doctor._facts import compare, differs
+from fastlane.doctor._findings import MeasuredFact, ProviderFinding, found
+from fastlane.doctor._model import MADE_UP, Try, judge_format, judge_tiers, look_first, tiers_of
+from fastlane.doctor._session import DoctorSession, DoctorSettings, StatusError
+from fastlane.doctor.target import target_of
 from fastlane.providers import Fact, ProviderFacts
 
 
@@ -112,9 +115,8 @@ def test_times_in_answers_are_found_with_the_unit_that_their_name_says() -> None
     assert time_fields(answer, known(timing={"fields": fact({"usage.total_time": "s"})}))["usage.total_time"] == "s"
 
 
-def whole(content: str | None, finish_reason: str = "stop") -> WholeAnswer:
-    choice = {"message": {"content": content}, "finish_reason": finish_reason}
-    return WholeAnswer(headers={}, data={"choices": [choice]}, sent_ns=0, ended_ns=1)
+def whole(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
+    return {"choices": [{"message": {"content": content}, "finish_reason": finish_reason}]}
 
 
 @pytest.mark.parametrize(
@@ -130,27 +132,27 @@ def whole(content: str | None, finish_reason: str = "stop") -> WholeAnswer:
     ],
 )
 def test_an_answer_has_the_form_or_not(name: str, value: object, state: str) -> None:
-    finding = judge_form(name, whole(json.dumps(value)))
+    finding = judge_format(name, 200, whole(json.dumps(value)))
 
     assert finding.state == state
     assert bool(finding.facts) is (state == "seen")
 
 
 def test_prose_is_no_json_and_is_not_quoted() -> None:
-    finding = judge_form("json_object", whole("The sea sings."))
+    finding = judge_format("json_object", 200, whole("The sea sings."))
 
-    assert finding.seen == "taken, but the answer is no JSON"
+    assert finding.seen == "taken, but the answer is no JSON object"
     assert "sea sings" not in json.dumps(finding.to_json())
 
 
 def test_an_answer_that_was_cut_or_refused_is_no_verdict_on_its_form() -> None:
-    assert judge_form("json_schema", whole('{"mood": "ca', "length")).state == "failed"
-    assert refusal("json_schema", 400).state == "notable"
-    assert refusal("json_schema", 429).state == "failed"
+    assert judge_format("json_schema", 200, whole('{"mood": "ca', "length")).state == "failed"
+    assert judge_format("json_schema", 400, {}).state == "notable"
+    assert judge_format("json_schema", 429, {}).state == "failed"
 
 
 def test_both_forms_together_are_one_fact() -> None:
-    finding = judge_form("json_schema", whole('{"mood": "calm", "waves": 3, "is_blue": false}'), ["json_object"])
+    finding = judge_format("json_schema", 200, whole('{"mood": "calm", "waves": 3, "is_blue": false}'), ["json_object"])
 
     assert [(each.path, each.value) for each in finding.facts] == [
         (("structured", "formats"), ["json_object", "json_schema"])
@@ -165,29 +167,29 @@ def tiers(without: str | None, *tries: Try) -> tuple[ProviderFinding, dict[str, 
 def test_a_server_that_refuses_a_tier_that_does_not_exist_takes_what_it_does_not_refuse() -> None:
     finding, facts = tiers(
         "default",
-        Try(asked=MADE_UP, refused=400),
-        Try(asked="auto", answered="default"),
-        Try(asked="flex", refused=400),
+        Try(MADE_UP, refused=400),
+        Try("auto", answered="default"),
+        Try("flex", refused=400),
     )
 
     assert facts["values"] == ["auto"]
     assert facts["answers"] == ["default"]
-    assert finding.seen == "auto: served as 'default'; flex: refused (400)"
+    assert finding.seen == "service_tier: auto served as 'default'; flex refused (400)"
 
 
 def test_a_server_that_takes_any_name_offers_only_what_its_answers_name() -> None:
     _, facts = tiers(
         "default",
-        Try(asked=MADE_UP, answered="default"),
-        Try(asked="auto", answered="default"),
-        Try(asked="flex", answered="flex"),
+        Try(MADE_UP, answered="default"),
+        Try("auto", answered="default"),
+        Try("flex", answered="flex"),
     )
 
     assert facts["values"] == ["flex"]
 
 
 def test_a_server_that_looks_at_no_tier_is_notable_and_no_fact() -> None:
-    finding, facts = tiers(None, Try(asked=MADE_UP), Try(asked="flex"))
+    finding, facts = tiers(None, Try(MADE_UP), Try("flex"))
 
     assert finding.state == "notable"
     assert facts == {}
@@ -197,14 +199,72 @@ def test_a_server_that_looks_at_no_tier_is_notable_and_no_fact() -> None:
 def test_tiers_are_tried_that_are_written_down() -> None:
     facts = known(tiers={"field": fact("speed"), "values": fact(["fast"]), "answer_path": fact("usage.speed")})
 
-    assert wanted(facts) == ("speed", ("fast",), "usage.speed")
-    assert wanted(None)[0] == "service_tier"
+    assert tiers_of(facts) == ("speed", ("fast",), "usage.speed")
+    assert tiers_of(None)[0] == "service_tier"
 
 
-def test_a_limit_is_heeded_or_not_known_not_to_be() -> None:
-    assert heeds({"usage": {"completion_tokens": 1}}, 1)
-    assert heeds({}, 1)
-    assert not heeds({"usage": {"completion_tokens": 64}}, 1)
+Reply = Callable[[dict[str, Any]], tuple[int, int]]
+"""Status and output tokens for a request's body."""
+
+
+def first_call(reply: Reply) -> tuple[DoctorSession, ProviderFinding, list[tuple[str, int]]]:
+    asked: list[tuple[str, int]] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        body = json.loads(request.content)
+        asked.extend((name, body[name]) for name in ("max_completion_tokens", "max_tokens") if name in body)
+        status, tokens = reply(body)
+        return httpx2.Response(status, json={"usage": {"completion_tokens": tokens}})
+
+    http = httpx2.Client(transport=httpx2.MockTransport(handle))
+    session = DoctorSession(settings=DoctorSettings(target=target_of("http://localhost/v1")), http=http, model="m")
+    try:
+        (finding,) = look_first(session)
+    except StatusError as error:
+        finding = found("first call", str(error), "error", value=error.status)
+    return session, finding, asked
+
+
+@pytest.mark.parametrize(
+    ("reply", "limit", "refused", "ignored", "calls"),
+    [
+        (lambda _: (200, 1), ("max_completion_tokens", 1), [], [], 1),
+        (
+            lambda body: (200, 1) if "max_tokens" in body else (400, 0),
+            ("max_tokens", 1),
+            ["max_completion_tokens"],
+            [],
+            2,
+        ),
+        (
+            lambda body: (200, 9) if body.get("max_completion_tokens", 0) >= 16 else (400, 0),
+            ("max_completion_tokens", 16),
+            [],
+            [],
+            3,
+        ),
+        (lambda body: (200, 1 if "max_tokens" in body else 64), ("max_tokens", 1), [], ["max_completion_tokens"], 2),
+        (lambda _: (200, 64), ("max_tokens", 1), [], ["max_completion_tokens", "max_tokens"], 2),
+    ],
+)
+def test_first_call_finds_the_name_of_the_limit(
+    reply: Reply, limit: tuple[str, int], refused: list[str], ignored: list[str], calls: int
+) -> None:
+    session, finding, asked = first_call(reply)
+
+    assert (session.limit_field, session.least_tokens) == limit
+    assert (finding.value["refused_limits"], finding.value["ignored_limits"]) == (refused, ignored)
+    assert len(asked) == calls
+    assert (finding.state == "notable") is bool(ignored)
+
+
+@pytest.mark.parametrize(("status", "requests"), [(400, 5), (401, 1), (500, 1)])
+def test_first_call_that_is_refused_gives_its_status(status: int, requests: int) -> None:
+    session, finding, asked = first_call(lambda _: (status, 0))
+
+    assert finding.value == status
+    assert len(asked) == requests
+    assert session.answers == []
 
 
 @pytest.mark.parametrize(
@@ -235,25 +295,21 @@ def test_a_list_that_is_not_whole_differs_only_by_what_is_in_it() -> None:
 
 
 def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
-    measured = ProviderFinding(
-        group="the connection",
-        looked_at="HTTP versions",
-        seen="HTTP/1.1",
-        facts=(MeasuredFact(path=("http2",), value=False), MeasuredFact(path=("tiers", "field"), value="service_tier")),
-    )
+    facts = [MeasuredFact(path=("http2",), value=False), MeasuredFact(path=("tiers", "field"), value="service_tier")]
+    measured = found("HTTP versions", "HTTP/1.1", facts=facts)
 
     finding = compare(known(http2=fact(True)), [measured])
 
     assert finding is not None
-    assert finding.seen == "http2: no here, yes written down (documented)"
+    assert finding.seen == "http2: no here, yes on record (documented)"
     assert finding.value == {"provider": "other", "compared": 1, "differing": ["http2"]}
     assert compare(known(), [measured]) is None
 
 
 def test_a_tier_that_has_no_room_is_neither_taken_nor_refused() -> None:
     finding, facts = tiers(
-        "default", Try(asked=MADE_UP, refused=400), Try(asked="flex", error="429: too many requests, or no quota")
+        "default", Try(MADE_UP, refused=400), Try("flex", error="429: too many requests, or no quota")
     )
 
     assert "values" not in facts
-    assert finding.seen == "flex: 429: too many requests, or no quota"
+    assert finding.seen == "service_tier: flex 429: too many requests, or no quota"

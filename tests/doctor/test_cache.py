@@ -4,7 +4,12 @@ from datetime import date
 
 import pytest
 
-from fastlane.doctor._cache import CacheReading, judge, prompt_of, tokens_wanted
+from fastlane.doctor._model import (
+    CacheReading,
+    cache_tokens as tokens_wanted,
+    judge_cache as judge,
+    long_prompt as prompt_of,
+)
 from fastlane.providers import Fact, ProviderFacts
 
 

@@ -10,12 +10,10 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from fastlane.doctor._check import Cost
 from fastlane.doctor._command import _own_key_of, doctor, in_words
-from fastlane.doctor._examination import Examination
-from fastlane.doctor._findings import ProviderFinding
+from fastlane.doctor._findings import found
 from fastlane.doctor._report import print_report
-from fastlane.doctor._session import DoctorSettings
+from fastlane.doctor._session import Cost, DoctorSettings, Examination
 from fastlane.doctor.target import target_of
 from fastlane.emulator import Emulator
 from fastlane.providers import load
@@ -137,9 +135,7 @@ def test_the_question_says_how_much_is_spent() -> None:
 def test_what_was_cut_short_is_called_so() -> None:
     examination = Examination(
         settings=DoctorSettings(target=target_of("https://a.example/v1")),
-        findings=(
-            ProviderFinding(group="streaming", looked_at="chunks", seen="[bold]as they are[/bold]", state="notable"),
-        ),
+        findings=(found("chunks", "[bold]as they are[/bold]", "bundles"),),
         is_reached=True,
         model=None,
         interrupted=True,

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 
+import httpx2
 from hypothesis import given, strategies as st
 
-from fastlane.doctor._asking import Streamed, StreamRead
 from fastlane.doctor._findings import ProviderFinding
-from fastlane.doctor._streaming import cadence_of, events_in, judge, usage_in
+from fastlane.doctor._model import StreamedAnswer, StreamEvent, judge_stream, stream
+from fastlane.doctor._session import DoctorSession, DoctorSettings
+from fastlane.doctor.target import target_of
 
 MS = 1_000_000
 
@@ -26,52 +29,46 @@ DONE = b"data: [DONE]\n\n"
 WHOLE = b": waiting\n\n" + ROLE + text("né") + text("three") + USAGE + DONE
 
 
-def streamed(*pieces: tuple[int, bytes], broke_off: str | None = None) -> Streamed:
-    return Streamed(
-        headers={},
-        pieces=tuple(StreamRead(at_ns=at_ms * MS, data=data) for at_ms, data in pieces),
-        sent_ns=0,
-        headers_ns=0,
-        broke_off=broke_off,
-    )
+def streamed(*pieces: tuple[int, bytes], broke_off: str | None = None) -> StreamedAnswer:
+    events = [
+        StreamEvent(at_ms * MS, len(line) + 2, line.removeprefix(b"data: ").decode())
+        for at_ms, data in pieces
+        for line in data.split(b"\n\n")
+        if line.startswith(b"data:")
+    ]
+    return StreamedAnswer(events=events, broken_off=broke_off)
 
 
-def judged(stream: Streamed) -> dict[str, ProviderFinding]:
-    return {finding.looked_at: finding for finding in judge(stream, tuple(events_in(stream.pieces)))}
+def judged(streamed: StreamedAnswer) -> dict[str, ProviderFinding]:
+    return {finding.looked_at: finding for finding in judge_stream(streamed)}
+
+
+class Pieces(httpx2.SyncByteStream):
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.pieces
 
 
 @given(st.lists(st.integers(min_value=0, max_value=len(WHOLE) * 2), max_size=12), st.sampled_from([b"\n", b"\r\n"]))
 def test_a_stream_has_the_same_events_however_it_is_cut(cuts: list[int], newline: bytes) -> None:
     whole = WHOLE.replace(b"\n", newline)
     edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    pieces = [StreamRead(at_ns=at, data=whole[start:end]) for at, (start, end) in enumerate(pairwise(edges))]
+    pieces = [whole[start:end] for start, end in pairwise(edges)]
+    http = httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, stream=Pieces(pieces))))
+    session = DoctorSession(settings=DoctorSettings(target=target_of("http://localhost/v1")), http=http)
 
-    expected = [event.data for event in events_in([StreamRead(at_ns=0, data=WHOLE)])]
+    events = stream(session, "Say yes.", 1).events
 
-    assert len(expected) == 5
-    assert [event.data for event in events_in(pieces)] == expected
-
-
-def test_gaps_are_between_events_with_output() -> None:
-    pieces = streamed((10, ROLE), (30, text("a")), (35, text("b")), (65, text("c")), (70, USAGE + DONE)).pieces
-
-    cadence = cadence_of(tuple(events_in(pieces)), sent_ns=5 * MS)
-
-    assert cadence is not None
-    assert (cadence.events, cadence.reads) == (3, 3)
-    assert (cadence.first_ns, cadence.span_ns) == (25 * MS, 35 * MS)
-    assert cadence.gaps_ns == (5 * MS, 30 * MS)
-    assert (cadence.gap_ns(0.5), cadence.gap_ns(0.9)) == (30 * MS, 30 * MS)
+    assert [event.data for event in events] == [event.data for event in streamed((0, WHOLE)).events]
 
 
 def test_reasoning_and_tools_are_output_and_a_role_is_not() -> None:
     reasoning = event(choices=[{"delta": {"reasoning_content": "hm"}}])
     tool = event(choices=[{"delta": {"tool_calls": [{"index": 0}]}}])
 
-    cadence = cadence_of(tuple(events_in(streamed((1, ROLE + reasoning + tool)).pieces)), 0)
-
-    assert cadence is not None
-    assert cadence.events == 2
+    assert len(streamed((1, ROLE + reasoning + tool)).output) == 2
 
 
 def test_a_stream_as_it_should_be_is_only_seen() -> None:
@@ -118,4 +115,4 @@ def test_a_stream_of_nothing_fails_that_part_alone() -> None:
 
 
 def test_a_usage_that_is_null_is_none() -> None:
-    assert usage_in(tuple(events_in(streamed((1, event(usage=None))).pieces))) is None
+    assert streamed((1, event(usage=None))).last == {}

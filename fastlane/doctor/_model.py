@@ -1,0 +1,450 @@
+"""Checks that call the model, each as small as can be: the first call, a stream, the cache, tiers and formats."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import httpx2
+
+from .._clock import now_ns
+from ._answers import at_path, count_paths
+from ._findings import MeasuredFact, ProviderFinding, found, in_ms, milliseconds
+from ._session import CHAT, DoctorSession, StatusError, json_object, of_status
+
+if TYPE_CHECKING:
+    from ..providers import ProviderFacts
+
+PROMPT = "Say yes."
+
+# The names under which servers know the limit of an answer, and limits: reasoning models refuse very small ones.
+_LIMITS = (
+    ("max_completion_tokens", 1),
+    ("max_tokens", 1),
+    ("max_completion_tokens", 16),
+    ("max_tokens", 16),
+    ("max_completion_tokens", 256),
+)
+
+
+def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Find the name and the smallest value of the output limit. Raises StatusError where no call is answered."""
+    refused: list[tuple[str, int]] = []
+    ignored: list[str] = []
+    status = 0
+    answer = None
+    for name, tokens in _LIMITS:
+        if name in ignored:
+            continue  # once was enough: answers without a limit cost
+        session.limit_field, session.least_tokens = name, tokens
+        reply = session.ask(session.body(PROMPT, tokens))
+        status = reply.status
+        if status in (400, 422):
+            refused.append((name, tokens))
+        elif status != 200:
+            raise StatusError(status)
+        else:
+            answer = answer or reply
+            output = at_path(reply.data, "usage.completion_tokens")
+            if not isinstance(output, int) or output <= tokens:
+                answer = reply
+                break
+            ignored.append(name)
+    if answer is None:
+        raise StatusError(status)
+    name, tokens = session.limit_field, session.least_tokens
+    # One that was refused for fewer tokens than this may have been too small rather than unknown.
+    unknown = tuple(each for each, least in refused if each != name and least >= tokens)
+    session.answers.append(answer.data)
+    session.count_paths[CHAT] = count_paths(answer.data, CHAT, session.known)
+    heeded = name not in ignored
+    words = f"answered in {milliseconds(answer.taken_ns)}, limited to {tokens} token{'s' * (tokens != 1)} by {name}"
+    if unknown:
+        words += f"; {' and '.join(unknown)} refused"
+    yield found(
+        "first call",
+        words,
+        bool(ignored) and "limit ignored",
+        value={
+            "ms": in_ms(answer.taken_ns),
+            "limit_field": name,
+            "least_tokens": tokens,
+            "refused_limits": list(unknown),
+            "ignored_limits": ignored,
+        },
+        facts=[MeasuredFact(path=("parameters", name), value=True)] * heeded
+        + [MeasuredFact(path=("parameters", each), value=False) for each in unknown],
+        ignored=" and ".join(ignored),
+    )
+
+
+# Streams
+
+STREAM_TOKENS = 64
+_COUNTING = "Count from 1 to 40 in words, one number after the other, separated by commas. Nothing else."
+_MOST_STREAM_BYTES = 4 * 1_048_576
+
+# A stream of bundles: so many events at once, over a time in which somebody sees them come.
+_EVENTS_PER_BUNDLE = 3
+_NOTICED_NS = 100_000_000
+
+
+class StreamEvent(NamedTuple):
+    """One event of a stream, with the moment at which its bytes were read."""
+
+    at_ns: int
+    size: int
+    """Bytes, line ends included."""
+    data: str
+
+    @property
+    def has_output(self) -> bool:
+        """Whether it carries text, reasoning or a tool's arguments."""
+        choices = json_object(self.data).get("choices")
+        deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)] if choices else []
+        return any(
+            value
+            for delta in deltas
+            if isinstance(delta, dict)
+            for name, value in delta.items()
+            if name not in ("role", "refusal")
+        )
+
+
+@dataclass(kw_only=True)
+class StreamedAnswer:
+    """An answer that came in events. Moments are nanoseconds since the request was sent."""
+
+    headers_ns: int = 0
+    events: list[StreamEvent]
+    broken_off: str | None = None
+    """Class name of the error that ended it; None where it ended by itself."""
+
+    @property
+    def output(self) -> list[StreamEvent]:
+        """The events with output."""
+        return [event for event in self.events if event.has_output]
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The last event that brings token counts; empty where none does."""
+        documents = (json_object(event.data) for event in reversed(self.events))
+        return next((each for each in documents if isinstance(each.get("usage"), dict)), {})
+
+
+def stream(session: DoctorSession, prompt: str, tokens: int) -> StreamedAnswer:
+    """Call the model for a stream with its usage at the end. Raises StatusError and httpx2.HTTPError."""
+    body = session.body(prompt, tokens, stream=True, stream_options={"include_usage": True})
+    streamed = StreamedAnswer(events=[])
+    started = now_ns()
+    response = session.http.send(session.request(body), stream=True)
+    try:
+        streamed.headers_ns = now_ns() - started
+        session.headers_seen.update(response.headers)
+        if response.status_code != 200:
+            raise StatusError(response.status_code)
+        rest, size = b"", 0
+        for piece in response.iter_bytes():
+            at_ns, size = now_ns() - started, size + len(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            streamed.events += [
+                StreamEvent(at_ns, len(line) + 2, line[5:].decode("utf-8", "replace").strip())
+                for line in lines
+                if line.startswith(b"data:")
+            ]
+            if size > _MOST_STREAM_BYTES:
+                break
+    except httpx2.HTTPError as error:
+        streamed.broken_off = type(error).__name__
+    finally:
+        response.close()
+    return streamed
+
+
+def look_stream(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Have the model count, and watch the answer come."""
+    streamed = stream(session, _COUNTING, STREAM_TOKENS)
+    if streamed.last:
+        session.answers.append(streamed.last)
+    yield from judge_stream(streamed)
+
+
+def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
+    """Judge when and how the events of a stream came, and what stands at its end."""
+    if streamed.broken_off is not None:
+        yield found("the stream", f"broken off ({streamed.broken_off})", "broken off")
+    output = streamed.output
+    if not output:
+        yield found("the stream", "no output came", "no output")
+    else:
+        first_ns = output[0].at_ns
+        ahead_ns = first_ns - streamed.headers_ns
+        words = milliseconds(first_ns)
+        if ahead_ns > 5_000_000:
+            words += f"; the headers came {milliseconds(ahead_ns)} earlier"
+        yield found("first token", words, value={"ms": in_ms(first_ns), "head_earlier_ms": in_ms(ahead_ns)})
+        yield _judge_chunks(output, at_path(streamed.last, "usage.completion_tokens"))
+    if streamed.last:
+        fact = MeasuredFact(path=("parameters", "stream_options.include_usage"), value=True)
+        yield found("token counts", "at the end of the stream, when asked for", facts=[fact])
+    else:
+        yield found("token counts", "none, although asked for", "no usage")
+    if streamed.broken_off is None:
+        done = any(event.data == "[DONE]" for event in streamed.events)
+        yield found("end", "marked by [DONE]" if done else "not marked by [DONE]", not done and "no end")
+
+
+def _judge_chunks(output: Sequence[StreamEvent], tokens: Any) -> ProviderFinding:
+    moments = [event.at_ns for event in output]
+    gaps = sorted(later - earlier for earlier, later in pairwise(moments))
+    p50, p90 = (gaps[min(len(gaps) - 1, int(share * len(gaps)))] if gaps else None for share in (0.5, 0.9))
+    per_event = tokens / len(output) if isinstance(tokens, int) and tokens else None
+    size = sum(event.size for event in output) / len(output)
+    words = f"{len(output)} with output, {size:.0f} bytes each"
+    if per_event is not None:
+        words += f", {per_event:.1f} tokens each"
+    if p50 is not None and p90 is not None:
+        words += f"; gaps p50 {milliseconds(p50)}, p90 {milliseconds(p90)}"
+    reads = len(set(moments))
+    bundled = len(output) >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
+    value = {
+        "events": len(output),
+        "reads": reads,
+        "gap_p50_ms": in_ms(p50),
+        "gap_p90_ms": in_ms(p90),
+        "tokens_per_event": None if per_event is None else round(per_event, 3),
+        "bytes_per_event": round(size, 1),
+    }
+    return found("chunks", words, bundled and "bundles", value=value)
+
+
+# The prompt cache
+
+# OpenAI's minimum, which others have adopted; the facts on record come first.
+_USUAL_MINIMUM = 1_024
+# Above the minimum by so much that a tokenizer which makes fewer tokens of a text still gets there.
+_ABOVE = 2
+_CHARACTERS_PER_TOKEN = 4.5
+
+
+class CacheReading(NamedTuple):
+    """What one of two equal requests showed."""
+
+    input_tokens: int | None
+    cached_tokens: int | None
+    """None where the answer does not say, which is not 0."""
+    first_ns: int | None
+    """From sending it to the first output; None without output."""
+
+
+def cache_tokens(known: ProviderFacts | None) -> int:
+    """Return how many tokens a prompt needs for the provider to cache it."""
+    fact = known.cache.minimum_tokens if known is not None else None
+    minimum = fact.value if fact is not None and fact.value is not None else _USUAL_MINIMUM
+    return int(minimum * _ABOVE)
+
+
+def long_prompt(tokens: int, mark: str) -> str:
+    """Return a text of about so many tokens that nobody has sent before: it begins with the mark."""
+    line = "{}. river stone lamp north seven paper cloud garden silver window train bread."
+    count = int(tokens * _CHARACTERS_PER_TOKEN / len(line)) + 1
+    return "\n".join([f"Notes {mark}.", *(line.format(number) for number in range(count)), PROMPT])
+
+
+def look_cache(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Send the same long prompt twice."""
+    prompt = long_prompt(cache_tokens(session.known), secrets.token_hex(8))
+    first = _read_cache(session, prompt)
+    pause_s = 0.0 if session.settings.quick else session.settings.cache_pause_s
+    threading.Event().wait(pause_s)
+    yield judge_cache(first, _read_cache(session, prompt), pause_s)
+
+
+def _read_cache(session: DoctorSession, prompt: str) -> CacheReading:
+    streamed = stream(session, prompt, 1)
+    paths = count_paths(streamed.last, CHAT, session.known)
+    session.count_paths.setdefault(CHAT, {}).update(paths)
+    counted, cached = (at_path(streamed.last, paths[kind]) if kind in paths else None for kind in ("input", "cached"))
+    output = streamed.output
+    return CacheReading(counted, cached, output[0].at_ns if output else None)
+
+
+def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> ProviderFinding:
+    """Judge what two equal requests say of a cache."""
+    times = ""
+    if first.first_ns is not None and second.first_ns is not None:
+        times = f"; first token {milliseconds(first.first_ns)}, then {milliseconds(second.first_ns)}"
+    value = {
+        "input_tokens": second.input_tokens,
+        "cached_tokens": [first.cached_tokens, second.cached_tokens],
+        "first_token_ms": [in_ms(first.first_ns), in_ms(second.first_ns)],
+        "pause_s": pause_s,
+    }
+    cached = second.cached_tokens
+    of = f" of {second.input_tokens:,}" if second.input_tokens is not None else ""
+    words = f"tokens of the second of two equal requests{times}"
+    if cached is None:
+        words = f"the answers do not say how many tokens were cached, which is not none{times}"
+        return found("equal prompts", words, "cache not reported", value=value)
+    if cached == 0:
+        return found("equal prompts", f"none{of} {words}, {pause_s:g} s apart", "nothing cached", value=value)
+    words = f"{cached:,}{of} {words}"
+    if first.cached_tokens:
+        return found(
+            "equal prompts", f"{words}; of the first {first.cached_tokens:,}, although it was new", value=value
+        )
+    note = f"{cached} of {second.input_tokens} tokens"
+    fact = MeasuredFact(path=("cache", "automatic"), value=True, note=note)
+    return found("equal prompts", words, value=value, facts=[fact])
+
+
+# Service tiers
+
+# A name that no provider has: a server that takes it does not look at the field.
+MADE_UP = "fastlane-doctor"
+_USUAL_TIERS = ("auto", "default", "flex", "priority")
+
+
+class Try(NamedTuple):
+    """One request for a tier."""
+
+    tier: str
+    answered: str | None = None
+    """The tier that the answer names; None where it names none."""
+    refused: int | None = None
+    """The status of a refusal."""
+    error: str | None = None
+    """What went wrong otherwise, in words."""
+
+
+def tiers_of(known: ProviderFacts | None) -> tuple[str, tuple[str, ...], str]:
+    """Return the field that asks for a tier, the tiers to try, and where the answer names its tier."""
+    tiers = known.tiers if known is not None else None
+    field = tiers.field.value if tiers is not None and tiers.field is not None else None
+    values = tiers.values.value if tiers is not None and tiers.values is not None else None
+    path = tiers.answer_path.value if tiers is not None and tiers.answer_path is not None else None
+    return field or "service_tier", values or _USUAL_TIERS, path or "service_tier"
+
+
+def look_tiers(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Ask for each tier, with one token, and for one that does not exist."""
+    field, values, path = tiers_of(session.known)
+    without = at_path(session.answers[0], path)
+    tries = [_try(session, field, value, path) for value in (MADE_UP, *values)]
+    yield from judge_tiers(field, path, without if isinstance(without, str) else None, tries)
+
+
+def _try(session: DoctorSession, field: str, tier: str, path: str) -> Try:
+    try:
+        answer = session.ask(session.body(PROMPT, 1, **{field: tier}))
+    except httpx2.HTTPError as error:
+        return Try(tier, error=type(error).__name__)
+    if answer.status in (400, 403, 404, 422):
+        return Try(tier, refused=answer.status)
+    if answer.status != 200:  # no capacity, no quota, a fault: says nothing of whether the tier exists
+        return Try(tier, error=of_status(answer.status))
+    answered = at_path(answer.data, path)
+    return Try(tier, answered=answered if isinstance(answered, str) else None)
+
+
+def judge_tiers(field: str, path: str, without: str | None, tries: Sequence[Try]) -> Iterator[ProviderFinding]:
+    """Judge what the tries say of the field."""
+    words = f"served as {without!r}" if without else "the answer does not say"
+    yield found("without asking", words, value={"answered": without})
+    made_up = next(each for each in tries if each.tier == MADE_UP)
+    real = [each for each in tries if each.tier != MADE_UP]
+    # Where a made-up name passes, being taken says nothing; being named in the answer still does.
+    heeded = made_up.refused is not None
+    taken = [
+        each.tier
+        for each in real
+        if each.refused is None and each.error is None and (heeded or (each.answered == each.tier != without))
+    ]
+    answers = list(dict.fromkeys(filter(None, [without, *(each.answered for each in real)])))
+    facts = {"field": field, "values": taken} if taken else {}
+    facts |= {"answers": answers, "answer_path": path} if answers else {}
+    problem = ""
+    if not heeded and not taken:
+        problem = "tier ignored" if made_up.error is None else "no tier taken"
+    yield found(
+        "tiers",
+        f"{field}: " + "; ".join(_tier_in_words(each) for each in real),
+        problem,
+        value=[each._asdict() for each in tries],
+        facts=[MeasuredFact(path=("tiers", name), value=value) for name, value in facts.items()],
+    )
+
+
+def _tier_in_words(each: Try) -> str:
+    if each.error is not None or each.refused is not None:
+        return f"{each.tier} {each.error or f'refused ({each.refused})'}"
+    return f"{each.tier} served as {each.answered!r}" if each.answered else f"{each.tier} taken, and not named"
+
+
+# Structured outputs
+
+FORMAT_TOKENS = 200
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "mood": {"type": "string", "enum": ["calm", "rough"]},
+        "waves": {"type": "integer"},
+        "is_blue": {"type": "boolean"},
+    },
+    "required": ["mood", "waves", "is_blue"],
+    "additionalProperties": False,
+}
+
+# The prompts ask for prose: an answer in the format then comes from the format and not from good will.
+# The word JSON has to be in the messages for `json_object`, as OpenAI documents it.
+_PROSE = "Reply with one short sentence about the sea."
+_FORMATS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("json_object", f"{_PROSE} The note 'JSON' below is for the archive.\nJSON", {}),
+    ("json_schema", _PROSE, {"json_schema": {"name": "sea", "strict": True, "schema": _SCHEMA}}),
+)
+
+
+def look_formats(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Ask for prose in JSON, and then in a schema's form."""
+    kept: list[str] = []
+    for name, prompt, schema in _FORMATS:
+        answer = session.ask(session.body(prompt, FORMAT_TOKENS, response_format={"type": name, **schema}))
+        finding = judge_format(name, answer.status, answer.data, kept)
+        kept += [name] * bool(finding.facts)
+        yield finding
+
+
+def judge_format(name: str, status: int, data: Mapping[str, Any], kept: Sequence[str] = ()) -> ProviderFinding:
+    """Judge whether an answer keeps to its format. `kept`: the formats that were kept before."""
+    if status != 200:
+        problem = "format refused" if status in (400, 404, 422) else "error"
+        return found(name, f"refused ({of_status(status)})", problem, value={"status": status})
+    finish = at_path(data, "choices.0.finish_reason")
+    wrong = _wrong(name, at_path(data, "choices.0.message.content"))
+    value = {"valid": wrong is None, "finish_reason": finish}
+    if wrong is None:
+        words = "an object of the schema" if name == "json_schema" else "a JSON object"
+        fact = MeasuredFact(path=("structured", "formats"), value=[*kept, name])
+        return found(name, f"{words}, although the prompt asked for prose", value=value, facts=[fact])
+    if finish == "length":
+        words, value = f"not finished within {FORMAT_TOKENS} tokens", {**value, "valid": None}
+        return found(name, words, "cut off", value=value)
+    return found(name, f"taken, but the answer is {wrong}", "format ignored", value=value)
+
+
+def _wrong(name: str, text: Any) -> str | None:
+    """Return what is wrong with an answer, in words that quote nothing of it; None where nothing is."""
+    value = json_object(text if isinstance(text, str) else "")
+    if not value:
+        return "no JSON object"
+    fits = (
+        set(value) == {"mood", "waves", "is_blue"}
+        and value["mood"] in ("calm", "rough")
+        and type(value["waves"]) is int
+        and type(value["is_blue"]) is bool
+    )
+    return None if fits or name == "json_object" else "JSON, but not of the schema"

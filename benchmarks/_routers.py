@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 from benchmarks._fleet import MODELS, Fleet, Outcome
 from fastlane.knowledge.sightings import Sighting
-from fastlane.plays.routing.catalog.scores import Scoreboard
 from fastlane.plays.routing.router import RouteQuery, Router as RoutingRouter
 
 _NS = 1e9
@@ -119,7 +118,7 @@ class ByPrior(_Plain):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
-        router = RoutingRouter(fleet.catalog, exploration=0.0, scoreboard=Scoreboard())
+        router = RoutingRouter(fleet.catalog, exploration=0.0)
         ranked = router.decide(RouteQuery(input_tokens=8_000), 0).ranked
         self._ranked = [int(candidate.name[-1]) for candidate in ranked]
 
@@ -162,7 +161,7 @@ class Ours(_Plain):
     def __init__(self, fleet: Fleet, seed: int = 0, *, told: bool = True) -> None:
         super().__init__(fleet)
         self.told = told
-        self.router = RoutingRouter(fleet.catalog, random=Random(seed), scoreboard=Scoreboard())
+        self.router = RoutingRouter(fleet.catalog, random=Random(seed))
         self.reasons: dict[str, int] = {}
         self._end: dict[Seen, Callable[[bool], None]] = {}
 

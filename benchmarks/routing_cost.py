@@ -28,7 +28,6 @@ from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane.engine.call import Call
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
-from fastlane.plays.routing.catalog.scores import Scoreboard
 from fastlane.plays.routing.router import RouteQuery, Router
 from fastlane.providers import facts_named
 
@@ -55,7 +54,7 @@ def _catalog() -> Catalog:
 
 def _router() -> Router:
     random = Random(0)
-    router = Router(_catalog(), scoreboard=Scoreboard())
+    router = Router(_catalog())
     for number in range(30 * _MODELS):
         router.note(_sighting(number, random), number * _S)
     return router

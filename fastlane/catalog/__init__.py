@@ -1,4 +1,4 @@
-"""Models that calls may be routed to, routes that choose among them, and scores of their evaluations: for `Routing`."""
+"""Models that calls may be routed to, and routes that choose among them: for `Routing`."""
 
 from ..plays.routing.catalog.models import (
     CAPABILITIES as CAPABILITIES,
@@ -8,7 +8,7 @@ from ..plays.routing.catalog.models import (
     Task as Task,
 )
 from ..plays.routing.catalog.route import Route as Route
-from ..plays.routing.catalog.scores import Score as Score, score as score, scoreboard as scoreboard
+from ..plays.routing.catalog.scores import Score as Score
 
 __all__ = [
     "CAPABILITIES",
@@ -18,6 +18,4 @@ __all__ = [
     "Route",
     "Score",
     "Task",
-    "score",
-    "scoreboard",
 ]

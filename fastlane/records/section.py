@@ -64,8 +64,6 @@ class RecordSection:
     """Every figure that `savings` may return."""
     checked_ns: tuple[int, int] | None = None
     """When the answer was checked, from and until: monotonic nanoseconds; None where it was not."""
-    groups: ClassVar[tuple[str, ...]] = ()
-    """The groups of calls that a report compares, in order; empty for none."""
 
     def to_dict(self) -> dict[str, Any]:
         """The section as plain JSON data."""
@@ -115,11 +113,6 @@ class RecordSection:
     def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
         """Further rows of a report's table of savings: what, in all, of how many calls, how it is known."""
         return ()
-
-    @property
-    def group(self) -> str | None:
-        """The one of `groups` that the call belongs to."""
-        return None
 
     # Values for the record
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..records.section import section_classes
 from .phases import PHASES, Phase, phases_of
 
 if TYPE_CHECKING:
@@ -104,20 +103,6 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SectionGroup:
-    """Calls of one group of a section. Percentiles, in seconds, are of those that were answered."""
-
-    level: str
-    calls: int
-    """However they ended."""
-    answered: int
-    came_s: Percentiles | None
-    """From issue to the first token, the wait for a slot included; of an answer without one, until it was over."""
-    waited_s: Percentiles | None
-    """In fastlane's own queue, all attempts together; None where no limit was kept to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """What one play did."""
 
@@ -189,26 +174,3 @@ def by_user_action(records: Sequence[CallRecord]) -> tuple[Group, ...]:
 
 def _ordered(groups: list[Group]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda group: (-group.total_s, -group.calls)))
-
-
-def by_section(records: Sequence[CallRecord]) -> dict[str, tuple[SectionGroup, ...]]:
-    """Return the groups of each section that has any, by the name of the section, in the section's own order."""
-    found: dict[str, tuple[SectionGroup, ...]] = {}
-    for kind in section_classes():
-        if kind.groups:
-            own = [(record, section) for record in records if (section := record.get(kind)) is not None]
-            groups = {name: [record for record, section in own if section.group == name] for name in kind.groups}
-            found[kind.name] = tuple([_section_group(name, calls) for name, calls in groups.items() if calls])
-    return found
-
-
-def _section_group(name: str, records: Sequence[CallRecord]) -> SectionGroup:
-    kept = [record for record in records if answered(record)]
-    first_s = [record.time_to_first_token_s for record in kept]
-    return SectionGroup(
-        level=name,
-        calls=len(records),
-        answered=len(kept),
-        came_s=percentiles([one.duration_s if s is None else s for one, s in zip(kept, first_s, strict=True)]),
-        waited_s=percentiles([record.queued_s for record in kept]),
-    )

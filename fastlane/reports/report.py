@@ -15,7 +15,7 @@ from ..errors import ConfigurationError
 from ..records.ledger import Entry, Figure, Ledger, Total, counts_of
 from ..records.savings import figures
 from ..records.section import section_of
-from .groups import Group, Played, SectionGroup, answered, by_model, by_section, by_user_action, group_of, grouped
+from .groups import Group, Played, answered, by_model, by_user_action, group_of, grouped
 from .phases import opening_of
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class Report:
     """By model and origin, the one that took most of the time first."""
     user_actions: tuple[Group, ...]
     """By the user actions around them; calls outside of any are not in here."""
-    levels: Mapping[str, tuple[SectionGroup, ...]]
-    """By the groups of a section, under its name; calls without the section are not in here."""
     plays: tuple[Played, ...]
     outcomes: Mapping[Outcome, int]
     """Calls by how they ended, the most frequent first."""
@@ -118,7 +116,6 @@ def report_of(
         everything=group_of(kept),
         models=by_model(kept),
         user_actions=by_user_action(kept),
-        levels=by_section(kept),
         plays=_plays(kept, opening_s),
         outcomes=dict(Counter(record.outcome for record in kept).most_common()),
         unanswered=_unanswered(kept),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..records.ledger import seconds_shown
 from ..records.savings import figures
 from ..records.section import section_classes
-from .groups import LEAST_FOR_P95, LEAST_FOR_P99, METRICS, Group, Percentiles, SectionGroup
+from .groups import LEAST_FOR_P95, LEAST_FOR_P99, METRICS, Group, Percentiles
 
 if TYPE_CHECKING:
     from ..records.ledger import Ledger, Total
@@ -48,7 +48,6 @@ def tables_of(report: Report) -> tuple[TextTable, ...]:
         _phases(report.everything),
         _metrics(report.everything),
         _groups("By model", ("model", "origin"), report.models),
-        *[_levels(name, levels) for name, levels in report.levels.items()],
         _plays(report),
         _groups("By user action (their calls, not the time around these)", ("user_action",), report.user_actions),
         _unanswered(report),
@@ -178,21 +177,6 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Text
         rows=tuple(rows),
         words=words,
         notes=(f"and {more:,} more",) if more > 0 else (),
-    )
-
-
-def _levels(name: str, levels: Sequence[SectionGroup]) -> TextTable | None:
-    if len(levels) < 2:
-        return None
-    rows = [
-        (level.level, f"{level.calls:,}", f"{level.answered:,}", *_times(level.came_s), *_times(level.waited_s)[:2])
-        for level in levels
-    ]
-    header = ("level", "calls", "answered", "answer p50", "p95", "p99", "wait p50", "p95")
-    return TextTable(
-        title=f"By {name} (answer: its first token, or all of it; wait: for a slot, in fastlane's own queue)",
-        header=header,
-        rows=tuple(rows),
     )
 
 

@@ -11,15 +11,13 @@ import pytest
 
 from fastlane import CallRecord, ConfigurationError
 from fastlane.records import (
-    AdmissionRecord,
     BoundedOutputRecord,
     HedgingRecord,
     RequestEncodingRecord,
     RoutingRecord,
-    UrgencyRecord,
     Usage,
 )
-from fastlane.records.plays import Level, OutputVerdict
+from fastlane.records.plays import OutputVerdict
 from fastlane.reports import Report
 from fastlane.reports.report import report_of
 from tests.reports.made import attempt, failed, record
@@ -156,30 +154,6 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
         "Mine": (3, None, None),
     }
     assert "secret" not in str(report(*calls))
-
-
-def urgent(level: Level, waited_s: float, **more: Any) -> CallRecord:
-    admission = AdmissionRecord(waited_s=waited_s, ahead=0, concurrency=4)
-    return record(urgency=UrgencyRecord(urgency=level, admission=admission), **more)
-
-
-def test_levels_of_urgency_stand_apart() -> None:
-    calls = [
-        urgent("background", 0.5, tokens=()),
-        urgent("interactive", 0.0),
-        urgent("interactive", 0.0, outcome="failed"),
-    ]
-    both = report(*calls, record())
-
-    assert [(one["level"], one["calls"], one["answered"]) for one in both.to_dict()["levels"]["urgency"]] == [
-        ("interactive", 2, 1),
-        ("background", 1, 1),
-    ]
-    assert [one.came_s and one.came_s.p50 for one in both.levels["urgency"]] == [0.025, 0.05]
-    assert [one.waited_s and one.waited_s.p50 for one in both.levels["urgency"]] == [0.0, 0.5]
-    assert "By urgency" in str(both)
-    assert "wait for place" in str(both)
-    assert "By urgency" not in str(report(calls[0], record()))
 
 
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:

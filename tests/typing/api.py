@@ -237,8 +237,6 @@ def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:
     Routing(catalog, 45)  # type: ignore[call-arg]
     Hedging(0.05)  # type: ignore[call-arg]
     CatalogModel(name="small")  # type: ignore[call-arg]
-    fastlane.catalog.score("triage", "small", True)
-    fastlane.catalog.score("triage", "small")  # type: ignore[call-arg]
 
 
 def a_record_says_what_was_decided(record: CallRecord) -> None:

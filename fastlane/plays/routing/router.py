@@ -16,11 +16,10 @@ from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.speed import Speed, deviations_of
 from fastlane.knowledge.table import Table
 
-from .catalog.scores import Score, clears, scoreboard as process_scoreboard
+from .catalog.scores import Score, clears
 
 if TYPE_CHECKING:
     from .catalog.models import Catalog, CatalogModel
-    from .catalog.scores import Scoreboard
 
 # Models are explored that may take this many times as long as the fastest at most.
 _NEAR = 1.4
@@ -246,12 +245,10 @@ class Router:
         catalog: Catalog,
         *,
         exploration: float = 0.02,
-        scoreboard: Scoreboard = process_scoreboard,
         random: Random | None = None,
     ) -> None:
         """`exploration` is the share of calls that may go to a model which is not predicted to be the fastest."""
         self._catalog = catalog
-        self._scoreboard = scoreboard
         self._exploration = exploration
         self._credit = 0.0
         self._decisions = 0
@@ -321,8 +318,7 @@ class Router:
 
     def _suited_for(self, query: RouteQuery) -> tuple[list[ModelState], list[Candidate]]:
         """Return the models that can answer calls of this kind, and why the others cannot. Remembered by kind."""
-        version = self._scoreboard.version
-        kind = version, query.endpoint, query.needs, query.task, query.min_quality, query.min_pass_rate
+        kind = query.endpoint, query.needs, query.task, query.min_quality, query.min_pass_rate
         known = self._suited.get(kind)
         if known is None:
             known = [], []
@@ -341,9 +337,7 @@ class Router:
         if lacking := query.needs - model.capabilities:
             listed = ", ".join([f'"{one}"' for one in sorted(lacking)])
             return f"its capabilities in the catalog lack {listed}"
-        measured = Score()
-        if query.task is not None:
-            measured = model.scores.get(query.task, measured).plus(self._scoreboard.of(query.task, model.name))
+        measured = Score() if query.task is None else model.scores.get(query.task, Score())
         return clears(model, min_quality=query.min_quality, min_pass_rate=query.min_pass_rate, measured=measured)
 
     def _explored(self, ranked: list[_Ranked], query: RouteQuery) -> int:

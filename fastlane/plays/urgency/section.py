@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from fastlane.records.ledger import Figure
-from fastlane.records.plays import LEVELS, UrgencyRecord
+from fastlane.records.plays import UrgencyRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import SHORT_SECONDS, Measure, Metric
 
@@ -37,7 +37,6 @@ class UrgencySection(UrgencyRecord):
 
     metrics = (WAITS, TIERS)
     figures = {"tier_asked": Figure("", "measured")}  # noqa: RUF012 - never changed
-    groups = LEVELS
 
     def attributes(self) -> dict[str, Any]:
         """The level, the tiers and the wait."""
@@ -74,11 +73,6 @@ class UrgencySection(UrgencyRecord):
     @classmethod
     def acted(cls, record: CallRecord) -> None:
         """Not shown: every call has an urgency."""
-
-    @property
-    def group(self) -> str:
-        """The level."""
-        return self.urgency
 
     @property
     def queued_s(self) -> float | None:

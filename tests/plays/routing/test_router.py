@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
-from fastlane.plays.routing.catalog.scores import Scoreboard
+from fastlane.plays.routing.catalog.scores import Score
 from fastlane.plays.routing.router import RouteQuery, Router
 
 S = 1_000_000_000
@@ -29,7 +29,6 @@ def model(name: str, first_s: float = 1.0, pace: float = 100.0, **known: Any) ->
 def router(
     *models: CatalogModel, exploration: float = 0.0, tasks: dict[str, Task] | None = None, **known: Any
 ) -> Router:
-    known = {"scoreboard": Scoreboard(), **known}
     return Router(Catalog(models=models, tasks=tasks or {}), exploration=exploration, **known)
 
 
@@ -108,13 +107,10 @@ def test_where_nothing_is_eligible_there_is_no_choice_and_no_reason() -> None:
     assert (decision.ranked, decision.reason) == ((), None)
 
 
-def test_a_score_counts_from_the_next_decision_on() -> None:
-    scores = Scoreboard()
-    known = router(model("one"), scoreboard=scores)
-    assert names(known, task="triage", min_pass_rate=0.8) == ["one"]
-    for _ in range(30):
-        scores.score("triage", "one", False)
+def test_evaluations_of_the_catalog_decide_by_task() -> None:
+    known = router(model("one", scores={"triage": Score(0, 30)}))
     assert names(known, task="triage", min_pass_rate=0.8) == []
+    assert names(known, task="other", min_pass_rate=0.8) == ["one"]
 
 
 def test_a_model_that_has_failed_is_tried_again_after_a_while() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from fastlane import ConfigurationError
 from fastlane.plays.routing.catalog.models import CatalogModel
-from fastlane.plays.routing.catalog.scores import Score, Scoreboard, clears, score, scoreboard
+from fastlane.plays.routing.catalog.scores import Score, clears
 
 
 def model(quality: float | None = 50) -> CatalogModel:
@@ -59,101 +57,3 @@ def test_at_a_rate_of_one_a_single_failure_is_enough() -> None:
     why = clears(model(), min_quality=45, min_pass_rate=1.0, measured=Score(999, 1_000))
 
     assert why == "passed 999 of 1000, below 1"
-
-
-def test_what_is_scored_is_counted() -> None:
-    board = Scoreboard()
-    board.score("triage", "small", True)
-    board.score("triage", "small", False)
-    board.score("summary", "small", True)
-
-    assert board.of("triage", "small") == Score(1, 2)
-    assert board.of("triage", "large") == Score()
-    assert board.version == 3
-
-
-def test_the_public_one_is_that_of_the_process() -> None:
-    before = scoreboard.of("of this test", "small")
-
-    score("of this test", "small", True)
-
-    assert scoreboard.of("of this test", "small") == before.plus(Score(1, 1))
-
-
-def test_old_evaluations_fade() -> None:
-    board = Scoreboard()
-    for _ in range(5_000):
-        board.score("triage", "small", True)
-    for _ in range(1_000):
-        board.score("triage", "small", False)
-
-    measured = board.of("triage", "small")
-    assert 500 <= measured.count <= 1_000
-    assert measured.passed < 0.5 * measured.count
-
-
-def test_the_board_does_not_grow_without_end() -> None:
-    board = Scoreboard()
-    for number in range(10_001):
-        board.score("triage", f"model-{number}", True)
-        board.score("triage", "model-0", True)
-
-    assert board.of("triage", "model-1") == Score()
-    assert board.of("triage", "model-0").count > 500  # it was scored over and over, and never forgotten
-    assert board.of("triage", "model-10000") == Score(1, 1)
-
-
-def test_what_is_forgotten_is_a_change() -> None:
-    board = Scoreboard()
-    board.score("triage", "small", True)
-    before = board.version
-
-    board.clear()
-
-    assert board.of("triage", "small") == Score()
-    assert board.version != before
-
-
-def test_threads_lose_no_evaluation() -> None:
-    board = Scoreboard()
-
-    def evaluate() -> None:
-        for _ in range(200):
-            board.score("triage", "small", True)
-
-    threads = [threading.Thread(target=evaluate) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert board.of("triage", "small") == Score(800, 800)
-
-
-@pytest.mark.parametrize(
-    ("task", "name", "passed", "said"),
-    [
-        ("", "small", True, "task must be a text that is not empty, got an empty text"),
-        (None, "small", True, "task must be a text that is not empty, got a NoneType"),
-        ("triage", 7, True, "model must be a text that is not empty, got a int"),
-        ("triage", "small", "the secret answer", "passed must be True or False, got a str"),
-        ("triage", "small", 0.7, "passed must be True or False, got a float"),
-        ("triage", "small", None, "passed must be True or False, got a NoneType"),
-    ],
-)
-def test_what_is_no_evaluation_is_refused_and_not_quoted(task: str, name: str, passed: bool, said: str) -> None:
-    board = Scoreboard()
-
-    with pytest.raises(ConfigurationError) as caught:
-        board.score(task, name, passed)
-
-    assert str(caught.value) == said
-    assert board.version == 0
-
-
-def test_an_evaluation_may_be_what_equals_a_truth() -> None:
-    board = Scoreboard()
-    board.score("triage", "small", 1)  # type: ignore[arg-type]
-    board.score("triage", "small", 0)  # type: ignore[arg-type]
-
-    assert board.of("triage", "small") == Score(1, 2)

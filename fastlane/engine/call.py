@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,20 +95,16 @@ class Call:
 
     def replaced(self, **fields: Any) -> Call:
         """Return this call with other values of its fields, as `dataclasses.replace` at a fraction of the CPU time."""
-        call = object.__new__(Call)
-        call.__dict__.update(self.__dict__, **fields)
-        return call
+        return Call.of(**{**self.__dict__, **fields})
 
     @classmethod
     def of(cls, **fields: Any) -> Call:
         """Make a call, as `Call(**fields)` at a fraction of the CPU time."""
         call = object.__new__(cls)
-        call.__dict__.update(_DEFAULTS, **fields)
+        object.__setattr__(call, "__dict__", fields)
         return call
 
 
-_DEFAULTS: Mapping[str, Any] = {
-    one.name: MappingProxyType({}) if one.default is MISSING else one.default
-    for one in dataclasses.fields(Call)
-    if one.default is not MISSING or one.default_factory is not MISSING
-}
+# `Call.of` leaves out fields with a default, which are then read from the class, as dataclasses do with all but these.
+Call.headers = MappingProxyType({})
+Call.data = MappingProxyType({})

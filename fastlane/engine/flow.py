@@ -68,6 +68,7 @@ _RESERVED_HEADERS = frozenset(
 )  # fmt: skip
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
+_NO_HEADERS: Mapping[str, Any] = {}
 
 # Model names with this prefix are fastlane's own, and are never sent to a provider.
 _RESERVED = "fastlane/"
@@ -141,7 +142,7 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
     Raises ConfigurationError for a model that begins with "fastlane/" and that no play handles.
     """
     body, pipeline, upstream = options.json_data, state.pipeline, state.upstream
-    if not isinstance(body, Mapping):
+    if type(body) is not dict and not isinstance(body, Mapping):
         return None
     extra, issued = options.extra_json, state.issued
     model = extra["model"] if extra and "model" in extra else body.get("model")
@@ -161,7 +162,7 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
         facts = None if upstream is None else upstream.facts
         if facts is None:
             facts = pipeline.providers.facts_of(state.origin)
-    given = options.headers if isinstance(options.headers, Mapping) else {}
+    given = options.headers if options.headers and isinstance(options.headers, Mapping) else _NO_HEADERS
     call = Call.of(
         call_id=state.call_id,
         endpoint=state.endpoint,
@@ -299,7 +300,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
     if state.upstream is not None:
         planned = state.upstream.planned(planned)
     state.collector = planned.collector
-    state.collects = planned.body.get("stream") is True and not call.body.get("stream") and not state.stream
+    state.collects = not state.stream and planned.body.get("stream") is True and not call.body.get("stream")
     watching = state.sessions.by_hook.get("on_event")
     state.watchers = tuple([(play, session.on_event) for play, session in watching]) if watching else ()
     if planned.data:
@@ -308,7 +309,7 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
     changed: dict[str, Any] = {}
     if planned.body is not given.body:
         state.model = planned.model
-        changed["json_data"] = dict(planned.body)
+        changed["json_data"] = planned.body if type(planned.body) is dict else dict(planned.body)
         changed["extra_json"] = None  # merged into the body that the plays saw
     if planned.headers:
         own = options.headers if isinstance(options.headers, Mapping) else {}

@@ -68,7 +68,10 @@ class Sessions:
         """By the name of a hook: the plays and sessions that define it, in the order of their stages."""
         for pair in sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream:
             for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
-                self.by_hook.setdefault(hook, []).append(pair)
+                if hook in self.by_hook:
+                    self.by_hook[hook].append(pair)
+                else:
+                    self.by_hook[hook] = [pair]
 
     def __bool__(self) -> bool:
         return bool(self.by_hook)
@@ -463,9 +466,9 @@ def _checked(play: Play, call: Call, planned: object) -> Call:
     """Return a planned call, with a change named after the play if it named none. Raises TypeError if it is invalid."""
     if not isinstance(planned, Call):
         raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
-    if not isinstance(planned.body, Mapping):
+    if type(planned.body) is not dict and not isinstance(planned.body, Mapping):
         raise TypeError(f"the body of a Call must be a mapping, got {type(planned.body).__name__}")
-    if not all(isinstance(text, str) for header in planned.headers.items() for text in header):
+    if planned.headers and not all(isinstance(text, str) for header in planned.headers.items() for text in header):
         raise TypeError("the headers of a Call must be strings")
     if planned.changes == call.changes:
         changed = [what for what in ("body", "headers") if getattr(planned, what) is not getattr(call, what)]

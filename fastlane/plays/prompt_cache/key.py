@@ -52,31 +52,6 @@ _SESSION_NAMES: Final = ("session_id", "conversation_id", "thread_id", "chat_id"
 _Placements = Sequence["Placement | None"] | None
 
 
-def with_key(call: Call, prompt: SentPrompt, play: PromptCache) -> Call:
-    """Return the call with a cache key, if its provider takes one, and note on the prompt which one it has."""
-    body, rules = call.body, prompt.head.rules
-    name = rules.key_field
-    if name is None or KEY_FIELD in body or name in body or name in call.refused:
-        return call
-    # Of a prompt that is too short nothing is kept. A token is seldom less than a byte.
-    is_short = prompt.size < (rules.minimum_tokens or 0) and not prompt.head.is_stored
-    if call.endpoint == COMPLETIONS or (is_short and play.key is True):
-        return call
-    prompt.key_field = name
-    prompt.key = prompt.stable_key if play.key is True else str(play.key)
-    limit = play.requests_per_key_per_minute or rules.requests_per_key_per_minute
-    if limit is not None:
-        prompt.shards = play.spreader.shards(call.origin, prompt.key, call.issued_ns, limit)
-        if prompt.shards > 1:
-            session = session_of(call.endpoint, body, call.placements)
-            prompt.key = play.spreader.key(prompt.key, session, prompt.shards)
-    return call.replaced(
-        body={**body, name: prompt.key},
-        changes=(*call.changes, f"PromptCache added {name}"),
-        optional=(*call.optional, name),
-    )
-
-
 def stable_key(endpoint: str, body: Mapping[str, Any], placements: _Placements = None) -> str:
     """Return the cache key of a request: "fl-" and 20 hexadecimal digits, equal in every process.
 
@@ -241,6 +216,30 @@ class KeySpreader:
         # In the order of their last use.
         self._rates: dict[tuple[str, str], _KeyRate] = {}
         self._places: dict[tuple[str, int], int] = {}
+
+    def with_key(self, call: Call, prompt: SentPrompt, play: PromptCache) -> Call:
+        """Return the call with a cache key, if its provider takes one, and note on the prompt which one it has."""
+        body, rules = call.body, prompt.head.rules
+        name = rules.key_field
+        if name is None or KEY_FIELD in body or name in body or name in call.refused:
+            return call
+        # Of a prompt that is too short nothing is kept. A token is seldom less than a byte.
+        is_short = prompt.size < (rules.minimum_tokens or 0) and not prompt.head.is_stored
+        if call.endpoint == COMPLETIONS or (is_short and play.key is True):
+            return call
+        prompt.key_field = name
+        prompt.key = prompt.stable_key if play.key is True else str(play.key)
+        limit = play.requests_per_key_per_minute or rules.requests_per_key_per_minute
+        if limit is not None:
+            prompt.shards = self.shards(call.origin, prompt.key, call.issued_ns, limit)
+            if prompt.shards > 1:
+                session = session_of(call.endpoint, body, call.placements)
+                prompt.key = self.key(prompt.key, session, prompt.shards)
+        return call.replaced(
+            body={**body, name: prompt.key},
+            changes=(*call.changes, f"PromptCache added {name}"),
+            optional=(*call.optional, name),
+        )
 
     def shards(self, origin: str, key: str, now_ns: int, limit_per_minute: float) -> int:
         """Count a call of this key and return over how many keys its calls are spread.

@@ -93,9 +93,7 @@ class _PromptCacheSession(Session):
             volatile = sum(1 for _ in takewhile(lambda placement: placement == "volatile", placements))
         prompt = self._prompt = play.history.read(call, volatile)
         if prompt.head.rules.key_field is not None and play.key is not False:
-            from .key import with_key
-
-            call = with_key(call, prompt, play)
+            call = play.spreader.with_key(call, prompt, play)
         play.history.expect(prompt)
         if play.retention is not None or play.breakpoints:
             # Marks are no part of what the model reads.

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from scripts import distribution
 from scripts.ports import free_port
@@ -125,7 +125,7 @@ class PostgresServer:
         if made.returncode:
             raise PostgresUnavailableError(f"{command[0]} does not work: {_last(self._path / 'log')}")
 
-    def _as_user(self) -> dict[str, object]:
+    def _as_user(self) -> dict[str, Any]:
         user = _user()
         if user is None:
             return {"cwd": self._path}

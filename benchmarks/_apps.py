@@ -16,7 +16,7 @@ import openai
 
 import fastlane
 from fastlane._clock import now_ns
-from fastlane.bench.self_test import ClientTimes, ServerPace, TruthServer, truth_server
+from tests.truth import ClientTimes, ServerPace, TruthServer, truth_server
 
 SIDES = ("stock", "stock_threads", "fastlane", "fastlane_threads")
 _MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastlane.bench.self_test import ClientTimes, MeasurementErrors, ServerPace, TruthLog, TruthServer, score
 from scripts.peers import python
+from tests.truth import ClientTimes, MeasurementErrors, ServerPace, TruthLog, TruthServer, score
 
 _LIMIT_S = 170.0
 # Their own first requests open connections: they are left out for every tool.

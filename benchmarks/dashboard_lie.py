@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from benchmarks._apps import SIDES, app, truth_on_another_core
 from benchmarks._report import Figure, Reach, Report
-from fastlane.bench.self_test import PACES, percentile, score
+from tests.truth import PACES, percentile, score
 
 _RATE = 2_000
 _STREAMS = (8, 32, 50)

@@ -7,8 +7,8 @@ matched by request or answer id. 50 streams at once, of 100 tokens a second (fir
 upload, waking up, reading, decoding) and to the time per output token, as its tool reports both. Outside: each tool's
 first round, in which connections are opened and modules imported.
 
-`fastlane` is this harness's own worker on `fastlane.AsyncOpenAI`, its lanes shared by as many processes as its
-calibrated capacity demands and the machine has cores; `threads` the same on `fastlane.OpenAI`; `stock` the same on
+`fastlane` is this harness's own worker on `fastlane.AsyncOpenAI`, at 2,000 tokens a second its lanes shared by as many
+processes as the machine has cores; `threads` the same on `fastlane.OpenAI`; `stock` the same on
 `openai.AsyncOpenAI` in one process, as an application has it. Their starts are staggered. guidellm and aiperf run as
 their own commands with their own way of starting, where `python -m scripts.peers` has installed them; their errors hold
 the connections that they open for each request. `aiohttp` and `asyncio` are no tools but references: the least code
@@ -26,19 +26,9 @@ import sys
 
 from benchmarks._peers import PEERS, REFERENCES, PeerFailedError, peer_score
 from benchmarks._report import Figure, Reach, Report
-from fastlane.bench.self_test import (
-    ARMS,
-    LANES,
-    MOST_P50_MS,
-    MOST_P99_MS,
-    MOST_TPOT_ERROR,
-    PACES,
-    MeasurementErrors,
-    run,
-    truth_server,
-)
+from fastlane.bench._self_test import MOST_P50_MS, MOST_P99_MS, MOST_PACE_ERROR
+from tests.truth import ARMS, LANES, PACES, MeasurementErrors, run, truth_server
 
-_NAMES = {"fastlane": "fastlane", "fastlane, threads": "threads", "stock": "stock"}
 _REQUESTS = {100: 6, 2_000: 16}
 _QUICK_REQUESTS = {100: 2, 2_000: 4}
 _FIGURES = (
@@ -71,13 +61,10 @@ def measure(quick: bool) -> Report:
     scores: dict[tuple[str, int], MeasurementErrors | None] = {}
     figures: dict[str, Figure] = {}
     problems: list[str] = []
-    notes: tuple[str, ...] = ()
     for rate in PACES:
-        arms = [arm for arm in ARMS if not quick or _NAMES[arm.name] != "threads"]
-        tested = run(rates=(rate,), requests=requests[rate], arms=arms)
-        notes += tested.notes
-        for row in tested.rows:
-            name = _NAMES[row.arm]
+        arms = [arm for arm in ARMS if not quick or arm.name != "threads"]
+        for row in run(rate, requests=requests[rate], arms=arms):
+            name = row.arm
             scores[name, rate] = row.score
             figures |= _figures(name, rate, row.score)
             if name != "stock":
@@ -109,7 +96,7 @@ def measure(quick: bool) -> Report:
         for each in (
             Reach(figure=f"fastlane_{rate}_ttft_error_p50_ms", op="<=", target=MOST_P50_MS),
             Reach(figure=f"fastlane_{rate}_ttft_error_p99_ms", op="<=", target=MOST_P99_MS),
-            Reach(figure=f"fastlane_{rate}_tpot_error_p50_ratio", op="<=", target=MOST_TPOT_ERROR),
+            Reach(figure=f"fastlane_{rate}_tpot_error_p50_ratio", op="<=", target=MOST_PACE_ERROR),
             Reach(figure=f"fastlane_{rate}_wrong_counts", op="==", target=0),
         )
     ]
@@ -119,7 +106,6 @@ def measure(quick: bool) -> Report:
         conditions={
             "streams": LANES,
             "requests_of_each_stream": requests,
-            "processes": "; ".join(notes) or "one each",
             "not_installed": [name for name in PEERS if name not in peers] or "none",
         },
     )

@@ -28,7 +28,7 @@ from fastlane.bench.recorded import Sample
 from fastlane.bench.running._async_recorder import read
 from fastlane.bench.running._messages import SampleKey, ScheduledRequest
 from fastlane.bench.running._reading import sample_of
-from fastlane.bench.self_test import ServerPace, TruthLog, TruthServer, percentile, truth_server
+from tests.truth import ServerPace, TruthLog, TruthServer, percentile, truth_server
 
 _PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=10, stall_every_s=10.0, stall_s=1.0)
 _RATE = 20.0

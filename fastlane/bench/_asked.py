@@ -20,6 +20,8 @@ _USERS = (8,)
 _THINK_S = 0.1
 _BUDGET_S = 45.0
 """For each cell."""
+_USERS_OF_PROCESS = 45
+"""Streams of 100 tokens a second: half of the 9,000 chunks a second that the slowest client was seen to take."""
 _CONVERSATION_TOKENS = 96
 """Most of a conversation's recorded answers that is asked for: enough for a pace, and few enough for a short run."""
 
@@ -50,8 +52,7 @@ def experiment(
     passes: int | None,
     seed: int,
     provider: Provider,
-    processes: int,
-    calibration_s: float = 0.0,
+    processes: int | None,
 ) -> Benchmark:
     """Return the experiment. Raises ConfigurationError, in the words of the command line."""
     if arms is not None and attribute is not None:
@@ -83,8 +84,7 @@ def experiment(
         max_output_tokens=max_output_tokens,
         turns=turns,
         passes=1 if runs is not None else passes,
-        processes=processes,
-        calibration_s=calibration_s,
+        processes=processes or _processes(load),
         seed=seed,
     )
 
@@ -165,6 +165,11 @@ def _load(
         return Open(arrivals="recorded", speed=speed)
     assert rate is not None
     return Open(rates=_numbers(rate, "--rate"), arrivals=known[arrivals or "poisson"], speed=speed)
+
+
+def _processes(load: Load) -> int:
+    # A user is not divided.
+    return min(math.ceil(max(load.users) / _USERS_OF_PROCESS), *load.users) if isinstance(load, Closed) else 1
 
 
 def _see_working_folder() -> None:

@@ -21,7 +21,6 @@ from ._experiment import Benchmark
 from ._failures import FAILED_ALIKE, remedy
 from ._outputs import Outputs, as_json_text, publish
 from ._provider import Embedded
-from ._spreading import CALIBRATION_S, is_heavy, processes_for
 from .checks import check
 from .findings import find
 from .recorded import RecordedRun, read_run
@@ -134,7 +133,7 @@ def run(
             rtt_ms=rtt_ms,
             seed=seed,
         )
-        experiment = _asked.experiment(**given, provider=to, processes=processes or 1)
+        experiment = _asked.experiment(**given, provider=to, processes=processes)
         outputs = Outputs(
             kind=kind,  # type: ignore[arg-type]  # It says itself what is none.
             folder=folder or _new_folder(workload),
@@ -145,10 +144,6 @@ def run(
             fail_if=fail_if or (),
         )
         outputs.prepare()
-        if processes is None and ray is None and is_heavy(experiment):
-            count, why = processes_for(experiment)
-            errors.print(f"fastlane bench: {why}", markup=False, emoji=False, highlight=False)
-            experiment = _asked.experiment(**given, provider=to, processes=count, calibration_s=CALIBRATION_S)
         recorded = _run(experiment, ray, outputs.folder, errors, resume=resume, quiet=quiet)
         code = publish(recorded, outputs, complain)
         if recorded.ended == "interrupted":
@@ -208,21 +203,20 @@ def compare(
 
 
 @bench.command(name="self-test")
-def self_test(
-    quick: Annotated[bool, typer.Option("--quick", help="Half a minute in place of two.")] = False,
+def self_test_command(
+    quick: Annotated[bool, typer.Option("--quick", help="A quarter of a minute in place of one.")] = False,
     as_json: flags.AsJson = False,
 ) -> None:
-    """Measure the harness itself against a server that stamps what it sends."""
-    from .self_test import print_self_test, run as run_self_test
+    """Run the bench against the embedded provider, and say how far its figures are from the provider's log."""
+    from ._self_test import print_self_test, self_test, self_test_data
 
-    with _reported() as (errors, _):
-        say = partial(errors.print, style="dim", markup=False, highlight=False)
-        result = run_self_test(quick=quick, on_progress=say)
+    with _reported():
+        rows = self_test(quick=quick)
         if as_json:
-            typer.echo(as_json_text(result.to_dict()))
+            typer.echo(as_json_text(self_test_data(rows)))
         else:
             console = Console()
-            print_self_test(result, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
+            print_self_test(rows, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
 
 
 @contextmanager

@@ -58,8 +58,6 @@ class Benchmark:
     """Most turns of one conversation; None for all."""
     passes: int | None = None
     """How often a cell replays the workload at most, each time with other salts; None: until something else ends it."""
-    calibration_s: float = 0.0
-    """For how long it is measured, before all else, how many chunks a second each arm's client takes; 0: not at all."""
     processes: int = 1
     """Shards on this machine: each hands requests out, and has a process for each arm."""
     seed: int = 0
@@ -100,7 +98,6 @@ class Benchmark:
     def _check(self) -> None:
         for name, least in (
             ("warm_up", 0),
-            ("calibration_s", 0),
             ("processes", 1),
             ("max_output_tokens", 2),
             ("turns", 1),

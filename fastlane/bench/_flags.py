@@ -104,8 +104,7 @@ Processes = Annotated[
     int | None,
     _seldom(
         _LOAD,
-        "Deal the users out to this many load generators. If not given: 1, and for 26 users or more as many as a "
-        "calibration of the clients asks for.",
+        "Deal the users out to this many load generators. If not given: one for each 45 users.",
         min=1,
         show_default=False,
     ),

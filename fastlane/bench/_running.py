@@ -21,7 +21,6 @@ from .load._precision import Watch
 from .recorded import Cell, Header, RecordedRun, Sample, Vitals
 from .recorded._folder import RUN, RunWriter, StoredRun, read_kept, spans_of, whole_blocks, with_own_records, without
 from .running import BlockDone, CellPlan, Crew, Shard, ShardPlan, ShardProcess, ShardRunner
-from .running._calibration import calibrate
 from .running._interrupting import ctrl_c
 
 if TYPE_CHECKING:
@@ -49,9 +48,8 @@ def run_session(
         )
         if writer is not None and session == 0:
             writer.must_be_new()
-        capacities = _capacities(experiment)
         running = stack.enter_context(experiment.provider.running())
-        plans = [_shard_plan(experiment, running, capacities, shard, session) for shard in range(experiment.processes)]
+        plans = [_shard_plan(experiment, running, shard, session) for shard in range(experiment.processes)]
         make: Callable[[ShardPlan], ShardRunner] = member_of or (Shard if experiment.processes == 1 else ShardProcess)
         # One after the other on the stack, so that each that was started is ended, whatever becomes of the next.
         crew = stack.enter_context(Crew.of(make, plans))
@@ -286,23 +284,7 @@ def _kept(experiment: Benchmark, folder: Path | None) -> StoredRun | None:
     return kept
 
 
-def _capacities(experiment: Benchmark) -> dict[str, float]:
-    """Measure how many chunks a second each arm's client takes; equal clients once."""
-    if not experiment.calibration_s:
-        return {}
-    found: dict[object, float] = {}
-    capacities = {}
-    for arm in experiment.resolved:
-        client = (arm.client, arm.fingerprints, arm.asynchronous)
-        if client not in found:
-            found[client] = calibrate(arm, experiment.calibration_s)
-        capacities[arm.name] = found[client]
-    return capacities
-
-
-def _shard_plan(
-    experiment: Benchmark, running: RunningProvider, capacities: dict[str, float], shard: int, session: int
-) -> ShardPlan:
+def _shard_plan(experiment: Benchmark, running: RunningProvider, shard: int, session: int) -> ShardPlan:
     first = next(each for each in experiment.workloads if each.name == experiment.cells[0].workload)
     return ShardPlan(
         arms=experiment.resolved,
@@ -315,7 +297,6 @@ def _shard_plan(
         limit_field=running.limit_field,
         first=first_turn(first),
         price=experiment.price,
-        capacities=capacities,
         max_output_tokens=experiment.max_output_tokens,
         seed=experiment.seed,
         shard=shard,

@@ -107,8 +107,6 @@ class ShardPlan:
     first: Turn
     """The request that every arm's process sends first."""
     price: ModelPrice | None = None
-    capacities: Mapping[str, float] = field(default_factory=dict)
-    """Chunks per second that an arm's client took in a calibration, by the arm's name."""
     max_output_tokens: int | None = None
     seed: int = 0
     shard: int = 0

@@ -40,10 +40,9 @@ class Probe:
     samples have `delivery_gap_ms` beside it.
     """
 
-    def __init__(self, *, shard: int = 0, arm: str | None = None, capacity_chunks_per_s: float | None = None) -> None:
+    def __init__(self, *, shard: int = 0, arm: str | None = None) -> None:
         self._shard = shard
         self._arm = arm
-        self._capacity = capacity_chunks_per_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._reset()
@@ -130,7 +129,6 @@ class Probe:
             longest_collection_ms=max(self._collections, default=0) / 1e6,
             chunks=self._buckets.total(),
             peak_chunks_per_s=float(busiest(self._buckets, _BUCKETS_PER_S)),
-            capacity_chunks_per_s=self._capacity,
             most_in_flight=most_in_flight(self._begun, self._ended),
         )
 

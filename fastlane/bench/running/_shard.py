@@ -64,7 +64,6 @@ class Shard:
                     api_key=plan.api_key,
                     shard=plan.shard,
                     environment=plan.environment,
-                    capacity=plan.capacities.get(arm.name),
                     heard=lambda name, what: self._inbox.put((name, what)),
                 )
                 self._workers[arm.name] = worker

@@ -32,7 +32,6 @@ def serve(
     api_key: str,
     shard: int,
     environment: Mapping[str, str],
-    capacity: float | None,
     pipe: Connection,
 ) -> None:
     """Send what comes over the pipe until it is closed; the process's main function."""
@@ -40,7 +39,7 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(environment)
     # Jobs that are left when the pipe ends are nobody's any more: the threads of the client may not keep the process.
-    probe = Probe(shard=shard, arm=arm.name, capacity_chunks_per_s=capacity)
+    probe = Probe(shard=shard, arm=arm.name)
     asyncio.run(_serve(arm, base_url, api_key, probe, pipe))
     sys.stdout.flush()
     sys.stderr.flush()

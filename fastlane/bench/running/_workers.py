@@ -39,14 +39,13 @@ class Worker:
         api_key: str,
         shard: int,
         environment: Mapping[str, str],
-        capacity: float | None,
         heard: Callable[[str, Any], None],
     ) -> None:
         self.arm = arm.name
         self._heard = heard
         self._pipe, theirs = PROCESSES.Pipe()
         self._process = PROCESSES.Process(
-            target=serve, args=(arm, base_url, api_key, shard, environment, capacity, theirs), daemon=True
+            target=serve, args=(arm, base_url, api_key, shard, environment, theirs), daemon=True
         )
         with deaf_to_ctrl_c():
             self._process.start()

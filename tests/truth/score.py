@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ._truth_log import ServedRequest, TruthLog
+from .log import ServedRequest, TruthLog
 
 BUSY_MS: Final = 1.0
 """A server that is itself later than this with one chunk in a hundred has, or is on, a machine that is too busy."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
-from ..._clock import now_ns
-from .._arms import Arm
-from ..recorded import Part, Sample, Vitals
-from ..running._messages import (
+from fastlane._clock import now_ns
+from fastlane.bench._arms import Arm
+from fastlane.bench.recorded import Part, Sample, Vitals
+from fastlane.bench.running._messages import (
     BeginCell,
     Done,
     EndCell,
@@ -24,7 +24,7 @@ from ..running._messages import (
     Settle,
     WorkerEnded,
 )
-from ..running._workers import RunFailedError, Worker
+from fastlane.bench.running._workers import RunFailedError, Worker
 
 THINK_S: Final = 0.02
 """A lane waits up to this long before each further request, so that lanes that once met do not stay together."""
@@ -48,18 +48,11 @@ class Lanes:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """What one client's workers recorded."""
+def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
+    """Send a load with one arm's client, and return the samples that count.
 
-    samples: tuple[Sample, ...]
-    """Those that count."""
-    vitals: tuple[Vitals, ...]
-    """How each process fared meanwhile."""
-
-
-def read_lanes(arm: Arm, base_url: str, load: Lanes) -> Read:
-    """Send a load with one arm's client, and return what was recorded. Raises RunFailedError where a process ends."""
+    Raises RunFailedError where a process ends.
+    """
     with contextlib.ExitStack() as stack:
         heard: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         workers = [stack.enter_context(_worker(arm, base_url, shard, heard)) for shard in range(load.shards)]
@@ -70,9 +63,10 @@ def read_lanes(arm: Arm, base_url: str, load: Lanes) -> Read:
         coordinator.hear_each(Settle)
         coordinator.order_each(BeginCell())
         coordinator.run()
+        # What was kept until there was time for it comes before the vitals.
         coordinator.order_each(EndCell(_CELL))
-        vitals = coordinator.hear_each(Vitals)
-    return Read(samples=tuple(coordinator.samples), vitals=tuple(vitals))
+        coordinator.hear_each(Vitals)
+    return tuple(coordinator.samples)
 
 
 @contextlib.contextmanager
@@ -83,7 +77,6 @@ def _worker(arm: Arm, base_url: str, shard: int, heard: SimpleQueue[tuple[int, A
         api_key="none",
         shard=shard,
         environment={},
-        capacity=None,
         heard=lambda _, what: heard.put((shard, what)),
     )
     try:

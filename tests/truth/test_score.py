@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.self_test import ClientTimes, ServedRequest, TruthLog, percentile, score
+from tests.truth import ClientTimes, ServedRequest, TruthLog, percentile, score
 
 MS = 1_000_000
 

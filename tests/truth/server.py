@@ -15,9 +15,9 @@ from typing import Any
 
 from fastlane.errors import ConfigurationError, FastlaneError
 
-from ._truth_log import TruthLog, read_log
+from .log import TruthLog, read_log
 
-_SOURCE = Path(__file__).with_name("_truth_server.c")
+_SOURCE = Path(__file__).with_name("truth_server.c")
 
 
 class TruthServerError(FastlaneError):
@@ -104,7 +104,7 @@ def truth_server() -> Iterator[TruthServer]:
         raise ConfigurationError("the self-test needs Linux and a C compiler named cc, gcc or clang: install one")
     with tempfile.TemporaryDirectory() as directory:
         built = Path(directory) / "truth_server"
-        done = subprocess.run(  # noqa: S603 - our own source, by the system's own compiler
+        done = subprocess.run(
             [found, "-O2", "-o", str(built), str(_SOURCE)], capture_output=True, text=True, check=False
         )
         if done.returncode:
@@ -116,7 +116,7 @@ def truth_server() -> Iterator[TruthServer]:
 @contextmanager
 def _running(command: list[str]) -> Iterator[TruthServer]:
     pipe: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipe) as process:  # noqa: S603 - the package's own program
+    with subprocess.Popen(command, **pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from fastlane._clock import now_ns
-from fastlane.bench.self_test import ServerPace, TruthServer, _truth_server as module, compiler, truth_server
 from fastlane.errors import ConfigurationError
+from tests.truth import ServerPace, TruthServer, compiler, server as module, truth_server
 
 PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
 

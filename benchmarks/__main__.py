@@ -18,7 +18,14 @@ from typing import Any
 
 from benchmarks._report import Report, as_json, print_reach, print_report
 
-_FAMILIES: dict[str, tuple[str, ...]] = {}
+_FAMILIES = {
+    "transport": (
+        "idle_reuse", "warm_start", "connection", "small_body", "stale", "stream_limit", "threads", "multiplexing",
+        "early_close",
+    ),
+    "request_encoding": ("encoding", "headline", "encoding_cpu"),
+    "call_costs": ("shell_cost", "urgency", "admission_cost", "experiment_cost", "prompt_cache_cost"),
+}  # fmt: skip
 """The modules that hold several benchmarks, and their names."""
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from fastlane._clock import cpu_ns
+
+_Arm = TypeVar("_Arm")
 
 
 class Median(NamedTuple):
@@ -44,12 +46,11 @@ def cpu_pairs(arms: Sequence[Callable[[], object]], pairs: int, *, warm_ups: int
     gc.freeze()
     gc.disable()
     try:
-        for round_number in range(pairs):
-            for index in reversed(indexes) if round_number % 2 else indexes:
-                started = cpu_ns()
-                arms[index]()
-                taken[index].append(cpu_ns() - started)
-            if round_number % 10 == 9:
+        for round_number, index in turns(indexes, pairs):
+            started = cpu_ns()
+            arms[index]()
+            taken[index].append(cpu_ns() - started)
+            if round_number % 10 == 9 and min(map(len, taken)) > round_number:
                 gc.collect()
     finally:
         gc.enable()
@@ -60,3 +61,27 @@ def cpu_pairs(arms: Sequence[Callable[[], object]], pairs: int, *, warm_ups: int
 def differences(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Ours minus theirs, pair by pair."""
     return [one - other for one, other in zip(ours, theirs, strict=True)]
+
+
+def paired(name: str, over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
+    """Return the median of the ratios pair by pair, with its confidence interval, as figures."""
+    ratio = median([one / other for one, other in zip(over, under, strict=True)])
+    return {f"{name}_ratio": ratio.value, f"{name}_low_ratio": ratio.low, f"{name}_high_ratio": ratio.high}
+
+
+def added(name: str, ours: Sequence[float], theirs: Sequence[float], unit: str = "us") -> dict[str, float]:
+    """Return the median of the differences pair by pair, with its confidence interval, as figures."""
+    difference = median(differences(ours, theirs))
+    return {
+        f"{name}_{unit}": difference.value,
+        f"{name}_low_{unit}": difference.low,
+        f"{name}_high_{unit}": difference.high,
+    }
+
+
+def turns(arms: Iterable[_Arm], rounds: int, *, warm_ups: int = 0) -> Iterator[tuple[int, _Arm]]:
+    """Give each arm its turn in every round, in reversed order every other round; warm-ups have negative numbers."""
+    order = list(arms)
+    for number in range(-warm_ups, rounds):
+        for arm in reversed(order) if number % 2 else order:
+            yield number, arm

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -134,50 +133,24 @@ def _aiperf(
     return readings, truth.log()
 
 
-def _bare(
-    interpreter: str, truth: TruthServer, lanes: int, requests: int, directory: Path, *, kind: str, pace: ServerPace
-) -> tuple[list[ClientTimes], TruthLog]:
-    port = truth.base_url.rpartition(":")[2].partition("/")[0]
-    program = str(Path(__file__).with_name("_bare_client.py"))
-    said = _run([interpreter, program, kind, port, str(lanes), str(requests), str(pace.answer_s)], directory)
-    readings = []
-    for line in said.splitlines():
-        told = json.loads(line)
-        stamps = told["stamps"]
-        readings.append(
-            ClientTimes(
-                tag=told["tag"],
-                time_to_first_token_s=(stamps[0] - told["issued"]) / 1e9,
-                time_per_output_token_s=(stamps[-1] - stamps[0]) / 1e9 / (len(stamps) - 1),
-                chunks=len(stamps),
-            )
-        )
-    return readings, truth.log()
-
-
 _TOOLS: dict[str, Callable[[str, TruthServer, int, int, Path], tuple[list[ClientTimes], TruthLog]]] = {
     "guidellm": _guidellm,
     "aiperf": _aiperf,
 }
 PEERS = tuple(_TOOLS)
-REFERENCES = ("aiohttp", "asyncio")
-"""No load generators: the least that reads a stream on either, stamped as bytes come."""
 
 
 def peer_score(
     name: str, truth: TruthServer, pace: ServerPace, *, lanes: int, requests: int
 ) -> MeasurementErrors | None:
-    """Run a peer or a reference against a truth server; None where it is not installed. Raises PeerFailedError."""
-    interpreter = sys.executable if name == "asyncio" else python("aiperf" if name == "aiohttp" else name)
+    """Run a peer against a truth server; None where it is not installed. Raises PeerFailedError."""
+    interpreter = python(name)
     if interpreter is None:
         return None
     truth.clear()
     truth.answer_like(pace)
     with tempfile.TemporaryDirectory() as place:
-        if name in _TOOLS:
-            readings, log = _TOOLS[name](interpreter, truth, lanes, requests, Path(place))
-        else:
-            readings, log = _bare(interpreter, truth, lanes, requests, Path(place), kind=name, pace=pace)
+        readings, log = _TOOLS[name](interpreter, truth, lanes, requests, Path(place))
     if not readings:
         raise PeerFailedError(f"{name} wrote no requests")
     return score(readings, log)

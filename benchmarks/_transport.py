@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import openai
 
@@ -16,6 +20,7 @@ from fastlane.emulator import RequestLog
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 _IDLE_S = 300.0
+_T = TypeVar("_T")
 _pools = itertools.count(1)
 
 
@@ -54,6 +59,45 @@ def stock_async(base_url: str, arm: str, **options: Any) -> openai.AsyncOpenAI:
 def ours_async(base_url: str, arm: str, **options: Any) -> fastlane.AsyncOpenAI:
     """Make `ours`' asynchronous twin."""
     return fastlane.AsyncOpenAI(only_plays=[_own_pool()], **_options(base_url, arm, options))
+
+
+_MAKE: dict[tuple[str, str], Callable[..., Any]] = {
+    ("sync", "stock"): stock,
+    ("sync", "fastlane"): ours,
+    ("async", "stock"): stock_async,
+    ("async", "fastlane"): ours_async,
+}
+
+
+@asynccontextmanager
+async def opened(mode: str, base_url: str, *arms: str, **options: Any) -> AsyncIterator[dict[str, Any]]:
+    """Open a client for each arm, stock or fastlane by how its name begins; `MODE_ARM` is the tag of its requests."""
+    async with AsyncExitStack() as stack:
+        clients = {}
+        for arm in arms:
+            client = _MAKE[mode, arm.partition("_")[0]](base_url, f"{mode}_{arm}", **options)
+            if mode == "sync":
+                clients[arm] = stack.enter_context(client)
+            else:
+                clients[arm] = await stack.enter_async_context(client)
+        yield clients
+
+
+def run(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run a benchmark of clients of both modes, with as many threads as it asks for."""
+
+    async def with_threads() -> _T:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
+        return await main
+
+    return asyncio.run(with_threads())
+
+
+async def in_mode(client: Any, sync: Callable[..., _T], asynchronous: Callable[..., Awaitable[_T]], *args: Any) -> _T:
+    """Call the function for a client's mode, in a thread where it is synchronous."""
+    if isinstance(client, openai.AsyncOpenAI):
+        return await asynchronous(client, *args)
+    return await asyncio.to_thread(sync, client, *args)
 
 
 class WrongAnswerError(Exception):
@@ -125,6 +169,18 @@ async def afirst_content_ms(
     async for chunk in stream:
         seen.add(chunk)
     return seen.ms(text)
+
+
+async def time_call(client: Any, text: str = "Yes.", **asked: object) -> float:
+    """Time one whole call of a client of either mode, as its caller has it, in milliseconds."""
+    given: dict[str, Any] = {"text": text, **asked}
+    return await in_mode(client, partial(call_ms, **given), partial(acall_ms, **given))
+
+
+async def time_first_content(client: Any, text: str = "Yes.", messages: Any = MESSAGES, **asked: object) -> float:
+    """Time a stream of a client of either mode to its first content, in milliseconds."""
+    given: dict[str, Any] = {"text": text, "messages": messages, **asked}
+    return await in_mode(client, partial(first_content_ms, **given), partial(afirst_content_ms, **given))
 
 
 def connections(log: Iterable[RequestLog], arm: str) -> int:

@@ -2,14 +2,11 @@
 
 Schemas of draft 7 are drawn at random, three levels deep, most of them with a longest value. hypothesis-jsonschema
 makes valid values of each; and so that the limits are reached, which it seldom does, values are drawn that use them up
-(strings of characters that take twelve when they are escaped, doubles of 17 digits, every property). Then every schema
-of the JSON Schema Test Suite, of drafts 4 to 2020-12 and with the suite's own valid values, and again with values that
-hypothesis-jsonschema makes of those that it can read. Few of those schemas have a longest value: so each is also taken
-with its type and the sizes of the value at hand for its limits. jsonschema says which values are valid; of the suite's
-own, the suite. Each value is written by `json.dumps` compactly, with its defaults, and with an indent of four,
-its non-ASCII characters escaped and not, and compared with `tokens`: a bound
-without a convention for numbers. Tokens count as exceeded where the text has more bytes of UTF-8 than there are tokens,
-as no tokenizer is at hand; with one (`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
+(strings of characters that take twelve when they are escaped, doubles of 17 digits, every property). jsonschema says
+which values are valid. Each value is written by `json.dumps` compactly, with its defaults, and with an indent of four,
+its non-ASCII characters escaped and not, and compared with `tokens`: a bound without a convention for numbers. Tokens
+count as exceeded where the text has more bytes of UTF-8 than there are tokens, as no tokenizer is at hand; with one
+(`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
 
 Inside: `bound()` and the length of its texts. `cached_bound_us`: the CPU time of `bound()` for a schema of 12
 properties that was bounded before; `first_bound_us` for one that was not, `large_bound_ms` for one of 5,000 properties.
@@ -33,7 +30,6 @@ from referencing.exceptions import Unresolvable
 
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._report import Figure, Reach, Report
-from benchmarks._schema_suite import Case, suite
 from fastlane._clock import cpu_ns
 from fastlane.knowledge.tokens import counter
 from fastlane.schemas.bound import Bound, schema_bound
@@ -48,8 +44,6 @@ _INSTANCES = 20_000
 _QUICK_INSTANCES = 400
 _PER_SCHEMA = 25
 _LONGEST_PER_SCHEMA = 20
-_PER_SUITE_SCHEMA = 10
-_READ_BY_HYPOTHESIS = ("draft4", "draft6", "draft7")
 _PROPERTIES = 12
 _MANY_PROPERTIES = 5_000
 _CALLS = 2_000
@@ -101,38 +95,8 @@ def _valid(schema: Any, values: Iterable[Any]) -> list[Any]:
         return []
 
 
-def _narrowed(case: Case, value: Any) -> Any:
-    """A schema with the sizes of a value that is valid for it as limits, where it has none."""
-    if not isinstance(case.schema, dict):
-        return case.schema
-    limits: dict[str, Any] = {}
-    if value is None or isinstance(value, bool):
-        limits = {"type": "null" if value is None else "boolean"}
-    elif isinstance(value, int | float):
-        limits = {"type": "number", "minimum": value, "maximum": value}
-    elif isinstance(value, str):
-        limits = {"type": "string", "maxLength": len(value)}
-    elif isinstance(value, list):
-        limits = {"type": "array", "maxItems": len(value)}
-    elif isinstance(value, dict):
-        limits = {"type": "object", "maxProperties": len(value)}
-        if case.draft != "draft4":
-            limits["propertyNames"] = {"maxLength": max(map(len, value), default=0)}
-    return {**limits, **case.schema}
-
-
 def _bound(schema: Any) -> Bound:
     return schema_bound(schema, assume=False)
-
-
-def _look_at_suite(cases: Iterable[Case], others: _Seen, own: _Seen) -> None:
-    for number, case in enumerate(cases):
-        own.look(_bound(case.schema), case.valid)
-        for value in case.valid:
-            own.look(_bound(_narrowed(case, value)), [value])
-        if case.draft in _READ_BY_HYPOTHESIS:
-            for value in _valid(case.schema, made(case.schema, _PER_SUITE_SCHEMA, number)):
-                others.look(_bound(_narrowed(case, value)), [value])
 
 
 def _usual(properties: int, name: str = "field") -> dict[str, Any]:
@@ -155,9 +119,9 @@ def _cpu_us(schemas: Iterable[dict[str, Any]]) -> float:
 
 
 def measure(quick: bool) -> Report:
-    """Draw schemas until there are enough values, then go through the suite."""
+    """Draw schemas until there are enough values."""
     wanted = _QUICK_INSTANCES if quick else _INSTANCES
-    drawn_seen, longest, suite_made, suite_own = _Seen(), _Seen(), _Seen(), _Seen()
+    drawn_seen, longest = _Seen(), _Seen()
     schemas = bounded = 0
     while drawn_seen.instances < wanted:
         random = Random(schemas)
@@ -169,19 +133,13 @@ def measure(quick: bool) -> Report:
         bounded += 1
         drawn_seen.look(found, _valid(drawn.schema, made(drawn.schema, _PER_SCHEMA, schemas)))
         longest.look(found, _valid(drawn.schema, [drawn.longest(random) for _ in range(_LONGEST_PER_SCHEMA)]))
-    cases = suite()
-    _look_at_suite(cases[::20] if quick else cases, suite_made, suite_own)
-    every = (drawn_seen, longest, suite_made, suite_own)
     figures: dict[str, Figure] = {
-        "instances": sum(seen.instances for seen in every),
-        "exceeding": sum(seen.exceeding for seen in every),
+        "instances": drawn_seen.instances + longest.instances,
+        "exceeding": drawn_seen.exceeding + longest.exceeding,
         "made_instances": drawn_seen.instances,
         "longest_instances": longest.instances,
-        "suite_instances": suite_own.instances,
-        "suite_made_instances": suite_made.instances,
         "schemas": schemas,
         "bounded_schemas": bounded,
-        "suite_schemas": len(cases),
         "longest_seen_to_bound_ratio": median(longest.closest),
         "cached_bound_us": _cpu_us([_usual(_PROPERTIES)] * _CALLS),
         "first_bound_us": _cpu_us(_usual(_PROPERTIES, f"name_{number}") for number in range(50)),
@@ -195,7 +153,6 @@ def measure(quick: bool) -> Report:
             Reach(figure="cached_bound_us", op="<=", target=10),
         ),
         conditions={
-            "suite": f"jsonschema's, {len(cases)} schemas" if cases else "not to be had through pip",
             "tokens": "the model's own" if counter(_MODEL).exact else "bytes, for want of its tokenizer",
         },
     )

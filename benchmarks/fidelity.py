@@ -11,8 +11,8 @@ first round, in which connections are opened and modules imported.
 processes as the machine has cores; `threads` the same on `fastlane.OpenAI`; `stock` the same on
 `openai.AsyncOpenAI` in one process, as an application has it. Their starts are staggered. guidellm and aiperf run as
 their own commands with their own way of starting, where `python -m scripts.peers` has installed them; their errors hold
-the connections that they open for each request. `aiohttp` and `asyncio` are no tools but references: the least code
-that reads a stream and stamps bytes, in one process. `_arrived` is what ours would report by its transport's stamps.
+the connections that they open for each request. `_arrived` is what ours would report by its
+transport's stamps.
 
 `ahead_of_every_peer` is 1 where ours has the smaller TTFT error than stock, guidellm and aiperf, p50 and p99, at both
 paces. The reach is for p50 of the error of the time per output token; p99 stands beside it. `server_late_p99_ms` says
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks._peers import PEERS, REFERENCES, PeerFailedError, peer_score
+from benchmarks._peers import PEERS, PeerFailedError, peer_score
 from benchmarks._report import Figure, Reach, Report
 from fastlane.bench._self_test import MOST_P50_MS, MOST_P99_MS, MOST_PACE_ERROR
 from tests.truth import ARMS, LANES, PACES, MeasurementErrors, run, truth_server
@@ -72,10 +72,10 @@ def measure(quick: bool) -> Report:
                 figures[f"{name}_{rate}_arrived_error_p99_ms"] = row.score.arrived_error_p99_ms
                 figures[f"{name}_{rate}_processes"] = row.shards
         with truth_server() as truth:
-            for name in (*PEERS, *REFERENCES):
+            for name in PEERS:
                 try:
                     # guidellm and aiperf take ten seconds and more to start.
-                    if quick and name in PEERS and rate == 100:
+                    if quick and rate == 100:
                         scores[name, rate] = None
                         continue
                     scores[name, rate] = peer_score(name, truth, PACES[rate], lanes=LANES, requests=requests[rate])

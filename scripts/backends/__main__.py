@@ -2,9 +2,9 @@
 
     python -m scripts.backends phoenix       runs Phoenix until Ctrl-C, and says what an application needs to know
     python -m scripts.backends mlflow        the same with MLflow
-    python -m scripts.backends --install     sees to it that both of them, Prometheus and a browser are installed
+    python -m scripts.backends --install     sees to it that both of them and Prometheus are installed
 
-Phoenix and MLflow go into virtual environments of their own, Prometheus and the browser come from the distribution.
+Phoenix and MLflow go into virtual environments of their own, Prometheus comes from the distribution.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from scripts import browser, prometheus_server
+from scripts import prometheus_server
 from scripts.backends import _environments
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
 from scripts.backends._server import BackendError
-from scripts.browser import BrowserUnavailableError
 from scripts.distribution import MissingProgramError
 
 _NAME = "my-application"
@@ -28,12 +27,11 @@ _NAME = "my-application"
 def _install() -> None:
     for name in _environments.PACKAGES:
         print(_environments.program(name))
-    for program in (prometheus_server.program, browser.program):
-        try:
-            print(program())
-        except (MissingProgramError, BrowserUnavailableError) as error:
-            # Tests that need it are skipped and say so; the others are worth no less.
-            print(error, file=sys.stderr)
+    try:
+        print(prometheus_server.program())
+    except MissingProgramError as error:
+        # Tests that need it are skipped and say so; the others are worth no less.
+        print(error, file=sys.stderr)
 
 
 def _run(server: Phoenix | MLflow) -> None:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from scripts import prometheus_server
-from scripts.backends import _pictures as pictures
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
-from scripts.browser import BrowserUnavailableError
 from scripts.distribution import MissingProgramError
 from tests.backends.kept import Kept, kept_by, recorded
 from tests.backends.measured import Measured, measured_by_prometheus
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,13 +47,3 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         pytest.skip(str(error))
     with measured_by_prometheus(recorded(request.config), tmp_path_factory.mktemp("prometheus")) as made:
         yield made
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    """A page of a browser of its own."""
-    try:
-        with pictures.page() as made:
-            yield made
-    except BrowserUnavailableError as error:
-        pytest.skip(str(error))

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
 from fastlane import CallRecord
 from fastlane.records.section import SECONDS
-from scripts.backends import _pictures as pictures
 from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL
 from scripts.backends._conversations import SECRET
 from scripts.environments import ROOT
 from tests.backends.measured import Measured
-from tests.backends.shown import check
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -35,16 +29,6 @@ def bucket(seconds: float) -> tuple[float, float]:
     """The bucket that so many seconds are counted in."""
     boundaries = [0.0, *SECONDS]
     return next((low, high) for low, high in pairwise(boundaries) if low < seconds <= high)
-
-
-def test_a_graph_shows_the_arms_of_an_experiment(page: Page, measured: Measured) -> None:
-    # First of all, because a graph ends with the present.
-    in_arms = f'rate({TTFT}_bucket{{fastlane_experiment_arm!=""}}[8s])'
-    expression = f"1000 * histogram_quantile(0.5, sum by (le, fastlane_experiment_arm) ({in_arms}))"
-
-    picture = pictures.prometheus_graph(page, measured.prometheus, expression, range_s=18)
-
-    check(page, picture, measured.prometheus, "as written", "laid out")
 
 
 def test_every_call_is_counted_once(measured: Measured) -> None:

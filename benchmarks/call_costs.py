@@ -1,0 +1,681 @@
+"""What plays and the shell cost a call: CPU that they add, mostly over an in-memory transport, so without a network.
+
+The arms take turns, in reversed order every other round. A second arm without what is measured (`again`, `nothing`,
+`stock_to_stock`) shows how large a difference the run would report where there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import date
+from itertools import count
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import httpx2
+import openai
+from openai._models import FinalRequestOptions
+
+import fastlane
+from benchmarks._conversation import conversation, tools
+from benchmarks._paired import added, cpu_pairs, differences, median, paired, turns
+from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
+from benchmarks._provider import providers
+from benchmarks._report import Figure, Reach, Report
+from fastlane import Connection, PromptCache, RateLimits, Urgency
+from fastlane._clock import cpu_ns, sleep, thread_cpu_ns
+from fastlane.engine.drivers import async_run, run
+from fastlane.engine.effects import Acquire, Flow
+from fastlane.experiments import Experiment, unit
+from fastlane.experiments.comparison import METRICS, ArmSums
+from fastlane.plays.rate_limits.bucket import RequestCost
+from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
+from fastlane.plays.urgency.slots import Slot, SlotQueue
+from fastlane.providers import Fact, ProviderFacts, facts_named, registered
+from fastlane.providers.facts import Cache
+
+_QUESTION: list[Any] = [
+    {"role": "system", "content": "Answer in one word."},
+    {"role": "user", "content": "Is water wet?"},
+]
+_SETTINGS: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_key": "none", "max_retries": 0}
+_MODES = ("sync", "async")
+_CALLS = 20
+"""Of one arm, before the next arm's turn."""
+_Arm = Callable[[], object]
+
+
+class _Batch(NamedTuple):
+    """What one arm does in one round."""
+
+    chunks: int | None
+    """Of a streamed answer; None for one that is not streamed."""
+    calls: int = _CALLS
+
+    @property
+    def transport(self) -> Prepared:
+        """A provider in memory that answers so."""
+        if self.chunks is None:
+            return Prepared("application/json", (ANSWER,))
+        return Prepared("text/event-stream", stream_of(self.chunks))
+
+
+_CALL, _EMPTY_STREAM = _Batch(None), _Batch(0)
+
+
+def _sync_arm(client: openai.OpenAI, batch: _Batch) -> _Arm:
+    def run_batch() -> None:
+        for _ in range(batch.calls):
+            answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=batch.chunks is not None)
+            if isinstance(answer, openai.Stream):
+                for _chunk in answer:
+                    pass
+
+    return run_batch
+
+
+def _async_arm(client: openai.AsyncOpenAI, batch: _Batch, loop: asyncio.AbstractEventLoop) -> _Arm:
+    async def run_batch() -> None:
+        for _ in range(batch.calls):
+            answer = await client.chat.completions.create(
+                model=MODEL, messages=_QUESTION, stream=batch.chunks is not None
+            )
+            if isinstance(answer, openai.AsyncStream):
+                async for _chunk in answer:
+                    pass
+
+    return lambda: loop.run_until_complete(run_batch())
+
+
+def _taken_us(
+    mode: str, batch: _Batch, arms: Mapping[str, dict[str, Any] | None], pairs: int
+) -> dict[str, list[float]]:
+    """CPU microseconds per call of each arm, round by round: our client with these options, None for the stock one."""
+    clients: list[Any] = []
+    with asyncio.Runner() as runner:
+        for options in arms.values():
+            own = _SETTINGS | (options or {})
+            if mode == "sync":
+                sync_http = httpx2.Client(transport=batch.transport)
+                made = openai.OpenAI if options is None else fastlane.OpenAI
+                clients.append(made(**own, http_client=sync_http))
+            else:
+                async_http = httpx2.AsyncClient(transport=batch.transport)
+                async_made = openai.AsyncOpenAI if options is None else fastlane.AsyncOpenAI
+                clients.append(async_made(**own, http_client=async_http))
+        loop = runner.get_loop()
+        run_batches = [
+            _sync_arm(client, batch) if mode == "sync" else _async_arm(client, batch, loop) for client in clients
+        ]
+        taken = cpu_pairs(run_batches, pairs)
+        for client in clients:
+            client.close() if mode == "sync" else runner.run(client.close())
+    return {name: [one / 1e3 / batch.calls for one in arm] for name, arm in zip(arms, taken, strict=True)}
+
+
+def _middle(values: Sequence[float]) -> float:
+    return median(values).value
+
+
+def _added(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return _middle(differences(ours, theirs))
+
+
+# The shell
+
+_CHUNKS = 200
+
+
+def _connected(pairs: int) -> dict[str, Figure]:
+    """Microseconds of CPU per call over real connections, each arm on its own."""
+    with providers(1, round_trip_time_s=0.0) as (provider,):
+        settings = _SETTINGS | {"base_url": provider.base_url}
+        clients = [
+            openai.OpenAI(**settings),
+            fastlane.OpenAI(**settings, only_plays=[Connection(http2="never")]),
+            fastlane.OpenAI(**settings, only_plays=[Connection()]),
+        ]
+        taken = cpu_pairs([_sync_arm(client, _CALL) for client in clients], pairs)
+        for client in clients:
+            client.close()
+    stock, http1, http2 = ([one / 1e3 / _CALLS for one in arm] for arm in taken)
+    return {
+        "connected_call_stock_us": _middle(stock),
+        "connected_call_http1_added_us": _added(http1, stock),
+        "connected_call_http2_added_us": _added(http2, stock),
+    }
+
+
+def shell_cost(quick: bool) -> Report:
+    """What the shell around the stock client costs: CPU per call and chunk that fastlane adds with default plays.
+
+    Inside: everything from the application's call to the typed answer, or to the last typed chunk read; both clients
+    over the same in-memory transport. Outside: the network, TLS, HTTP framing and garbage collection. Below zero, the
+    fast path saves more than the shell takes. A third arm, a second stock client, shows how large a difference this run
+    would report where there is none.
+
+    The figures that start with `connected` are calls to a provider in another process, with TLS, over each side's own
+    connections: the stock client's HTTP/1.1, and what `Connection()` opens. They say what HTTP/2 costs in the library
+    underneath, which the shell does not choose the price of.
+    """
+    pairs = 100 if quick else 400
+    arms: dict[str, dict[str, Any] | None] = {"stock": None, "fastlane": {}, "again": None}
+    figures: dict[str, Figure] = {}
+    for mode in _MODES:
+        call = _taken_us(mode, _CALL, arms, pairs)
+        empty = _taken_us(mode, _EMPTY_STREAM, arms, pairs)
+        long = _taken_us(mode, _Batch(_CHUNKS, calls=2), arms, pairs)
+
+        def per_chunk(arm: str, long: Any = long, empty: Any = empty) -> float:
+            return (_added(long[arm], long["stock"]) - _added(empty[arm], empty["stock"])) / _CHUNKS
+
+        stock_chunk_us = (_middle(long["stock"]) - _middle(empty["stock"])) / _CHUNKS
+        figures |= {
+            **added(f"{mode}_call_added", call["fastlane"], call["stock"]),
+            f"{mode}_call_stock_us": _middle(call["stock"]),
+            f"{mode}_call_added_ratio": _added(call["fastlane"], call["stock"]) / _middle(call["stock"]),
+            f"{mode}_call_stock_to_stock_us": _added(call["again"], call["stock"]),
+            f"{mode}_stream_added_us": _added(empty["fastlane"], empty["stock"]),
+            f"{mode}_stream_stock_us": _middle(empty["stock"]),
+            f"{mode}_chunk_added_us": per_chunk("fastlane"),
+            f"{mode}_chunk_stock_us": stock_chunk_us,
+            f"{mode}_chunk_added_ratio": per_chunk("fastlane") / stock_chunk_us,
+            f"{mode}_chunk_stock_to_stock_us": per_chunk("again"),
+        }
+    return Report(
+        figures=figures | _connected(pairs // 10),
+        reach=(
+            *(Reach(figure=f"{mode}_call_added_us", op="<=", target=30) for mode in _MODES),
+            *(Reach(figure=f"{mode}_chunk_added_us", op="<=", target=3) for mode in _MODES),
+        ),
+        conditions={"pairs": pairs, "chunks_of_a_long_stream": _CHUNKS, "one_event_per_read": True},
+    )
+
+
+# Urgency and RateLimits
+
+
+def urgency(quick: bool) -> Report:
+    """What `Urgency()` and `RateLimits()` add to a call while no call waits: CPU microseconds, in one run.
+
+    The arms take turns over the same in-memory transport: clients without these plays, with `Urgency()`, with
+    `RateLimits()`, with both and tiers, and a second one without any, whose difference says how large a one this run
+    reports where there is none. Plain calls and streams without content, synchronous and asynchronous; and what
+    `with_urgency()` takes to make a client for one call. Inside: all CPU of the process from the application's call to
+    the typed answer, or to the end of the stream. Outside: the network, TLS, HTTP framing and garbage collection, and
+    what waiting takes (`admission_cost`).
+    """
+    pairs = 100 if quick else 400
+    plays: dict[str, list[fastlane.Play]] = {
+        "without": [Connection()],
+        "urgency": [Connection(), Urgency()],
+        "rate_limits": [Connection(), RateLimits()],
+        "both": [Connection(), Urgency(tiers=True), RateLimits()],
+        "again": [Connection()],
+    }
+    figures: dict[str, Figure] = {}
+    for mode in _MODES:
+        for kind, batch in (("call", _CALL), ("stream", _EMPTY_STREAM)):
+            taken = _taken_us(mode, batch, {name: {"only_plays": own} for name, own in plays.items()}, pairs)
+            without = taken.pop("without")
+            figures[f"{mode}_{kind}_us"] = _middle(without)
+            figures |= {f"{mode}_{kind}_{name}_added_us": _added(arm, without) for name, arm in taken.items()}
+            figures |= added(f"{mode}_{kind}_added", taken["urgency"], without)
+    with fastlane.OpenAI(**_SETTINGS, only_plays=plays["urgency"]) as client:
+        made = cpu_pairs([lambda: [client.with_urgency("background") for _ in range(_CALLS)]], pairs)[0]
+    figures["with_urgency_us"] = _middle(made) / 1e3 / _CALLS
+    return Report(figures=figures, reach=(), conditions={"pairs": pairs, "calls": _CALLS})
+
+
+# Calls that wait
+
+_WAITING = 256
+_PLACES = 8
+_HEADERS = {
+    "x-ratelimit-limit-requests": "10000000",
+    "x-ratelimit-remaining-requests": "9999999",
+    "x-ratelimit-reset-requests": "6ms",
+    "x-ratelimit-limit-tokens": "10000000000",
+    "x-ratelimit-remaining-tokens": "9999999500",
+    "x-ratelimit-reset-tokens": "3ms",
+}
+_FACTS = facts_named("openai").rate_limits
+_HTTP: Any = SimpleNamespace(is_closed=False)
+_ADMISSION_ARMS = ("both", "slot", "semaphore", "nothing")
+_COST = RequestCost(1.0, 500.0, 400.0, 100.0)
+_USED = RequestCost(1.0, 400.0, 350.0, 50.0)
+
+
+class _WaitingCall:
+    """A call that waits for a slot, and with `both` for the rate limits."""
+
+    def __init__(self, arm: str, number: int, slots: SlotQueue, limits: RateLimitQueue) -> None:
+        self.slot = Slot(slots, 1 if number % 8 else 0, max_concurrency=_PLACES)
+        self.ticket = RateLimitTicket(limits, self.slot.level, _COST) if arm == "both" else None
+
+    def wait(self) -> Flow:
+        yield Acquire(_HTTP, self.slot, 600.0)
+        if self.ticket is not None:
+            yield Acquire(_HTTP, self.ticket, 600.0)
+
+    def answered(self) -> None:
+        queue: Any
+        for ticket in (self.slot, self.ticket):
+            if ticket is not None:
+                queue = ticket.queue
+                queue.answered(ticket, 200, _HEADERS)
+
+    def end(self) -> None:
+        self.slot.release(failed=False)
+        if self.ticket is not None:
+            queue: Any = self.ticket.queue
+            queue.settle(self.ticket, _USED)
+
+
+def _call_of_threads(arm: str) -> Callable[[int], None]:
+    """One call of a thread, of the given number."""
+    if arm in ("both", "slot"):
+        slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
+
+        def through(number: int) -> None:
+            call = _WaitingCall(arm, number, slots, limits)
+            run(call.wait())
+            call.answered()
+            sleep(0)
+            call.end()
+
+        return through
+    semaphore = threading.Semaphore(_PLACES)
+
+    def past(_: int) -> None:
+        if arm == "semaphore":
+            with semaphore:
+                sleep(0)
+        else:
+            sleep(0)
+
+    return past
+
+
+def _threads_us(arm: str, calls: int) -> float:
+    call, ready, done = _call_of_threads(arm), threading.Barrier(_WAITING + _PLACES + 1), []
+
+    def work(number: int) -> None:
+        ready.wait()
+        for _ in range(calls):
+            call(number)
+        done.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(_WAITING + _PLACES)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    started = cpu_ns()
+    for thread in threads:
+        thread.join()
+    taken = cpu_ns() - started
+    if len(done) != len(threads):
+        raise RuntimeError("a thread did not end")
+    return taken / 1e3 / calls / len(threads)
+
+
+def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
+    if arm in ("both", "slot"):
+        slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
+
+        async def through(number: int) -> None:
+            call = _WaitingCall(arm, number, slots, limits)
+            await async_run(call.wait())
+            call.answered()
+            await asyncio.sleep(0)
+            call.end()
+
+        return through
+    semaphore = asyncio.Semaphore(_PLACES)
+
+    async def past(_: int) -> None:
+        if arm == "semaphore":
+            async with semaphore:
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(0)
+
+    return past
+
+
+def _tasks_us(arm: str, calls: int) -> float:
+    async def work(call: Callable[[int], Awaitable[None]], number: int) -> None:
+        for _ in range(calls):
+            await call(number)
+
+    async def round_() -> float:
+        call = _call_of_tasks(arm)
+        started = cpu_ns()
+        await asyncio.gather(*(work(call, number) for number in range(_WAITING + _PLACES)))
+        return (cpu_ns() - started) / 1e3 / calls / (_WAITING + _PLACES)
+
+    return asyncio.run(round_())
+
+
+def _free_us(calls: int) -> float:
+    slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
+    started = cpu_ns()
+    for _ in range(calls):
+        call = _WaitingCall("both", 0, slots, limits)
+        run(call.wait())
+        call.answered()
+        call.end()
+    return (cpu_ns() - started) / 1e3 / calls
+
+
+def admission_cost(quick: bool) -> Report:
+    """What waiting costs: CPU microseconds of a call with `Urgency` and `RateLimits` while 256 calls wait before it.
+
+    So many more threads, or tasks, than there are slots wait for one, are answered and give it back, again and again;
+    every call waits, and one in eight is interactive. `both`: each waits for the provider's rate limits too, and
+    responses tell of two limits, with OpenAI's six headers. Beside it, in turn and in reversed order every other time:
+    `slot`, without rate limits; `semaphore`, the standard library's, which knows neither urgency nor timeouts, and
+    which may let in a thread that runs past those that wait; and `nothing`, without waiting. Inside: this process's CPU
+    time, all threads, from the first call of a round to its last, what waking a thread or a task costs included.
+    Outside: starting them. `own_cpu_us` is what both plays add to calls that wait for nothing, by pairs,
+    `slot_own_cpu_us` and `semaphore_own_cpu_us` what the others add; `free_cpu_us` is a call that finds a slot. The
+    ratio is that of `both` to the semaphore.
+    """
+    rounds, calls = (5, 10) if quick else (25, 40)
+    figures: dict[str, Figure] = {"free_cpu_us": _middle([_free_us(2_000) for _ in range(rounds)])}
+    sides: dict[str, Callable[[str, int], float]] = {"threads": _threads_us, "asyncio": _tasks_us}
+    for side, of in sides.items():
+        taken: dict[str, list[float]] = {arm: [] for arm in _ADMISSION_ARMS}
+        for number, arm in turns(_ADMISSION_ARMS, rounds, warm_ups=1):
+            us = of(arm, calls)
+            if number >= 0:
+                taken[arm].append(us)
+        for arm, values in taken.items():
+            figures |= {f"{side}_{arm}_cpu_us": _middle(values), f"{side}_{arm}_high_cpu_us": median(values).high}
+        own = median(differences(taken["both"], taken["nothing"]))
+        figures |= {
+            f"{side}_own_cpu_us": own.value,
+            f"{side}_own_low_cpu_us": own.low,
+            f"{side}_own_high_cpu_us": own.high,
+            f"{side}_slot_own_cpu_us": _added(taken["slot"], taken["nothing"]),
+            f"{side}_semaphore_own_cpu_us": _added(taken["semaphore"], taken["nothing"]),
+            f"{side}_ratio": paired("", taken["both"], taken["semaphore"])["_ratio"],
+        }
+    return Report(
+        figures=figures,
+        reach=tuple(Reach(figure=f"{side}_own_cpu_us", op="<=", target=25) for side in sides),
+        conditions={"waiting": _WAITING, "places": _PLACES, "rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
+    )
+
+
+# Experiments
+
+_STREAM_CHUNKS = 20
+_UNITS = 1_000
+
+
+def _experiment(folder: Path, name: str) -> Experiment:
+    plays = (Connection(), PromptCache())
+    made = Experiment(name, {"control": plays, "again": plays}, share={"again": 0.5}, store=folder / "cost.sqlite")
+    # The timer's thread would count in the middle of a measurement.
+    made.ledger._is_planned = True
+    return made
+
+
+def _unit_batch(client: fastlane.OpenAI, *, stream: bool, then: Callable[[], object]) -> Callable[[], None]:
+    numbers = count()
+
+    def run() -> None:
+        for _ in range(_CALLS):
+            with unit(f"user-{next(numbers) % _UNITS}"):
+                answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=stream)
+                if isinstance(answer, openai.Stream):
+                    for _chunk in answer:
+                        pass
+        then()
+
+    return run
+
+
+def _experiment_added(folder: Path, *, stream: bool, pairs: int) -> dict[str, Figure]:
+    transport = _Batch(_STREAM_CHUNKS if stream else None).transport
+    kind = "stream" if stream else "call"
+    waiting, counting = (_experiment(folder, f"{kind}-{what}") for what in ("waiting", "counting"))
+    clients = [
+        fastlane.OpenAI(**_SETTINGS, http_client=httpx2.Client(transport=transport), experiment=experiment)
+        for experiment in (None, waiting, counting, None)
+    ]
+    afterwards: list[Callable[[], object]] = [int, int, counting.ledger._count_waiting, int]
+    arms = [_unit_batch(client, stream=stream, then=then) for client, then in zip(clients, afterwards, strict=True)]
+    taken = [[one / 1e3 / _CALLS for one in arm] for arm in cpu_pairs(arms, pairs)]
+    plain, on_thread, whole, again = taken
+    counted = sum(arm.calls for arm in counting.report().arms)
+    if counted != (pairs + 3) * _CALLS:
+        raise RuntimeError(f"{counted} calls were counted")
+    for client in clients:
+        client.close()
+    waiting.close()
+    counting.close()
+    return {
+        **added(f"{kind}_thread_added", on_thread, plain),
+        f"{kind}_added_us": _added(whole, plain),
+        f"{kind}_nothing_us": _added(again, plain),
+        f"{kind}_plain_us": _middle(plain),
+        f"{kind}_thread_added_ratio": _added(on_thread, plain) / _middle(plain),
+    }
+
+
+def _exchange_us(folder: Path, exchanges: int) -> float:
+    """CPU microseconds of telling the store of what was counted, when every cell has something."""
+    experiment, random = _experiment(folder, "exchange"), Random(0)
+    taken = []
+    for _ in range(exchanges):
+        for arm in ("control", "again"):
+            sums = experiment.ledger._pending[arm] = ArmSums()
+            for _ in range(200):
+                sums.add(random.choice(tuple(METRICS)), f"{random.getrandbits(64):016x}", abs(random.gauss(0, 1)))
+        started = cpu_ns()
+        if not experiment.flush():
+            raise RuntimeError("the store is unreachable")
+        taken.append((cpu_ns() - started) / 1e3)
+    experiment.close()
+    return _middle(taken)
+
+
+def _assign_us(folder: Path, batches: int) -> float:
+    """Microseconds of this thread's CPU for choosing the client and the arm of a call."""
+    experiment, taken = _experiment(folder, "assign"), []
+    with fastlane.OpenAI(**_SETTINGS, experiment=experiment) as client, unit("user-42"):
+        options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={}, extra_json={})
+        shell = client._fastlane
+        assert shell is not None
+        for _ in range(batches):
+            started = thread_cpu_ns()
+            for _ in range(200):
+                shell.arms.choose(client, options)
+            taken.append((thread_cpu_ns() - started) / 200 / 1e3)
+    experiment.close()
+    return _middle(taken)
+
+
+def experiment_cost(quick: bool) -> Report:
+    """What an experiment adds to a call: CPU on the call's thread, and with all that is counted of it later.
+
+    Pairs of batches of a client that takes part in an experiment of an arm against itself, half of the units in each,
+    and of a client with the same plays and without one; both over the same in-memory transport. Each call is of one of
+    1,000 units, told by `with fastlane.experiments.unit(...)`. `…_thread_added_us` is what the call's own thread does
+    (find the unit, draw its arm, hand over the call that is over), and `assign_cpu_us` the first two by themselves, by
+    this thread's CPU; `…_added_us` has the counting in it too, which a thread of its own does otherwise: here it is
+    done inside of the batch. `…_nothing_us` is a second client without an experiment, which shows how large a
+    difference this run would report where there is none. Inside: all CPU of the process from the application's call to
+    the typed answer, or to the last chunk of a stream. Outside: network, TLS, garbage collection, and the exchange with
+    the store, which is once a second for all calls together: `exchange_cpu_us` for a file of SQLite's, two arms that
+    are full.
+    """
+    pairs = 150 if quick else 600
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        figures = {
+            **_experiment_added(folder, stream=False, pairs=pairs),
+            **_experiment_added(folder, stream=True, pairs=pairs),
+            "assign_cpu_us": _assign_us(folder, 50 if quick else 200),
+            "exchange_cpu_us": _exchange_us(folder, 20 if quick else 100),
+        }
+    return Report(
+        figures=figures,
+        reach=(
+            Reach(figure="call_thread_added_us", op="<=", target=10),
+            Reach(figure="stream_thread_added_us", op="<=", target=10),
+        ),
+        conditions={"pairs": pairs, "calls_in_a_batch": _CALLS, "chunks_of_a_stream": _STREAM_CHUNKS, "units": _UNITS},
+    )
+
+
+# PromptCache
+
+_LENGTH = 100
+_MOST_MESSAGES = 140
+_HISTORY_CALLS = 10
+_TOOLS = tools()
+_HISTORY = conversation(_MOST_MESSAGES)
+_Histories = Callable[[], list[Any]]
+_Case = Callable[[], _Histories]
+
+
+def _facts() -> ProviderFacts:
+    def fact(value: Any) -> Fact[Any]:
+        return Fact(value=value, source="https://localhost/prepared", checked=date(2026, 11, 22), evidence="measured")
+
+    return ProviderFacts(
+        slug="prepared",
+        origins=("http://prepared.invalid",),
+        cache=Cache(
+            automatic=fact(True),
+            minimum_tokens=fact(1_024),
+            block_tokens=fact(128),
+            lifetime_s=fact(300.0),
+            key_field=fact("prompt_cache_key"),
+            # So that a conversation stays with one key, as it does where calls are not made in a loop.
+            requests_per_key_per_minute=fact(1e9),
+        ),
+        parameters={"prompt_cache_key": fact(True)},
+    )
+
+
+def _same() -> _Histories:
+    history = _HISTORY[:_LENGTH]
+    return lambda: history
+
+
+def _turns() -> Iterator[list[Any]]:
+    for conversation_number in count():
+        opening = {"role": "user", "content": f"I am customer {conversation_number}."}
+        whole = [_HISTORY[0], opening, *_HISTORY[1:]]
+        yield from (whole[:length] for length in range(_LENGTH, _MOST_MESSAGES, 2))
+
+
+def _growing() -> _Histories:
+    turns = _turns()
+    return lambda: next(turns)
+
+
+def _parsed() -> _Histories:
+    turns = _turns()
+    return lambda: list(json.loads(json.dumps(next(turns))))
+
+
+def _changing() -> _Histories:
+    numbers = count()
+
+    def histories() -> list[Any]:
+        system = {**_HISTORY[0], "content": f"It is {next(numbers):06} seconds past noon. {_HISTORY[0]['content']}"}
+        return [system, *_HISTORY[1:_LENGTH]]
+
+    return histories
+
+
+_CASES: dict[str, _Case] = {
+    "same": _same, "growing": _growing, "parsed": _parsed, "changing": _changing,
+}  # fmt: skip
+
+
+def _history_taken(case: _Case, pairs: int) -> list[list[float]]:
+    """Microseconds of CPU per call of each client, round by round, in reversed order every other round."""
+    transport = _CALL.transport
+    clients = [
+        fastlane.OpenAI(**_SETTINGS, only_plays=plays, http_client=httpx2.Client(transport=transport))
+        for plays in ([], [PromptCache()], [])
+    ]
+    histories = [case() for _ in clients]
+    taken: list[list[float]] = [[] for _ in clients]
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        for round_number, index in turns(range(len(clients)), pairs, warm_ups=3):
+            create = clients[index].chat.completions.create
+            block = [histories[index]() for _ in range(_HISTORY_CALLS)]
+            started = cpu_ns()
+            for history in block:
+                create(model=MODEL, messages=history, tools=_TOOLS)
+            if round_number >= 0:
+                taken[index].append((cpu_ns() - started) / 1e3 / _HISTORY_CALLS)
+            if round_number % 10 == 9 and min(map(len, taken)) > round_number:
+                gc.collect()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        for client in clients:
+            client.close()
+    return taken
+
+
+def prompt_cache_cost(quick: bool) -> Report:
+    """What keeping track of the prompt cache costs: CPU that `PromptCache()` adds to a call with 100 messages.
+
+    A client with the play against one without it, both over the same in-memory transport, to a provider that is known
+    to take a cache key, so that the key is derived too. An agent's conversation of 100 messages with its 14 tools, some
+    50 kB: the same objects in every call (`same`), two messages more in every call (`growing`: from 100 to 140
+    messages, then another customer's conversation), and growing with every message parsed anew from JSON, as where a
+    server keeps no state (`parsed`): no string has its hash yet, and each is read once. `changing` costs the most: a
+    clock at the top of the system prompt, so that each call is compared with the one before.
+
+    Inside: all CPU time of the process from the application's call to the typed answer. Outside: parsing the history,
+    the network, and garbage collection. What two clients without the play differ by (`nothing_added_us`) is noise.
+    """
+    pairs = 60 if quick else 400
+    figures: dict[str, Figure] = {}
+    with registered(_facts()):
+        for name, case in _CASES.items():
+            without, having, again = _history_taken(case, pairs)
+            figures |= {
+                **added(f"{name}_added", having, without),
+                f"{name}_nothing_added_us": _added(again, without),
+                f"{name}_without_us": _middle(without),
+            }
+    return Report(
+        figures=figures,
+        reach=tuple(Reach(figure=f"{name}_added_us", op="<=", target=150) for name in ("same", "growing", "parsed")),
+        conditions={
+            "pairs": pairs,
+            "messages": _LENGTH,
+            "kilobytes": round(len(json.dumps([_HISTORY[:_LENGTH], _TOOLS])) / 1e3),
+            "tools": len(_TOOLS),
+        },
+    )
+
+
+BENCHMARKS = {
+    "shell_cost": shell_cost,
+    "urgency": urgency,
+    "admission_cost": admission_cost,
+    "experiment_cost": experiment_cost,
+    "prompt_cache_cost": prompt_cache_cost,
+}

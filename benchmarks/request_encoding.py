@@ -1,0 +1,404 @@
+"""What `RequestEncoding` is worth: prompts to a provider that takes every form of body, as JSON and encoded.
+
+The embedded provider has no time of its own. With one that thinks, both sides take that much longer: the difference
+stays, the ratio shrinks. Sides take turns, in reversed order every other round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import date
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
+
+import msgpack  # type: ignore[import-untyped]
+import openai
+from openai._utils._json import openapi_dumps
+
+import fastlane
+from benchmarks._paired import added, cpu_pairs, median, paired
+from benchmarks._provider import MODEL, providers
+from benchmarks._report import Figure, Reach, Report
+from benchmarks._transport import afirst_content_ms, wishes
+from fastlane.compat.requests import stock_bytes
+from fastlane.emulator import RequestLog
+from fastlane.plays.request_encoding import bodies
+from fastlane.plays.request_encoding.play import RequestEncoding
+from fastlane.providers import Fact, ProviderFacts
+from fastlane.records.attempts import Form
+
+_ROUND_TRIP_TIME_S = 0.04
+_CONDITIONS: dict[str, Any] = {
+    "round_trip_time_ms": 1e3 * _ROUND_TRIP_TIME_S,
+    "provider": "instant: no time of its own",
+    "streamed": True,
+    "tls": True,
+}
+
+_Kind = Literal["talk", "source"]
+"""What a prompt holds: the same code over and over, as in the talk whose case is reproduced, or real source code."""
+
+_KINDS: tuple[_Kind, ...] = ("talk", "source")
+_BODY_BYTES = 123_400
+"""The size of the talk's request as JSON."""
+
+# Pure Python on every version, and not frozen into the interpreter.
+_MODULES = ("argparse", "tarfile", "difflib", "statistics")
+_INSTRUCTION = (
+    "You are a code reviewer. Look for errors first: wrong results, leaks of files, sockets and locks, races, and "
+    "inputs that were not thought of. Leave style alone. Review this module:\n\n"
+)
+# What the talk's prompt repeats is not known, only what was left of it: 2.0 kB of 123.4.
+_REPEATED_CHARACTERS = 2_500
+
+
+def _source() -> str:
+    texts = []
+    for name in _MODULES:
+        spec = find_spec(name)
+        get_source = getattr(spec.loader, "get_source", None) if spec is not None else None
+        text = get_source(name) if get_source is not None else None
+        if text is None:
+            raise RuntimeError(f"this Python has no source text of {name}")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _body(messages: list[Any]) -> dict[str, Any]:
+    """The body of a streamed call."""
+    return {"messages": messages, "model": MODEL, "stream": True}
+
+
+def _json_bytes(messages: list[Any]) -> int:
+    """Bytes of that body as openai's client writes it."""
+    return len(json.dumps(_body(messages), separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _prompt(kind: _Kind, body_bytes: int = _BODY_BYTES) -> list[Any]:
+    """Messages that make a body of exactly so many bytes."""
+    text = _source()
+    if kind == "talk":
+        text = text[:_REPEATED_CHARACTERS] * (body_bytes // _REPEATED_CHARACTERS + 1)
+    text = _INSTRUCTION + text
+
+    def messages(characters: int, padding: int = 0) -> list[Any]:
+        return [{"role": "user", "content": text[:characters] + " " * padding}]
+
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _json_bytes(messages(middle)) <= body_bytes else (low, middle - 1)
+    made = messages(low, body_bytes - _json_bytes(messages(low)))
+    if _json_bytes(made) != body_bytes or low == len(text):
+        raise RuntimeError(f"the prompts do not reach {body_bytes} bytes")
+    return made
+
+
+def _everything() -> ProviderFacts:
+    """Facts of a provider that takes every form of body: what the embedded one does."""
+    fact: Fact[Any] = Fact(
+        value=("json", "json+gzip", "msgpack", "msgpack+gzip"),
+        source="https://localhost/docs/emulator",
+        checked=date(2026, 11, 22),
+        evidence="measured",
+    )
+    endpoints = ("/chat/completions", "/completions", "/responses")
+    return ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, fact))
+
+
+_pools = itertools.count(1)
+
+
+def _plays(*, encoding: bool, **settings: Any) -> list[fastlane.Play]:
+    """`Connection()` with a pool that no other client uses, and `RequestEncoding()` beside it or not."""
+    # Far from what other benchmarks use: a millisecond of idle time makes pools differ.
+    connection = fastlane.Connection(idle_s=250.0 + next(_pools) / 1e3)
+    return [connection, RequestEncoding(facts=_everything(), **settings)] if encoding else [connection]
+
+
+class _Pair(NamedTuple):
+    """One call of each side, in milliseconds, and whether ours was sent encoded."""
+
+    plain_ms: float
+    encoded_ms: float
+    encoded: bool
+
+
+_Groups = Mapping[tuple[str, ...], Any]
+"""Messages that are sent once after a pause for each of several names, the second at once behind the first."""
+
+
+async def _lane(
+    clients: Any, groups: _Groups, rounds: int, *, start_s: float, pause_s: float
+) -> dict[str, list[_Pair]]:
+    """Pairs of a client without the play and one with it, by name."""
+    await asyncio.sleep(start_s)  # so that no lane's call waits for the CPU of another
+    pairs: dict[str, list[_Pair]] = {name: [] for names in groups for name in names}
+    async with clients[0] as plain, clients[1] as encoding:
+        arms = {"plain": plain, "encoding": encoding}
+        for arm in arms.values():
+            await afirst_content_ms(arm, messages=list(groups.values())[-1])
+        for round_number, (names, messages) in itertools.product(range(rounds), groups.items()):
+            await asyncio.sleep(pause_s)
+            taken: dict[tuple[str, str], float] = {}
+            encoded: dict[str, bool] = {}
+            for side in reversed(arms) if round_number % 2 else arms:
+                for name in names:
+                    taken[side, name] = await afirst_content_ms(arms[side], messages=messages)
+                    if side == "encoding":
+                        record = encoding.last_call.request_encoding if encoding.last_call is not None else None
+                        encoded[name] = record is not None and record.form != "json"
+            for name in names:
+                pairs[name].append(_Pair(taken["plain", name], taken["encoding", name], encoded[name]))
+    return pairs
+
+
+# After idle seconds, beside `Connection()`
+
+# A window of 90 segments is halved four times, once for each round trip and 200 ms.
+_PAUSE_S = 1.2
+_LANES = 3
+_SIZES = {"4_kb": 4_000, "16_kb": 16_000, "64_kb": 64_000, "123_kb": _BODY_BYTES}
+
+
+async def _encoding_lanes(base_urls: Sequence[str], rounds: int) -> dict[str, list[_Pair]]:
+    again: dict[str, tuple[str, ...]] = {"123_kb": ("123_kb_again",)}
+    groups: _Groups = {(name, *again.get(name, ())): _prompt("source", size) for name, size in _SIZES.items()}
+
+    def clients(base_url: str) -> list[fastlane.AsyncOpenAI]:
+        options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
+        return [fastlane.AsyncOpenAI(**options, only_plays=_plays(encoding=encoding)) for encoding in (False, True)]
+
+    lanes = await asyncio.gather(
+        *(
+            _lane(clients(url), groups, rounds, start_s=number * _PAUSE_S / _LANES, pause_s=_PAUSE_S)
+            for number, url in enumerate(base_urls)
+        )
+    )
+    return {name: [pair for lane in lanes for pair in lane[name]] for name in lanes[0]}
+
+
+def encoding(quick: bool) -> Report:
+    """What `RequestEncoding` is worth for prompts of 4 to 123 kB: time to first token beside `Connection()` alone.
+
+    Real source code over 40 ms, each call on a connection that was idle: the window has fallen back to its beginning,
+    as it does while a model thinks. And 123 kB once more right behind that (`again`), over windows that the call before
+    has opened, where fewer bytes save less. Both sides have a warm connection of fastlane's. Inside: from the
+    application's call to the first content that it reads, and so everything that encoding takes. Outside: opening the
+    connections. Asynchronous, in lanes with a provider each.
+    """
+    rounds = 5 if quick else 25
+    with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
+        taken = asyncio.run(_encoding_lanes([emulator.base_url for emulator in started], rounds))
+    figures: dict[str, Figure] = {}
+    for case, pairs in taken.items():
+        alone, own = [pair.plain_ms for pair in pairs], [pair.encoded_ms for pair in pairs]
+        figures |= {
+            f"at_{case}_ttft_ratio": paired("", alone, own)["_ratio"],
+            f"at_{case}_alone_ttft_ms": median(alone).value,
+            f"at_{case}_encoding_ttft_ms": median(own).value,
+            **added(f"at_{case}_saved", alone, own, "ms"),
+            f"at_{case}_encoded_share": sum(pair.encoded for pair in pairs) / len(pairs),
+        }
+    figures["pairs"] = rounds * _LANES
+    return Report(
+        figures=figures,
+        reach=(
+            Reach(figure="at_4_kb_encoded_share", op="==", target=0),
+            Reach(figure="at_16_kb_ttft_ratio", op=">=", target=1.5),
+            Reach(figure="at_64_kb_ttft_ratio", op=">=", target=1.3),
+            Reach(figure="at_123_kb_ttft_ratio", op=">=", target=1.7),
+            Reach(figure="at_123_kb_again_ttft_ratio", op=">=", target=0.9),
+        ),
+        conditions={
+            **_CONDITIONS,
+            "pause_s": _PAUSE_S,
+            "expected": "round trips: 1 against 1, 2 against 1, 3 against 2, 4 against 2",
+            "lanes": _LANES,
+        },
+    )
+
+
+# Every few seconds, beside openai's client
+
+_HEADLINE_PAUSE_S = 6.0
+_LANES_OF_A_KIND = 2
+_REACH: dict[_Kind, float] = {"talk": 4.0, "source": 2.5}
+
+
+async def _headline_lanes(base_urls: Sequence[str], kinds: Sequence[_Kind], rounds: int) -> list[list[_Pair]]:
+    def clients(base_url: str) -> list[openai.AsyncOpenAI]:
+        options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
+        own: dict[str, Any] = {"default_headers": wishes(tag="fastlane"), "only_plays": _plays(encoding=True)}
+        return [
+            openai.AsyncOpenAI(**options, default_headers=wishes(tag="stock")),
+            fastlane.AsyncOpenAI(**options, **own),
+        ]
+
+    apart_s = _HEADLINE_PAUSE_S / len(kinds)
+    lanes = await asyncio.gather(
+        *(
+            _lane(clients(url), {(kind,): _prompt(kind)}, rounds, start_s=number * apart_s, pause_s=_HEADLINE_PAUSE_S)
+            for number, (url, kind) in enumerate(zip(base_urls, kinds, strict=True))
+        )
+    )
+    return [pairs for lane in lanes for pairs in lane.values()]
+
+
+def _headline_figures(kind: _Kind, pairs: Sequence[_Pair], log: Sequence[RequestLog]) -> dict[str, Figure]:
+    theirs, own = [pair.plain_ms for pair in pairs], [pair.encoded_ms for pair in pairs]
+    if {one.content_encoding for one in log if one.tag == "stock"} != {None}:
+        raise RuntimeError("the stock client was to send JSON as it is")
+    if {one.bytes_in_decoded for one in log} != {_BODY_BYTES}:
+        raise RuntimeError(f"each call was to have {_BODY_BYTES} bytes of JSON")
+    return {
+        **paired(f"{kind}_ttft", theirs, own),
+        f"{kind}_stock_ttft_ms": median(theirs).value,
+        f"{kind}_fastlane_ttft_ms": median(own).value,
+        f"{kind}_saved_ms": added("", theirs, own)["_us"],
+        f"{kind}_sent_bytes": [one for one in log if one.tag == "fastlane"][-1].bytes_in,
+    }
+
+
+def headline(quick: bool) -> Report:
+    """A long prompt now and then: `openai.OpenAI()` as it comes against fastlane with `RequestEncoding()`.
+
+    Prompts of 123 kB, six seconds apart, over 40 ms: one kind repeats its code (`talk`), one is real source code. The
+    stock client has closed its connection by then, opens another one and sends JSON over HTTP/1.1; ours still has its
+    connection, and sends fewer bytes. Inside: from the application's call to the first content that it reads. Outside:
+    the provider's own time, which is none here. Asynchronous, in lanes with a provider each, so that no lane keeps
+    another's connection warm.
+    """
+    rounds = 5 if quick else 25
+    kinds = [kind for kind in _KINDS for _ in range(_LANES_OF_A_KIND)]
+    with providers(len(kinds), round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
+        lanes = asyncio.run(_headline_lanes([emulator.base_url for emulator in started], kinds, rounds))
+        logs = [emulator.log() for emulator in started]
+    figures: dict[str, Figure] = {}
+    for kind in _KINDS:
+        own = [number for number, other in enumerate(kinds) if other == kind]
+        pairs = [pair for number in own for pair in lanes[number]]
+        figures |= _headline_figures(kind, pairs, [one for number in own for one in logs[number]])
+    figures["pairs_of_a_kind"] = rounds * _LANES_OF_A_KIND
+    return Report(
+        figures=figures,
+        reach=tuple(Reach(figure=f"{kind}_ttft_ratio", op=">=", target=target) for kind, target in _REACH.items()),
+        conditions={
+            **_CONDITIONS,
+            "pause_s": _HEADLINE_PAUSE_S,
+            "body_bytes": _BODY_BYTES,
+            "expected": "6 round trips (TCP, TLS 1.3, request in 4) against 1 (talk) or 2 (source)",
+            "lanes_of_a_kind": _LANES_OF_A_KIND,
+        },
+    )
+
+
+# CPU
+
+_BLOCK = 10
+"""Bodies of one arm before the next arm's turn."""
+
+
+@cache
+def _source_body() -> dict[str, Any]:
+    return _body(_prompt("source"))
+
+
+def _stock() -> bytes:
+    return openapi_dumps(_source_body())
+
+
+def _ours(form: Form, *, level: int = 1) -> Callable[[], bytes]:
+    writing = bodies.Writing(gzip_level=level)
+
+    def write() -> bytes:
+        plain = stock_bytes(_source_body())
+        assert plain is not None
+        return bodies.write(plain, form, writing)[0]
+
+    return write
+
+
+def _json() -> bytes:
+    plain = stock_bytes(_source_body())
+    assert plain is not None
+    return plain
+
+
+def _read(written: bytes, form: Form) -> Any:
+    inner = zlib.decompress(written, wbits=zlib.MAX_WBITS | 16) if form.endswith("gzip") else written
+    return msgpack.unpackb(inner) if form.startswith("msgpack") else json.loads(inner)
+
+
+def _block(name: str, write: Callable[[], bytes]) -> Callable[[], None]:
+    def block() -> None:
+        with _library(name):
+            for _ in range(_BLOCK):
+                write()
+
+    return block
+
+
+def _library(name: str) -> AbstractContextManager[object]:
+    """Have gzip done by isal for the arms that are named after it, and by zlib for the others."""
+    return nullcontext() if "isal" in name else patch.object(bodies, "_isal", lambda: None)
+
+
+def encoding_cpu(quick: bool) -> Report:
+    """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal, and as MessagePack.
+
+    The body holds 123 kB of real source code of the running Python. Each arm makes bytes of the same mapping: openai's
+    function as its client calls it; ours as fastlane's client does, JSON first and then the form that is sent, by the
+    same functions. Inside: the CPU time of the process while the bytes are made. Outside: looking at the connection,
+    deciding, building the request and sending it. What was written is read again and compared with what it was made of.
+    The arms take turns, in reversed order every other round.
+    """
+    arms: dict[str, tuple[Form, Callable[[], bytes]]] = {
+        "stock_json": ("json", _stock),
+        "fastlane_json": ("json", _json),
+        "gzip_1": ("json+gzip", _ours("json+gzip")),
+        "gzip_6": ("json+gzip", _ours("json+gzip", level=6)),
+        "gzip_9": ("json+gzip", _ours("json+gzip", level=9)),
+        "msgpack": ("msgpack", _ours("msgpack")),
+        "msgpack_gzip_1": ("msgpack+gzip", _ours("msgpack+gzip")),
+    }
+    with_isal = bodies._isal() is not None
+    if with_isal:
+        arms["isal_1"] = "json+gzip", _ours("json+gzip")
+        arms["msgpack_isal_1"] = "msgpack+gzip", _ours("msgpack+gzip")
+    if wrong := [name for name, (form, write) in arms.items() if _read(write(), form) != _source_body()]:
+        raise RuntimeError(f"{', '.join(wrong)} wrote something else than the body")
+    pairs = 30 if quick else 200
+    taken = cpu_pairs([_block(name, write) for name, (_, write) in arms.items()], pairs)
+    figures: dict[str, Figure] = {}
+    for (name, (_, write)), nanoseconds in zip(arms.items(), taken, strict=True):
+        each = median([one / 1e6 / _BLOCK for one in nanoseconds])
+        with _library(name):
+            size = len(write())
+        figures |= {f"{name}_cpu_ms": each.value, f"{name}_cpu_high_ms": each.high, f"{name}_bytes": size}
+    if not with_isal:
+        figures |= {"isal_1_cpu_ms": None}
+    stock, isal = figures["stock_json_cpu_ms"], figures["isal_1_cpu_ms"]
+    gzipped = figures["gzip_1_cpu_ms"]
+    assert stock is not None
+    assert gzipped is not None
+    figures["gzip_1_to_stock_ratio"] = gzipped / stock
+    figures["isal_1_to_stock_ratio"] = None if isal is None else isal / stock
+    return Report(
+        figures=figures,
+        reach=(
+            Reach(figure="gzip_1_cpu_ms", op="<=", target=0.9),
+            Reach(figure="isal_1_cpu_ms", op="<=", target=0.3),
+        ),
+        conditions={"body_bytes": _BODY_BYTES, "pairs": pairs, "bodies_of_a_pair": _BLOCK, "isal": with_isal},
+    )
+
+
+BENCHMARKS = {"encoding": encoding, "headline": headline, "encoding_cpu": encoding_cpu}

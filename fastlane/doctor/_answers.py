@@ -1,4 +1,4 @@
-"""What responses report beside the answer: limits and times in headers, token counts and times in fields."""
+"""What responses report beside the answer: rate limits in headers, and token counts in fields."""
 
 from __future__ import annotations
 
@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 
 # Names of headers; the facts on record of a provider come first.
 _LIMIT_HEADER = re.compile(r"rate-?limit|^retry-after")
-_TIME_HEADER = re.compile(
-    r"(?:^|-)(?:time|timing|duration|latency|elapsed)(?:-|$)|-m?s$|^server-timing$|-service-time$"
-)
-_NO_TIME_HEADER = re.compile(
-    r"^(?:date|expires|last-modified|age|access-control|strict-transport)|uptime|timeout|max-age"
-)
-_NUMBER = re.compile(r"^\d+(?:\.\d+)?(?:ms|s)?$")
 
 # Names of counts anywhere in `usage`; the facts on record of a provider come first.
 _COUNTS: Mapping[str, re.Pattern[str]] = {
@@ -31,10 +24,6 @@ _COUNTS: Mapping[str, re.Pattern[str]] = {
     ),
     "reasoning": re.compile(r"^reasoning_tokens$"),
 }
-_TIME_FIELD = re.compile(r"(?:^|_)(?:time|duration|latency)(?:_|$)|_(?:ms|seconds|secs)$")
-_IN_MS = re.compile(r"(?:^|_)ms(?:_|$)")
-_IN_SECONDS = re.compile(r"_(?:s|sec|secs|seconds)$")
-_NO_TIME_FIELD = re.compile(r"token|count|per_|timestamp|created")
 
 
 def limit_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> tuple[str, ...]:
@@ -43,25 +32,6 @@ def limit_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> tu
     written = (fact.value if fact is not None else None) or ()
     known_names = {name.lower() for name in written}
     return tuple(sorted(name for name in map(str.lower, headers) if name in known_names or _LIMIT_HEADER.search(name)))
-
-
-def time_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> dict[str, str]:
-    """Return the headers that report how long the server took, each with its unit: "ms", "s" or "unknown"."""
-    fact = known.timing.headers if known is not None else None
-    written = (fact.value if fact is not None else None) or {}
-    units: dict[str, str] = {name.lower(): unit for name, unit in written.items()}
-    found: dict[str, str] = {}
-    for name, value in headers.items():
-        name = name.lower()
-        if name in units:
-            found[name] = units[name]
-        elif _LIMIT_HEADER.search(name) or _NO_TIME_HEADER.search(name) or not _TIME_HEADER.search(name):
-            continue
-        elif name == "server-timing":
-            found[name] = "ms"  # by its standard
-        elif _NUMBER.match(value.strip()):
-            found[name] = "ms" if name.endswith("-ms") or value.strip().endswith("ms") else "unknown"
-    return dict(sorted(found.items()))
 
 
 def at_path(value: Any, path: str) -> Any:
@@ -89,20 +59,6 @@ def count_paths(answer: Mapping[str, Any], endpoint: str, known: ProviderFacts |
     return found
 
 
-def time_fields(answer: Mapping[str, Any], known: ProviderFacts | None) -> dict[str, str]:
-    """Return where a response reports how long the server took: dotted path to unit, "ms", "s" or "unknown"."""
-    fact = known.timing.fields if known is not None else None
-    units: dict[str, str] = dict((fact.value if fact is not None else None) or {})
-    found = {path: unit for path, unit in units.items() if isinstance(at_path(answer, path), int | float)}
-    for path, value in _leaves(answer, ""):
-        name = path.rpartition(".")[2]
-        if path in found or isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        if _TIME_FIELD.search(name) and not _NO_TIME_FIELD.search(name):
-            found[path] = "ms" if _IN_MS.search(name) else "s" if _IN_SECONDS.search(name) else "unknown"
-    return dict(sorted(found.items()))
-
-
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -120,28 +76,13 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def judge_answers(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Judge what all responses so far report of limits, times and tokens."""
+    """Judge what all responses so far report of limits and tokens."""
     limits = limit_headers(session.headers_seen, session.known)
     fact = MeasuredFact(path=("rate_limits", "headers"), value=list(limits))
     yield found("rate-limit headers", ", ".join(limits) or "none", value=list(limits), facts=[fact] if limits else [])
-    yield _judge_times("headers", time_headers(session.headers_seen, session.known))
-    if not session.answers:
-        return
-    fields: dict[str, str] = {}
-    for answer in session.answers:
-        fields.update(time_fields(answer, session.known))
-    yield _judge_times("fields", fields)
     for endpoint, paths in session.count_paths.items():
         words = ", ".join(f"{kind}: {path}" for kind, path in paths.items()) or "not counted"
         fact = MeasuredFact(path=("usage", endpoint), value=dict(paths))
         yield found(
             f"tokens, {endpoint}", words, not paths and "not counted", value=paths, facts=[fact] if paths else []
         )
-
-
-def _judge_times(where: str, times: dict[str, str]) -> ProviderFinding:
-    """Judge the server's times in its "headers" or "fields"."""
-    usable = {name: unit for name, unit in times.items() if unit != "unknown"}
-    fact = MeasuredFact(path=("timing", where), value=usable)
-    words = ", ".join(f"{name} ({unit})" for name, unit in times.items()) or "none"
-    return found(f"server-timing {where}", words, value=times, facts=[fact] if usable else [])

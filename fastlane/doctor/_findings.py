@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "prompt cache": ("equal prompts",),
     "service tiers": ("without asking", "tiers"),
     "structured outputs": ("json_object", "json_schema"),
-    "timing and limits": ("rate-limit headers", "server-timing headers", "server-timing fields", "tokens"),
+    "limits and tokens": ("rate-limit headers", "tokens"),
 }
 """The rows of the report, in groups."""
 
@@ -139,7 +139,7 @@ PROBLEMS: Mapping[str, KnownProblem] = {
     "format refused": KnownProblem("notable", ""),
     "format ignored": KnownProblem("notable", "The server ignores the format: check what comes before you use it."),
     "cut off": KnownProblem("failed", ""),
-    # timing and limits
+    # limits and tokens
     "not counted": KnownProblem("notable", ""),
     # any check
     "error": KnownProblem("failed", ""),

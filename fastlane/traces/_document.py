@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Final
 
 from ._compare import ExperimentComparison
-from ._model import TraceCall, TraceEntry, WaterfallBar
+from ._model import TraceAttempt, TraceCall, TraceEntry, WaterfallBar
 from ._otlp import SpanFile
 from ._spans import Span
 
@@ -61,38 +61,24 @@ def _entry(entry: TraceEntry) -> dict[str, Any]:
 def _call(call: TraceCall) -> dict[str, Any]:
     return {
         "span_id": call.span.span_id,
-        "model": call.model,
-        "response_model": call.response_model,
-        "provider": call.provider,
-        "error": call.error,
+        **_plain_fields(call, "issued_ns", "durations_s"),
         "duration_s": (call.span.end_ns - call.span.start_ns) / 1e9,
-        "time_to_first_token_s": call.time_to_first_token_s,
-        "input_tokens": call.input_tokens,
-        "cached_tokens": call.cached_tokens,
-        "output_tokens": call.output_tokens,
-        "reasoning_tokens": call.reasoning_tokens,
-        "tokens_per_second": call.tokens_per_second,
-        "route_reason": call.route_reason,
-        "connection_reused": call.connection_reused,
-        "attempt_count": call.attempt_count,
-        "cache_miss": call.cache_miss,
-        "cache_miss_path": call.cache_miss_path,
-        "cache_lost_tokens": call.cache_lost_tokens,
         "phases_s": dict(call.durations_s),
         "attempts": [
             {
                 "span_id": attempt.span.span_id,
-                "number": attempt.number,
-                "kind": attempt.kind,
-                "outcome": attempt.outcome,
-                "status_code": attempt.status_code,
-                "error": attempt.error,
-                "connection_reused": attempt.connection_reused,
+                **_plain_fields(attempt),
                 "duration_s": (attempt.span.end_ns - attempt.span.start_ns) / 1e9,
             }
             for attempt in call.attempts
         ],
     }
+
+
+def _plain_fields(value: TraceCall | TraceAttempt, *left_out: str) -> dict[str, Any]:
+    """Return the fields that hold text or a number."""
+    left = {"span", "attempts", "phases", *left_out}
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in left}
 
 
 def _row(row: WaterfallBar, entry: TraceEntry) -> dict[str, Any]:

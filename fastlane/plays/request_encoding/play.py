@@ -1,4 +1,4 @@
-"""02 Shorten the wire: a request's body gzipped, in MessagePack or both, where the provider takes it."""
+"""02 Shorten the wire: a request's body gzipped, in MessagePack or both, where the provider takes it and it pays."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ _Forms = Annotated[
 class RequestEncoding(Play):
     """Send a prompt's body in fewer bytes where that may save round trips, and the provider takes it.
 
+    To a server that turns out to be so near that encoding takes longer than a round trip, JSON is sent for ten minutes.
     A body that is refused is sent again as JSON at once, and the provider is sent JSON for ten minutes. Raises
     ConfigurationError for facts that are not valid.
     """

@@ -56,6 +56,16 @@ _failures: Table[FormKey, str] = Table("failures of encoded bodies", max_entries
 """Why a server is sent JSON for ten minutes, for all clients."""
 
 
+class _Cost(NamedTuple):
+    """What an encoded body has cost, and what a round trip less saves."""
+
+    cpu_s_per_byte: float
+    round_trip_time_s: float
+
+
+_costs: Table[FormKey, _Cost] = Table("costs of encoded bodies", max_entries=2_000, expires_s=600)
+
+
 class RequestEncodingSession(Session):
     """Sends the body of one call in the best form that its provider takes."""
 
@@ -125,6 +135,9 @@ class RequestEncodingSession(Session):
         """Say in which form the body was sent."""
         if self._call is None:
             return None
+        round_trip_ns = outcome.attempts[-1].phases.round_trip_time_ns if outcome.attempts else None
+        if self._key is not None and round_trip_ns is not None:
+            _costs.put(self._key, _Cost(self._cpu_s / self._plain_bytes, round_trip_ns / 1e9))
         return RequestEncodingSection(
             form=self._form,
             reason=self._reason,
@@ -179,6 +192,13 @@ class RequestEncodingSession(Session):
             return None
         key = self._choose_form(call.origin, request.url.path)
         if key is None:
+            return None
+        known = _costs.get(key)
+        if known is not None and size * known.cpu_s_per_byte > known.round_trip_time_s:
+            self._reason = (
+                f"It takes {size * known.cpu_s_per_byte * 1e3:.1f} ms of CPU time, more than a round trip "
+                f"({known.round_trip_time_s * 1e3:.1f} ms)."
+            )
             return None
         self._key = key
         writing = partial(write, plain, key.form, self._writing)

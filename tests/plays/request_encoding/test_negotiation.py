@@ -329,3 +329,19 @@ def test_facts_of_a_recognized_server_are_used(monkeypatch: pytest.MonkeyPatch) 
                 "json+gzip",
             ]
         assert [is_encoded(entry) for entry in billed(gateway)] == [False, True]
+
+
+def test_near_server_gets_json_once_encoding_has_cost_more_than_a_round_trip(
+    negotiator: Emulator, takes_all: ProviderFacts
+) -> None:
+    play = RequestEncoding(facts=takes_all, forms=GZIP, gzip_level=9)
+    plays = [fastlane.Connection(), play]
+    with fastlane.OpenAI(base_url=negotiator.base_url, api_key="k", only_plays=plays) as client:
+        for _ in range(2):
+            client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": PROMPT * 30}], max_completion_tokens=3
+            )
+        assert forms(client) == ["json+gzip", "json"]
+        assert client.last_call is not None
+        assert client.last_call.request_encoding is not None
+        assert "more than a round trip" in client.last_call.request_encoding.reason

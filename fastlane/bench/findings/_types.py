@@ -29,6 +29,11 @@ class Figures:
     quantiles: Mapping[float, Quantile]
     """By share: 0.25, 0.5, 0.75, 0.9, 0.95, 0.99."""
 
+    @property
+    def variation(self) -> float | None:
+        """The coefficient of variation: the deviation as a share of the mean."""
+        return self.deviation / self.mean if self.mean and self.deviation is not None else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonVerdict:

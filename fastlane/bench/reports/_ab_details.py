@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..findings import Attribution, Interval
+from ..findings import Attribution, Cold, Interval
 from ..recorded import Sample, metric_named
 from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, TableCell, TableRow
 from ._material import Material
@@ -14,6 +14,7 @@ from ._phases import TITLES, ArmPhases
 from ._tables import UNKNOWN, without_empty
 from ._words import (
     NOTHING,
+    change,
     counted,
     figure,
     interval,
@@ -200,6 +201,7 @@ def cold_blocks(material: Material) -> Iterator[Block]:
         entries = (
             number_entry(each.time_to_first_token_ms, "ms"),
             number_entry(each.warm_time_to_first_token_ms, "ms"),
+            _cold_over_warm(each),
             number_entry(each.api_end_to_end_ms, "ms"),
             TableCell(text=each.error, value=each.error, tone="bad") if each.error else NOTHING,
         )
@@ -213,6 +215,7 @@ def cold_blocks(material: Material) -> Iterator[Block]:
             Column(title="arm", alignment="left"),
             Column(title="time to first token", unit="ms"),
             Column(title="the same prompt, warm", unit="ms"),
+            Column(title="cold against warm"),
             Column(title="API end-to-end", unit="ms"),
             Column(title="error", alignment="left"),
         ),
@@ -220,6 +223,11 @@ def cold_blocks(material: Material) -> Iterator[Block]:
         notes=(_COLD, *(() if refused else _slower_cold(material))),
     )
     yield without_empty(table)
+
+
+def _cold_over_warm(found: Cold) -> TableCell:
+    cold, warm = found.time_to_first_token_ms, found.warm_time_to_first_token_ms
+    return TableCell(text=change(cold / warm), value=cold / warm) if cold and warm else NOTHING
 
 
 def _slower_cold(material: Material) -> Iterator[str]:

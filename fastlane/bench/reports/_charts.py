@@ -16,7 +16,7 @@ from ..findings import ArmComparison, Figures, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
 from ._material import Material, scenario_of
 from ._phases import TITLES
-from ._scaling import INSTANT_MS, SLUGGISH_MS, efficiencies
+from ._sweeps import INSTANT_MS, SLUGGISH_MS, efficiencies
 from ._words import change, change_with_interval, counted, figure, interval, lowered, with_unit
 
 ARM_COLOURS: Final = 8
@@ -315,7 +315,7 @@ def _efficiency(material: Material) -> _Views:
     found = efficiencies(material)
     for arm in dict.fromkeys(each.arm for each in found):
         rows = [
-            {"scenario": each.scenario, "load": _load(each.cell), "share": each.share}
+            {"scenario": scenario_of(each.cell), "load": _load(each.cell), "share": each.value}
             for each in found
             if each.arm == arm
         ]

@@ -1,22 +1,28 @@
-"""What makes a run fail in a pipeline: rules that must not come true, and the document that says so."""
+"""Rules about a run's figures: targets that it meets or misses, and what makes it fail in a pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from fastlane.errors import ConfigurationError
 
 from ..checks import Checked
-from ..findings import Findings, Interval
+from ..findings import Figures, Findings, Interval
 from ..recorded import Cell, RecordedRun, metric_named
-from ._material import Material
+from ._blocks import Column, ReportTable, TableCell, TableRow, Tone
+from ._material import Material, scenario_of
 from ._rules import Rule
-from ._targets import cells_in, figure_of
-from ._words import change_with_interval, interval
+from ._words import NOTHING, change_with_interval, interval, label, percent, with_unit
 
+Status = Literal["met", "missed", "not shown", "met by the figure alone", "missed by the figure alone", "not available"]
+_STATUSES: Final = (
+    '"met" and "missed" hold for the whole 95 % interval; "not shown": the interval holds the target itself; '
+    '"by the figure alone": of this figure there is no interval; "not available": not at this n.'
+)
+_TONES: Final[dict[str, Tone]] = {"met": "good", "missed": "bad", "missed by the figure alone": "bad"}
 Result = Literal["passed", "failed", "invalid", "not available"]
 
 
@@ -96,9 +102,91 @@ def _written(found: Interval, rule: Rule) -> str:
     if rule.relative:
         return change_with_interval(found)
     if rule.statistic == "cv":
-        return f"{found.value * 100:.3g} %"
+        return percent(found.value)
     unit = metric_named(rule.metric).unit
-    return f"{interval(found, unit)} {unit}"
+    return with_unit(found.value, unit) if found.low is None else f"{interval(found, unit)} {unit}"
+
+
+def cells_in(material: Material, rule: Rule) -> tuple[Cell, ...]:
+    """Return the cells that a rule is about. Raises ConfigurationError where there are none."""
+    if not any(_about(rule, cell) for cell in material.recorded.header.cells):
+        names = " | ".join(cell.name for cell in material.recorded.header.cells)
+        raise ConfigurationError(f"rule {rule.text!r} is about {rule.scope!r}, and the run has no such cell: {names}")
+    return tuple(cell for cell in material.cells if _about(rule, cell))
+
+
+def _about(rule: Rule, cell: Cell) -> bool:
+    # A part of a cell's name will do: "short" of "cpu-small, short, 1 user".
+    known = (cell.name, scenario_of(cell), cell.workload, *cell.name.split(", "))
+    return rule.scope is None or rule.scope in known
+
+
+def figure_of(rule: Rule, figures: Figures | None) -> Interval | None:
+    """Return the figure that a rule bounds, with its interval where it has one."""
+    if figures is None:
+        return None
+    if rule.share is not None:
+        quantile = figures.quantiles.get(rule.share)
+        if quantile is None or quantile.value is None:
+            return None
+        return Interval(value=quantile.value, low=quantile.low, high=quantile.high)
+    values = {
+        "mean": figures.mean,
+        "min": figures.minimum,
+        "max": figures.maximum,
+        "deviation": figures.deviation,
+        "cv": figures.variation,
+    }
+    value = values.get(rule.statistic)
+    return None if value is None else Interval(value=value)
+
+
+def status_of(rule: Rule, found: Interval | None) -> Status:
+    """Return whether a figure keeps a target: only a whole interval on one side of it says so for sure."""
+    if found is None:
+        return "not available"
+    if found.low is None or found.high is None:
+        return "met by the figure alone" if rule.holds(found.value) else "missed by the figure alone"
+    kept = [rule.holds(bound) for bound in (found.low, found.high)]
+    if all(kept):
+        return "met"
+    return "not shown" if any(kept) or rule.holds(found.value) else "missed"
+
+
+def targets_table(material: Material, rules: Sequence[Rule]) -> ReportTable:
+    """Return the targets with what was measured. Raises ConfigurationError for an unknown scenario."""
+    return ReportTable(
+        title="Targets",
+        name="targets",
+        columns=(
+            Column(title="target", alignment="left"),
+            Column(title="cell", alignment="left"),
+            Column(title="arm", alignment="left"),
+            Column(title="measured"),
+            Column(title="status", alignment="left"),
+        ),
+        rows=tuple(_target_rows(material, rules)),
+        notes=(_STATUSES,),
+    )
+
+
+def _target_rows(material: Material, rules: Sequence[Rule]) -> Iterator[TableRow]:
+    for rule in rules:
+        for cell in cells_in(material, rule):
+            for arm in material.own_arms:
+                names = (label(rule.text), label(cell.name), label(arm.name))
+                if refused := material.refused(cell.name, arm.name):
+                    yield TableRow(entries=names, refused=refused)
+                    continue
+                found = figure_of(rule, material.figures(cell.name, arm.name, rule.metric))
+                status = status_of(rule, found)
+                measured = NOTHING
+                if found is not None:
+                    text = _written(found, rule)
+                    measured = TableCell(text=text, value=found.value, low=found.low, high=found.high)
+                yield TableRow(
+                    entries=(*names, measured, TableCell(text=status, value=status, tone=_TONES.get(status, "plain")))
+                )
 
 
 def junit(recorded: RecordedRun, checked: Checked, judgements: Sequence[RuleResult] = ()) -> str:

@@ -12,11 +12,9 @@ from ..findings import Findings
 from ..recorded import RecordedRun
 from ._ab import ab_report
 from ._blocks import Kind, RunReport
-from ._lengths import lengths_report
-from ._load import load_report
 from ._material import Material
 from ._rules import Rule
-from ._scaling import scaling_report
+from ._sweeps import lengths_report, load_report, scaling_report
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

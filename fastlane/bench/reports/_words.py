@@ -84,6 +84,11 @@ def number_entry(value: float | None, unit: str = "") -> TableCell:
     return NOTHING if value is None else TableCell(text=figure(value, unit), value=value)
 
 
+def counted_entry(failed: int) -> TableCell:
+    """Return how many requests failed as a place in a table."""
+    return TableCell(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain")
+
+
 def share_entry(value: float | None) -> TableCell:
     """Return a share as a place in a table, written in per cent."""
     return NOTHING if value is None else TableCell(text=percent(value), value=value)

@@ -11,8 +11,8 @@ from fastlane import ConfigurationError
 from fastlane.bench.findings import CellFindings, Findings, Interval
 from fastlane.bench.recorded import METRICS, RecordedRun
 from fastlane.bench.reports import Rule, fails, judge, junit, parse_fail_if, parse_target, report
+from fastlane.bench.reports._gate import status_of
 from fastlane.bench.reports._rules import STATISTICS
-from fastlane.bench.reports._targets import status_of
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from ..experiments import Experiment
     from ..plays.prompt_cache.view import AsyncPromptCacheView, PromptCacheView
-    from ..records.plays import Level
     from ..reports import Report
     from .explanation import Explanation
     from .options import AsyncAzureOpenAIOptions, AsyncOpenAIOptions, AzureOpenAIOptions, CopyOptions, OpenAIOptions
@@ -158,18 +157,6 @@ class _Client:
         """Return a copy of this client with these plays added: `copy(plays=plays)`."""
         return self.copy(plays=plays)
 
-    def with_urgency(self, level: Level) -> Self:
-        """Return a client for calls of this urgency, with the same plays and the same log of calls.
-
-        `level` is "interactive", "background" or "offline". It overrides an `urgency()` block around the calls. The
-        client is cheap enough to be made for one call:
-        `client.with_urgency("background").chat.completions.create(...)`. If this client has no `Urgency` play, the
-        returned client has one, and a log of its own. Raises ConfigurationError for another level.
-        """
-        from .derived_clients import client_for
-
-        return client_for(self, level)  # type: ignore[no-any-return]
-
     def copy(
         self,
         *,
@@ -220,7 +207,7 @@ class _Client:
             client_state.transport = original.transport
         else:
             client_state.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
-        client_state.pipeline, client_state.data = changed or original.pipeline, original.data
+        client_state.pipeline = changed or original.pipeline
         if experiment is not None:
             shared = original.arms if changed is None else None
             client_state.arms = arms_of_client(experiment, client_state.pipeline, _Client.copy, shared)

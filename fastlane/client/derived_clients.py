@@ -1,9 +1,8 @@
-"""Make clients from another client: for calls of one urgency, and for other upstreams."""
+"""Make clients for other upstreams from a client."""
 
 from __future__ import annotations
 
 import inspect
-from functools import cached_property, lru_cache
 from typing import Any
 
 from openai import NOT_GIVEN
@@ -11,45 +10,11 @@ from openai import NOT_GIVEN
 from ..compat.clients import forget_given, http_client_of, pool_settings_of, validates_strictly
 from ..compat.requests import Requests
 from ..engine.client_state import ClientState
-from ..plays import Connection, Urgency
-from ..plays.urgency.level import checked_level
-from ..records.plays import CallUrgency, Level
-from .configuration import Obstacle, arms_of_client, make_pipeline, pooled_http_client, wanted_settings
+from ..plays import Connection
+from .configuration import Obstacle, make_pipeline, pooled_http_client, wanted_settings
 
 # Attributes that identify an account. Not every version of openai has all of them.
 _IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
-
-
-def client_for(client: Any, level: Level) -> Any:
-    """Return a client for calls of one urgency, at a fraction of the cost of a copy. See `with_urgency`."""
-    checked_level(level, "with_urgency()")
-    client_state = client._fastlane
-    if client_state is None:
-        return client  # the stock behaviour knows no urgency
-    if not any(isinstance(play, Urgency) for play in client_state.pipeline.plays):
-        made = client.with_plays(Urgency())
-        made._fastlane.data = {CallUrgency: CallUrgency(level)}
-        return made
-    kind: Any = type(client)
-    made = object.__new__(kind)
-    # Leave out the cached resources, which refer to the original client.
-    bound = _remembered(kind)
-    made.__dict__.update({name: value for name, value in client.__dict__.items() if name not in bound})
-    made._fastlane = own = ClientState(client_state.pipeline, client_state.transport, client_state.requests)
-    own.data = {**client_state.data, CallUrgency: CallUrgency(level)}
-    if client_state.arms is not None:
-        own.arms = arms_of_client(
-            client_state.arms.experiment, client_state.pipeline, client_state.arms.copy, client_state.arms
-        )
-    return made
-
-
-@lru_cache(maxsize=64)  # an application's classes come and go
-def _remembered(kind: type[Any]) -> frozenset[str]:
-    """Return the names of a class's cached properties."""
-    return frozenset(
-        name for base in kind.__mro__ for name, value in base.__dict__.items() if isinstance(value, cached_property)
-    )
 
 
 def upstream_client(client: Any, kind: type[Any], base_url: str, key: str) -> Any:

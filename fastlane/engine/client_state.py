@@ -20,7 +20,7 @@ _PORTS = {"http": 80, "https": 443}
 class ClientState:
     """The state that fastlane adds to one openai client. Threads share it."""
 
-    __slots__ = ("_origin", "accounts", "arms", "data", "pipeline", "requests", "transport")
+    __slots__ = ("_origin", "accounts", "arms", "pipeline", "requests", "transport")
 
     def __init__(self, pipeline: Pipeline, transport: str, requests: Requests) -> None:
         self.pipeline = pipeline
@@ -30,8 +30,6 @@ class ClientState:
         """Digests of the client's credentials."""
         self.arms: Any = None
         """The arms of the client's experiment; None without an experiment."""
-        self.data: Mapping[type, Any] = {}
-        """Data attached to all of its calls, by class. It overrides what a `with` block attaches."""
         self._origin: tuple[Any, str] = (None, "")
         listeners.listener.prepare()
 

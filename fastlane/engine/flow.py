@@ -105,8 +105,6 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
         stream_cls = observing(stream_cls)
     state.stream_cls = stream_cls
     data = attached.get()
-    if client_state.data:
-        data = {**data, **client_state.data}
     if data:
         state.data = data
         pipeline.warn_of_unread(data.values())

@@ -364,7 +364,7 @@ class CallUrgency:
             return None
         return (
             f'urgency("{self.level}") has no effect, because this client has no Urgency play: make it with '
-            f'OpenAI(plays=[Urgency()]), or call client.with_urgency("{self.level}")'
+            "OpenAI(plays=[Urgency()])"
         )
 
 

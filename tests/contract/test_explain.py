@@ -145,7 +145,6 @@ def test_explain_follows_copies() -> None:
     stock = client.copy(only_plays=[Hedging()])
 
     assert [one.why for one in stock.explain().limitations] == ["the client has no Connection play"]
-    assert stock.with_urgency("background").explain().transport == "stock"
     assert [one.why for one in stock.with_options(timeout=3.0).explain().limitations] == [
         "the client has no Connection play"
     ]

@@ -11,29 +11,18 @@ from typing import Any
 
 import pytest
 
-from fastlane import ConfigurationError, RateLimits, Routing
+from fastlane import ConfigurationError, RateLimits
 from fastlane._clock import now_ns
-from fastlane.catalog import Catalog, CatalogModel
 from fastlane.knowledge import redis as redis_module
 from fastlane.knowledge.redis import Redis
-from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
-from fastlane.plays.routing.router import RouteQuery
 from scripts.redis_server import RedisServer
 from tests.knowledge.redis_servers import eventually
 
 AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"
 NS = 1_000_000_000
-CATALOG = Catalog(
-    models=tuple(
-        CatalogModel(
-            name=name, base_url=f"https://{name}.example/v1", first_token_s=((1_000, seconds),), tokens_per_s=99.0
-        )
-        for name, seconds in (("near", 0.1), ("far", 0.4))
-    )
-)
 
 
 @pytest.fixture(autouse=True)
@@ -54,65 +43,6 @@ def two(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Callable[
         return made
 
     return make
-
-
-def seen(name: str = "near", **more: Any) -> Sighting:
-    return Sighting(model=name, origin=f"https://{name}.example:443", **more)
-
-
-# Routing
-
-
-def routing(server: RedisServer) -> Routing:
-    return Routing(CATALOG, exploration=0.0, store=server.url)
-
-
-def chosen(play: Routing) -> str:
-    return play.knowledge.router.decide(RouteQuery(input_tokens=1_000), now_ns()).ranked[0].name
-
-
-def is_resting(play: Routing, name: str) -> bool:
-    return play.knowledge.router.states[name].breaker.rest_s(now_ns()) > 0
-
-
-def test_routing_shares_rests(redis_server: RedisServer, two: Any) -> None:
-    first, second = two(lambda: routing(redis_server))
-    assert chosen(second) == "near"
-    first.knowledge.note(seen("near", failure="rate_limit", rest_s=60.0), now_ns())
-
-    assert eventually(lambda: chosen(second) == "far")
-
-
-def test_routing_few_failures_among_many_answers_open_no_breaker(redis_server: RedisServer, two: Any) -> None:
-    first, second = two(lambda: routing(redis_server))
-    for number in range(60):
-        failed = {"failure": "server"} if number % 20 == 0 else {"first_token_s": 0.1}
-        first.knowledge.note(seen("near", uncached_tokens=1_000, **failed), now_ns())
-    first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
-
-    assert eventually(lambda: is_resting(second, "far"))
-    assert not is_resting(second, "near")
-
-
-def test_routing_connection_failures_are_not_shared(redis_server: RedisServer, two: Any) -> None:
-    sick, well = two(lambda: routing(redis_server))
-    for _ in range(4):
-        sick.knowledge.note(seen("near", failure="connection"), now_ns())
-    sick.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
-    assert chosen(sick) == "near"
-
-    assert eventually(lambda: is_resting(well, "far"))
-    assert not is_resting(well, "near")
-
-
-def test_routing_with_other_catalogs_shares_nothing(redis_server: RedisServer, two: Any) -> None:
-    other = Catalog(models=CATALOG.models[::-1])
-    catalogs = iter([CATALOG, other])
-    first, second = two(lambda: Routing(next(catalogs), exploration=0.0, store=redis_server.url))
-    first.knowledge.note(seen("near", failure="rate_limit", rest_s=60.0), now_ns())
-    time.sleep(0.2)
-
-    assert not is_resting(second, "near")
 
 
 # Pacing
@@ -178,19 +108,11 @@ def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: Re
 # Settings
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda store: Routing(CATALOG, store=store),
-        lambda store: RateLimits(store=store),
-    ],
-    ids=["routing", "rate_limits"],
-)
-def test_store_of_a_play_is_checked_and_never_quoted(make: Callable[[Any], Any]) -> None:
+def test_store_of_a_play_is_checked_and_never_quoted() -> None:
     pytest.importorskip("redis")
     for store in (3, object(), "http://somebody:hunter2@127.0.0.1:1/0"):
         with pytest.raises(ConfigurationError, match=r"(takes|expects) an address such as") as raised:
-            make(store)
+            RateLimits(store=store)  # type: ignore[arg-type]
         assert "hunter2" not in str(raised.value)
 
-    assert "hunter2" not in repr(make(AWAY))
+    assert "hunter2" not in repr(RateLimits(store=AWAY))

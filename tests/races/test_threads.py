@@ -78,13 +78,11 @@ def asked_of(word: str) -> dict[str, Any]:
 
 def variant(client: Any, chance: random.Random) -> Any:
     """The client, or a copy that differs in one thing."""
-    way = chance.randrange(4)
+    way = chance.randrange(3)
     if way == 0:
         return client
     if way == 1:
         return client.with_options(timeout=chance.choice([2 * HANG_S, 3 * HANG_S]))
-    if way == 2:
-        return client.with_urgency(chance.choice(["interactive", "background", "offline"]))
     return client.copy(only_plays=[Connection(), *chance.choice(PLAYS)])
 
 

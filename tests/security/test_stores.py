@@ -37,7 +37,7 @@ def test_a_shared_store_holds_figures_and_no_words(
     models = tuple(CatalogModel(name=name, first_token_s=((1, 0.01),), **settings) for name in ("near", "far"))
     told = ("x-emulator-output-text", "x-emulator-fault")
     plays = [
-        Routing(Catalog(models=models), store=redis_server.url, forward_headers=told),
+        Routing(Catalog(models=models), forward_headers=told),
         Connection(),
         RateLimits(store=redis_server.url),
     ]

@@ -231,7 +231,7 @@ def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:
     assert_type(catalog.named("small"), CatalogModel)
     assert_type(catalog.models[0].price, ModelPrice | None)
     assert_type(Catalog.load(Path("catalog.toml")), Catalog)
-    routing = Routing(catalog, min_quality=45, task="triage", store="redis://localhost:6379/0", deadline_s=20)
+    routing = Routing(catalog, min_quality=45, task="triage", deadline_s=20)
     client.with_plays(routing, Routing("catalog.toml"), Hedging(budget=0.05, not_with_tools=["pay"]))
     Routing()  # type: ignore[call-arg]
     Routing(catalog, 45)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""What routing has learned for one catalog: what a call asks of a model, and what is shared with other processes."""
+"""What routing has learned for one catalog: and what a call asks of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from fastlane.knowledge.prefixes import PrefixMemory
-from fastlane.knowledge.redis import Redis, shared
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.table import Table
 from fastlane.protocol.endpoints import RESPONSES
@@ -66,8 +65,6 @@ class RoutingKnowledge:
         self._responses: Table[int, Upstream] = Table("responses", max_entries=16_384)
         """Where responses and conversations were made, by hashes of their ids."""
         self._rules: dict[str, ModelRules] = {}
-        self._redis: Redis | None = None
-        self._shared_keys: dict[Upstream, str] = {}
 
     def rules_of(self, model: CatalogModel, own: ProviderFacts) -> ModelRules:
         """Return what a model does with fields; `own` is what is known of the client's own provider."""
@@ -95,8 +92,6 @@ class RoutingKnowledge:
         answers are checked against their schema.
         """
         self.latest_ns = call.issued_ns
-        if self._redis is not None:
-            self._redis.start()  # in a forked child too
         body, endpoint, task = call.body, call.endpoint, route.task
         demands = demands_of(body, endpoint)
         body_bytes = len(call.written if call.written is not None else json_of(body))
@@ -147,13 +142,9 @@ class RoutingKnowledge:
         )
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
-        """Learn from one attempt, and share how long its upstream rests."""
+        """Learn from one attempt."""
         self.latest_ns = now_ns
-        rest_s = self.router.note(sighting, now_ns)
-        key = self._shared_keys.get(Upstream(sighting.model, sighting.origin))
-        # A connection that could not be opened may be due to this process's own network.
-        if self._redis is not None and key is not None and rest_s > 0 and sighting.failure != "connection":
-            self._redis.pause(key, rest_s)
+        self.router.note(sighting, now_ns)
 
     def note_read(self, query: RouteQuery, model: CatalogModel, own: ProviderFacts, now_ns: int) -> None:
         """Take note that a model has begun to answer a call, and so has read its prompt."""
@@ -225,24 +216,6 @@ class RoutingKnowledge:
             whole_s=whole_s,
         )
         self.note(sighting, timeline.ended_ns)
-
-    # Other processes
-
-    def share(self, url: str) -> None:
-        """Share rests after failures with other processes, through the Redis server at an address.
-
-        Raises ConfigurationError for an address that cannot work, and MissingExtraError.
-        """
-        self._redis = shared(url, setting="Routing(store=...)")
-        namespace = f"fastlane:routing:{self.catalog.digest}"
-        for upstream in {state.upstream for state in self.router.states.values()}:
-            key = self._shared_keys[upstream] = f"{namespace}:{upstream.origin} {upstream.model}"
-            self._redis.watch(key, pause=self._others_rest)
-
-    def _others_rest(self, key: str, left_s: float, now_ns: int) -> None:
-        for upstream, known in self._shared_keys.items():
-            if known == key:
-                self.router.rest(upstream, left_s, now_ns)
 
 
 def _value(fact: Any) -> Any:

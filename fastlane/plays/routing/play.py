@@ -65,10 +65,6 @@ class Routing(Play):
     """How many other models are tried where one fails."""
     exploration: Annotated[float, Field(ge=0, le=0.5, description="a share from 0 to 0.5")] = 0.02
     """The share of calls that may go to a model that is not predicted to be the fastest, to see whether it is."""
-    store: Annotated[str | None, Field(description='an address such as "redis://localhost:6379/0"')] = field(
-        default=None, repr=False
-    )  # it may hold a password
-    """Where replicas share what they learn, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     streams: bool = True
     """Whether an answer that the application does not stream is streamed underneath, so that its first token is
     seen."""
@@ -86,8 +82,6 @@ class Routing(Play):
         )
         _check_task(defaults, catalog)
         knowledge = RoutingKnowledge(catalog, exploration=self.exploration)
-        if self.store is not None:
-            knowledge.share(self.store)
         for name, value in (("catalog", catalog), ("defaults", defaults), ("knowledge", knowledge)):
             object.__setattr__(self, name, value)
 

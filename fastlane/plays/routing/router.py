@@ -381,16 +381,13 @@ class Router:
         state.waiting[number] = now_ns, state.speed.first_token(uncached_tokens, now_ns)
         return partial(_ended, state.waiting, number)
 
-    def note(self, sighting: Sighting, now_ns: int) -> float:
-        """Learn from one attempt. What the catalog does not have is left out.
-
-        Returns the seconds for which its model now rests; 0 where this attempt has not opened its breaker.
-        """
+    def note(self, sighting: Sighting, now_ns: int) -> None:
+        """Learn from one attempt. What the catalog does not have is left out."""
         # A model at the client's own base URL has no origin in the catalog.
         found = self._by_upstream.get(Upstream(sighting.model, sighting.origin))
         state = found or self._by_upstream.get(Upstream(sighting.model, ""))
         if state is None:
-            return 0.0
+            return
         with self._lock:
             before_ns = state.breaker.until_ns
             if sighting.failure is not None:
@@ -406,13 +403,6 @@ class Router:
                 self.sizes(sighting.task).learn_output(state.upstream, state.output_factor, tokens)
             for task in {None, sighting.task}:
                 self.sizes(task).learn(body_bytes=sighting.body_bytes, input_tokens=sighting.input_tokens)
-            until_ns = state.breaker.until_ns
-            return (until_ns - now_ns) / 1e9 if until_ns is not None and until_ns != before_ns else 0.0
-
-    def rest(self, upstream: Upstream, seconds: float, now_ns: int) -> None:
-        """Leave an upstream alone: it has failed for another process."""
-        with self._lock:
-            self._by_upstream[upstream].breaker.failed(seconds, now_ns)
 
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
         """Return the seconds without a first token after which a model is given up for the next one; at least 1.

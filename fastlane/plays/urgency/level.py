@@ -26,13 +26,6 @@ class _Block(CallUrgency):
     """What is to leave it."""
 
 
-def checked_level(level: Any, what: str) -> Level:
-    """Return a level of urgency. Raises ConfigurationError for anything else; `what` takes it."""
-    if level not in LEVELS:
-        raise ConfigurationError(f'{what} takes "interactive", "background" or "offline", got {level!r:.80}')
-    return level  # type: ignore[no-any-return]
-
-
 class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("background"):`
     """Say how urgent calls are: `with urgency("background"):`, `async with`, or `@urgency("background")`.
 
@@ -44,7 +37,9 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
     """
 
     def __init__(self, level: Level) -> None:
-        self.level: Level = checked_level(level, "urgency()")
+        if level not in LEVELS:
+            raise ConfigurationError(f'urgency() takes "interactive", "background" or "offline", got {level!r:.80}')
+        self.level: Level = level
 
     def __enter__(self) -> Self:
         around = attached.get()

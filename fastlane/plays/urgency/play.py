@@ -19,11 +19,9 @@ from .session import UrgencySession
 class Urgency(Play):
     """Send calls that a user waits for before calls that can wait.
 
-    The client that `with_urgency(...)` made says how urgent a call is, else `fastlane.urgency(...)` around it, else
-    `default`. Calls to one origin and model with one key share their slots in
-    the whole process, whichever client makes them. With `tiers`, background and offline calls ask for a cheaper tier
-    where the provider has one.
-    Raises ConfigurationError for a setting that cannot work.
+    `fastlane.urgency(...)` around a call says how urgent it is, else `default`. Calls to one origin and model with one
+    key share their slots in the whole process, whichever client makes them. With `tiers`, background and offline calls
+    ask for a cheaper tier where the provider has one. Raises ConfigurationError for a setting that cannot work.
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE

@@ -164,18 +164,6 @@ def levels(client: Any) -> list[str]:
     return [record.urgency.urgency for record in client.calls]
 
 
-def test_a_client_made_for_a_level_counts_more_than_a_block(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(
-        **arguments, only_plays=[Connection(), Urgency(default="offline")], raise_play_errors=True
-    ) as client:
-        for made in (client, client.with_urgency("background")):
-            made.chat.completions.create(model="m", messages=MESSAGES)
-            with urgency("interactive"):
-                made.chat.completions.create(model="m", messages=MESSAGES)
-
-        assert levels(client) == ["offline", "interactive", "background", "background"]
-
-
 @pytest.mark.asyncio
 async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: dict[str, Any]) -> None:
     async with fastlane.AsyncOpenAI(
@@ -184,35 +172,9 @@ async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: di
         async with urgency("background"):
             await client.chat.completions.create(model="m", messages=MESSAGES)
             await asyncio.create_task(client.responses.create(model="m", input="x"))
-        await client.with_urgency("offline").responses.create(model="m", input="x")
+        await client.responses.create(model="m", input="x")
 
-        assert levels(client) == ["background", "background", "offline"]
-
-
-def test_a_client_for_a_level_shares_everything_else(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency()], max_retries=7) as client:
-        made = client.with_urgency("background")
-
-        assert type(made) is type(client)
-        assert made._client is client._client
-        assert (made.max_retries, made.api_key) == (7, client.api_key)
-        assert made.chat is not client.chat
-        assert made.chat._client is made
-        made.with_options(max_retries=1).chat.completions.create(model="m", messages=MESSAGES)
-        assert levels(client) == ["background"]
-        assert made.calls == client.calls
-
-
-def test_a_client_without_the_play_gets_one(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        made = client.with_urgency("background")
-        made.chat.completions.create(model="m", messages=MESSAGES)
-
-        assert levels(made) == ["background"]
-        assert len(client.calls) == 0
-        client.chat.completions.create(model="m", messages=MESSAGES)
-        assert client.last_call is not None
-        assert client.last_call.urgency is None
+        assert levels(client) == ["background", "background", "interactive"]
 
 
 WITHOUT_THE_PLAY = """
@@ -224,7 +186,6 @@ with fastlane.urgency("interactive"):
     client.chat.completions.create(**call)
 with fastlane.OpenAI(api_key="sk-test", plays=[fastlane.Urgency()]) as urgent, fastlane.urgency("background"):
     urgent.chat.completions.create(**call)
-client.with_urgency("background").chat.completions.create(**call)
 print("so far nothing", flush=True)
 with fastlane.urgency("background"):
     client.chat.completions.create(**call)
@@ -250,14 +211,9 @@ def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
 
     said = (
         'urgency("background") has no effect, because this client has no Urgency play: make it with '
-        'OpenAI(plays=[Urgency()]), or call client.with_urgency("background") (logged once)'
+        "OpenAI(plays=[Urgency()]) (logged once)"
     )
     assert ran.stdout.splitlines() == ["so far nothing", said]
-
-
-def test_another_level_of_a_client_is_refused() -> None:
-    with fastlane.OpenAI(api_key="sk-test") as client, pytest.raises(ConfigurationError, match=r"with_urgency\(\)"):
-        client.with_urgency("soon")  # type: ignore[arg-type]
 
 
 def test_where_fastlane_is_switched_off_nothing_happens(
@@ -268,8 +224,6 @@ def test_where_fastlane_is_switched_off_nothing_happens(
         fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(max_concurrency=1)]) as client,
         urgency("offline"),
     ):
-        made = client.with_urgency("background")
-        assert made is client
-        with made.chat.completions.create(model="m", messages=MESSAGES, stream=True):
-            made.chat.completions.create(model="m", messages=MESSAGES)
-        assert made.calls == ()
+        with client.chat.completions.create(model="m", messages=MESSAGES, stream=True):
+            client.chat.completions.create(model="m", messages=MESSAGES)
+        assert client.calls == ()

@@ -223,7 +223,7 @@ def test_an_interactive_call_goes_before_background_ones_that_came_first(client:
     order: list[str] = []
 
     def call(level: Any) -> None:
-        with client.with_urgency(level).chat.completions.create(model="m", messages=MESSAGES, stream=True) as answers:
+        with urgency(level), client.chat.completions.create(model="m", messages=MESSAGES, stream=True) as answers:
             order.append(level)
             list(answers)
 
@@ -395,10 +395,9 @@ def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
         with OpenAI(
             api_key="sk-test", only_plays=[Connection(), Routing(catalog), Urgency()], raise_play_errors=True
         ) as client:
-            create(client.with_urgency("offline"), model="fastlane/auto")
             with urgency("background"):
                 create(client, model="fastlane/auto")
-            assert [one.urgency.urgency for one in client.calls if one.urgency] == ["offline", "background"]
+            assert [one.urgency.urgency for one in client.calls if one.urgency] == ["background"]
 
 
 def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> OpenAI:
@@ -524,8 +523,9 @@ async def test_calls_without_a_known_limit_all_run_at_once() -> None:
             api_key="sk-test", base_url=url, only_plays=[Connection(), Urgency()], raise_play_errors=True
         ) as client,
     ):
-        flood = client.with_urgency("background")
-        calls = [asyncio.ensure_future(create(one)) for _ in range(each) for one in (client, flood)]
+        calls = [asyncio.ensure_future(create(client)) for _ in range(each)]
+        with urgency("background"):
+            calls += [asyncio.ensure_future(create(client)) for _ in range(each)]
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*calls)

@@ -9,12 +9,13 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import BoundedOutput, Urgency
+from fastlane import BoundedOutput, Urgency, urgency
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.refused_fields import REFUSED_FOR_NS
 from fastlane.providers import facts_named, registered
+from fastlane.records.plays import Level
 from tests.attempts.scripted import Upstream, refuse
 from tests.plays.urgency.tiered import KINDS, MESSAGES, MODEL, Caller, statuses
 
@@ -36,12 +37,12 @@ def asked(provider: Emulator) -> list[str | None]:
     return [request.asked_tier for request in provider.log()]
 
 
-async def read_timeout(caller: Caller, level: str, **more: Any) -> float:
+async def read_timeout(caller: Caller, level: Level, **more: Any) -> float:
     """What the request that was answered has for a time-out, in seconds."""
-    completions = caller.client.with_urgency(level).chat.completions.with_raw_response
-    raw = completions.create(model=MODEL, messages=MESSAGES, **more)
-    if caller.is_async:
-        raw = await raw
+    with urgency(level):
+        raw = caller.client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, **more)
+        if caller.is_async:
+            raw = await raw
     seconds: float = raw.http_response.request.extensions["timeout"]["read"]
     return seconds
 
@@ -251,7 +252,7 @@ async def test_tier_is_recorded_by_the_name_that_the_provider_says(kind: str, ti
     ids=["flex", "usual", "the caller's own"],
 )
 async def test_time_outs_fit_the_tier(
-    kind: str, level: str, options: dict[str, Any], seconds: float, tiered: Emulator
+    kind: str, level: Level, options: dict[str, Any], seconds: float, tiered: Emulator
 ) -> None:
     async with calling(kind, tiered, **options) as caller:
         assert await read_timeout(caller, level) == seconds

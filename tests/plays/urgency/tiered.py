@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import fastlane
@@ -27,11 +28,11 @@ class Caller:
 
     async def call(self, *, level: Any = None, stream: bool = False, **more: Any) -> Any:
         """Make a call, and read it whole."""
-        client = self.client if level is None else self.client.with_urgency(level)
         arguments = {"model": MODEL, "messages": MESSAGES, "stream": stream, **more}
-        result = client.chat.completions.create(**arguments)
-        if self.is_async:
-            result = await result
+        with nullcontext() if level is None else fastlane.urgency(level):
+            result = self.client.chat.completions.create(**arguments)
+            if self.is_async:
+                result = await result
         if not stream:
             return result
         return [event async for event in result] if self.is_async else list(result)

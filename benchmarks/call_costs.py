@@ -207,10 +207,9 @@ def urgency(quick: bool) -> Report:
 
     The arms take turns over the same in-memory transport: clients without these plays, with `Urgency()`, with
     `RateLimits()`, with both and tiers, and a second one without any, whose difference says how large a one this run
-    reports where there is none. Plain calls and streams without content, synchronous and asynchronous; and what
-    `with_urgency()` takes to make a client for one call. Inside: all CPU of the process from the application's call to
-    the typed answer, or to the end of the stream. Outside: the network, TLS, HTTP framing and garbage collection, and
-    what waiting takes (`admission_cost`).
+    reports where there is none. Plain calls and streams without content, synchronous and asynchronous. Inside:
+    all CPU of the process from the application's call to the typed answer, or to the end of the stream. Outside: the
+    network, TLS, HTTP framing and garbage collection, and what waiting takes (`admission_cost`).
     """
     pairs = 100 if quick else 400
     plays: dict[str, list[fastlane.Play]] = {
@@ -228,9 +227,6 @@ def urgency(quick: bool) -> Report:
             figures[f"{mode}_{kind}_us"] = _middle(without)
             figures |= {f"{mode}_{kind}_{name}_added_us": _added(arm, without) for name, arm in taken.items()}
             figures |= added(f"{mode}_{kind}_added", taken["urgency"], without)
-    with fastlane.OpenAI(**_SETTINGS, only_plays=plays["urgency"]) as client:
-        made = cpu_pairs([lambda: [client.with_urgency("background") for _ in range(_CALLS)]], pairs)[0]
-    figures["with_urgency_us"] = _middle(made) / 1e3 / _CALLS
     return Report(figures=figures, reach=(), conditions={"pairs": pairs, "calls": _CALLS})
 
 

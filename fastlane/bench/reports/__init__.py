@@ -17,10 +17,9 @@ from ._blocks import (
     TableCell as TableCell,
     TableRow as TableRow,
     Tone as Tone,
-    VerdictLine as VerdictLine,
 )
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
-from ._csv import csv_rows as csv_rows, request_rows as request_rows, write_csv as write_csv
+from ._csv import csv_rows as csv_rows, write_csv as write_csv
 from ._gate import RuleResult as RuleResult, fails as fails, judge as judge, junit as junit
 from ._json import document as document, report_document as report_document
 from ._live import LiveProgress as LiveProgress

@@ -7,32 +7,31 @@ from typing import Final
 
 from ..checks import CONNECTIONS
 from ..findings import ArmComparison
-from ..recorded import RequestMetric
+from ..recorded import ArmInfo, Cell, RequestMetric
 from . import _definitions as terms
 from ._ab_details import attribution_blocks, cold_blocks, phases_blocks, work_blocks
 from ._ab_pairs import drift_text, pairs_text
-from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, Tone, VerdictLine
+from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, Tone
 from ._facts import checks_section, compose
 from ._material import Material
-from ._tables import without_empty
+from ._tables import Statistic, arm_table, statistic_cells, statistic_columns, without_empty
 from ._words import (
     NOTHING,
-    WANTS_N,
     change,
     change_with_interval,
     counted,
+    label,
     listed,
     lowered,
     number_entry,
     percent,
     percentile_name,
-    quantile_entry,
     ratio_entry,
     span,
     with_unit,
 )
 
-_SHARES: Final = (0.5, 0.9, 0.95, 0.99)
+_STATISTICS: Final[tuple[Statistic, ...]] = ("n", "failed", "mean", 0.5, 0.9, 0.95, 0.99)
 _RATIO_SHARES: Final = (0.5, 0.95)
 
 
@@ -109,7 +108,7 @@ def verdict_word(comparison: ArmComparison, metric: RequestMetric) -> str:
     return {"better": metric.words[0], "worse": metric.words[1]}.get(comparison.verdict.kind, comparison.verdict.kind)
 
 
-def _verdicts(material: Material) -> Iterator[VerdictLine]:
+def _verdicts(material: Material) -> Iterator[Paragraph]:
     for arm in material.compared_arms:
         for metric in material.metrics:
             if material.several_cells:
@@ -119,13 +118,13 @@ def _verdicts(material: Material) -> Iterator[VerdictLine]:
                 comparison = material.comparison(cell.name, arm.name, metric.name)
                 if comparison is not None:
                     band = band_of(material, cell.name, arm.name, metric.name)
-                    yield VerdictLine(
+                    yield Paragraph(
                         text=verdict_sentence(material.who(arm.name), comparison, metric, band),
                         tone=tone_of(comparison, band),
                     )
 
 
-def _over_cells(material: Material, arm: str, metric: RequestMetric) -> Iterator[VerdictLine]:
+def _over_cells(material: Material, arm: str, metric: RequestMetric) -> Iterator[Paragraph]:
     found = [
         comparison
         for cell in material.valid_cells
@@ -142,15 +141,15 @@ def _over_cells(material: Material, arm: str, metric: RequestMetric) -> Iterator
         said.append(f"{word} in {len(alike)} of {counted(len(found), 'cell')}{how_much}")
     if said:
         tones = {tone_of(each, band_of(material, each.cell, arm, metric.name)) for each in found}
-        yield VerdictLine(
+        yield Paragraph(
             text=f"{material.who(arm)}: {lowered(metric.title)} {listed(said)}",
             tone=tones.pop() if len(tones) == 1 else "plain",
         )
 
 
-def _instrument(material: Material) -> Iterator[VerdictLine]:
+def _instrument(material: Material) -> Iterator[Paragraph]:
     if not material.recorded.header.copies:
-        yield VerdictLine(text="Instrument noise: not known, for the run had no second copy of the reference (A/A).")
+        yield Paragraph(text="Instrument noise: not known, for the run had no second copy of the reference (A/A).")
         return
     for reference in material.recorded.header.references:
         bands = {}
@@ -163,10 +162,10 @@ def _instrument(material: Material) -> Iterator[VerdictLine]:
             which = f", {reference.name}" if material.several_references else ""
             where = ", the widest of its cells" if material.several_cells else ""
             said = ", ".join(f"{title} ±{percent(band)}" for title, band in bands.items())
-            yield VerdictLine(text=f"Instrument noise (A/A{which}){where}: {said}", tone="muted")
+            yield Paragraph(text=f"Instrument noise (A/A{which}){where}: {said}", tone="muted")
 
 
-def _reopened(material: Material) -> Iterator[VerdictLine]:
+def _reopened(material: Material) -> Iterator[Paragraph]:
     """Return how often each reference opened a connection, and why, where the checks flag one of them."""
     references = {arm.name for arm in material.recorded.header.references}
     for cell in material.valid_cells:
@@ -178,7 +177,7 @@ def _reopened(material: Material) -> Iterator[VerdictLine]:
         if any(each.level == "flagged" for each in found):
             where = f" in {cell.name}" if material.several_cells else ""
             said = ". ".join(each.sentence for each in found)
-            yield VerdictLine(text=f"Connections{where}: {said}.", tone="warning")
+            yield Paragraph(text=f"Connections{where}: {said}.", tone="warning")
 
 
 def _forest(material: Material) -> Chart:
@@ -223,61 +222,47 @@ def _metric_blocks(material: Material, metric: RequestMetric) -> Iterator[Block]
 
 
 def _values(material: Material, metric: RequestMetric) -> ReportTable:
-    rows, wanting = [], False
-    for cell in material.cells:
-        for arm in material.arms:
-            found = material.figures(cell.name, arm.name, metric.name)
-            entries: tuple[TableCell, ...] = (NOTHING,) * (len(_SHARES) + 3)
-            if found is not None:
-                quantiles = tuple(quantile_entry(found.quantiles.get(share), metric.unit) for share in _SHARES)
-                wanting = wanting or any(each.text.startswith("wants n") for each in quantiles)
-                failed = TableCell(
-                    text=f"{found.failed:,}", value=found.failed, tone="bad" if found.failed else "plain"
-                )
-                entries = (number_entry(found.n), failed, number_entry(found.mean, metric.unit), *quantiles)
-            rows.append(material.row(cell, material.names(cell, arm.name), entries))
-    columns = (
-        *material.naming,
-        Column(title="n"),
-        Column(title="failed"),
-        Column(title="mean", unit=metric.unit),
-        *(Column(title=percentile_name(share), unit=metric.unit) for share in _SHARES),
-    )
-    notes = (WANTS_N,) if wanting else ()
-    return ReportTable(
-        title=f"{metric.title} of each arm", name=metric.name, columns=columns, rows=tuple(rows), notes=notes
+    return arm_table(
+        material,
+        f"{metric.title} of each arm",
+        metric.name,
+        material.naming,
+        statistic_columns(_STATISTICS, metric.unit),
+        lambda cell, arm: material.names(cell, arm.name),
+        lambda cell, arm: statistic_cells(material.figures(cell.name, arm.name, metric.name), _STATISTICS, metric.unit),
+        arms=material.arms,
     )
 
 
 def _comparisons(material: Material, metric: RequestMetric) -> ReportTable:
-    rows = []
     header, several = material.recorded.header, material.several_references
-    for cell in material.cells:
-        for arm in material.arms:
-            if arm in header.references:
-                continue
-            comparison = material.comparison(cell.name, arm.name, metric.name)
-            band = band_of(material, cell.name, arm.name, metric.name)
-            entries = (
-                _comparison_entries(comparison, metric, band) if comparison else (NOTHING,) * (len(_RATIO_SHARES) + 5)
-            )
-            against = (header.reference_of(arm.name).name,) if several else ()
-            rows.append(material.row(cell, (*material.names(cell, arm.name), *against), entries))
-    columns = (
-        *material.naming,
-        *((Column(title="against", alignment="left"),) if several else ()),
-        Column(title="pairs"),
-        Column(title="typical change"),
-        *(Column(title=f"change of {percentile_name(share)}") for share in _RATIO_SHARES),
-        Column(title="verdict", alignment="left"),
-        Column(title="could have shown"),
-        Column(title="more pairs"),
-    )
-    table = ReportTable(
-        title=f"{metric.title} against {material.references}",
-        name=f"{metric.name}_change",
-        columns=columns,
-        rows=tuple(rows),
+
+    def names(cell: Cell, arm: ArmInfo) -> tuple[TableCell, ...]:
+        against = (label(header.reference_of(arm.name).name),) if several else ()
+        return (*material.names(cell, arm.name), *against)
+
+    def figures(cell: Cell, arm: ArmInfo) -> tuple[TableCell, ...]:
+        comparison = material.comparison(cell.name, arm.name, metric.name)
+        if comparison is None:
+            return (NOTHING,) * (len(_RATIO_SHARES) + 5)
+        return _comparison_entries(comparison, metric, band_of(material, cell.name, arm.name, metric.name))
+
+    table = arm_table(
+        material,
+        f"{metric.title} against {material.references}",
+        f"{metric.name}_change",
+        (*material.naming, *((Column(title="against", alignment="left"),) if several else ())),
+        (
+            Column(title="pairs"),
+            Column(title="typical change"),
+            *(Column(title=f"change of {percentile_name(share)}") for share in _RATIO_SHARES),
+            Column(title="verdict", alignment="left"),
+            Column(title="could have shown"),
+            Column(title="more pairs"),
+        ),
+        names,
+        figures,
+        arms=[arm for arm in material.arms if arm not in header.references],
     )
     return without_empty(table)
 

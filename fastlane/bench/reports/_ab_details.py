@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..findings import Attribution, Cold, Interval
-from ..recorded import Sample, metric_named
+from ..recorded import ArmInfo, Cell, Sample, metric_named
 from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, TableCell, TableRow
 from ._material import Material
 from ._phases import TITLES, ArmPhases
-from ._tables import UNKNOWN, without_empty
+from ._tables import UNKNOWN, arm_table, without_empty
 from ._words import (
     NOTHING,
     change,
     counted,
+    counted_entry,
     figure,
     interval,
     interval_entry,
@@ -42,33 +43,28 @@ def phases_blocks(material: Material) -> Iterator[Block]:
     if not names and material.valid_cells:
         yield Paragraph(text="No request left the stamps that would say so.")
         return
-    rows = []
-    for cell in material.cells:
-        for arm in material.own_arms:
-            mine = next((each for each in found.get(cell.name, ()) if each.arm == arm.name), None)
-            entries: tuple[TableCell, ...] = (NOTHING,) * (len(names) + 2)
-            if mine is not None:
-                each = tuple(number_entry(mine.of(key), "ms") for key in names)
-                entries = (number_entry(mine.n), *each, number_entry(mine.total_ms, "ms"))
-            rows.append(material.row(cell, material.names(cell, arm.name), entries))
-    yield ReportTable(
-        title="Mean time in each phase",
-        name="phases",
-        columns=(
-            *material.naming,
+
+    def figures(cell: Cell, arm: ArmInfo) -> tuple[TableCell, ...]:
+        mine = next((each for each in found.get(cell.name, ()) if each.arm == arm.name), None)
+        if mine is None:
+            return (NOTHING,) * (len(names) + 2)
+        each = tuple(number_entry(mine.of(key), "ms") for key in names)
+        return (number_entry(mine.n), *each, number_entry(mine.total_ms, "ms"))
+
+    meanings = [f"{TITLES[key][:1].upper()}{TITLES[key][1:]}: {shown[key]}" for key in names]
+    yield arm_table(
+        material,
+        "Mean time in each phase",
+        "phases",
+        material.naming,
+        (
             Column(title="n"),
             *(Column(title=TITLES[key], unit="ms") for key in names),
             Column(title="API end-to-end", unit="ms"),
         ),
-        rows=tuple(rows),
-        notes=(
-            ". ".join(
-                f"{TITLES[key].capitalize() if TITLES[key].islower() else TITLES[key]}: {shown[key]}" for key in names
-            )
-            + ".",
-        )
-        if names
-        else (),
+        lambda cell, arm: material.names(cell, arm.name),
+        figures,
+        notes=(f"{'. '.join(meanings)}.",) if meanings else (),
     )
     caption = _waterfall_caption(material, found[material.valid_cells[0].name]) if material.valid_cells else ""
     yield Chart(
@@ -246,18 +242,13 @@ def _slower_cold(material: Material) -> Iterator[str]:
 def work_blocks(material: Material) -> Iterator[Block]:
     """Return what each arm's requests took: connections, bytes, tokens, errors."""
     samples = material.samples()
-    rows = []
-    for cell in material.cells:
-        for arm in material.arms:
-            sent = samples.get((cell.name, arm.name), ())
-            entries = _work(material, sent)
-            rows.append(material.row(cell, material.names(cell, arm.name), entries))
     yield Heading(text="What it took")
-    table = ReportTable(
-        title="Requests, connections, bytes and tokens",
-        name="work",
-        columns=(
-            *material.naming,
+    table = arm_table(
+        material,
+        "Requests, connections, bytes and tokens",
+        "work",
+        material.naming,
+        (
             Column(title="requests"),
             Column(title="failed"),
             Column(title="opened a connection"),
@@ -267,7 +258,9 @@ def work_blocks(material: Material) -> Iterator[Block]:
             Column(title="output tokens"),
             Column(title="price", unit="US$"),
         ),
-        rows=tuple(rows),
+        lambda cell, arm: material.names(cell, arm.name),
+        lambda cell, arm: _work(material, samples.get((cell.name, arm.name), ())),
+        arms=material.arms,
         notes=tuple(_errors(material)),
     )
     yield without_empty(table)
@@ -279,7 +272,7 @@ def _work(material: Material, sent: Sequence[Sample]) -> tuple[TableCell, ...]:
     given, cached = (total_of([getattr(each, name) for each in done]) for name in ("input_tokens", "cached_tokens"))
     return (
         number_entry(len(sent)),
-        TableCell(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
+        counted_entry(failed),
         _or_unknown(connections(material, sent), ""),
         _or_unknown(bytes_sent(material, sent), "bytes"),
         _or_unknown(given, "tokens"),

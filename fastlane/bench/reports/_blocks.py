@@ -141,13 +141,6 @@ class Definition:
 
     term: str
     text: str
-    short: str = ""
-    """The same in a line, for a terminal."""
-
-    @property
-    def in_short(self) -> str:
-        """The line, or the whole where that is a line."""
-        return self.short or self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +156,6 @@ Block = Heading | Paragraph | ReportTable | Chart | Checks | Definitions
 def block_kind(block: Block) -> str:
     """Return what JSON calls a block, such as "table"."""
     return "table" if isinstance(block, ReportTable) else type(block).__name__.lower()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictLine:
-    """One sentence of the answer that stands at the top."""
-
-    text: str
-    tone: Tone = "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +176,7 @@ class RunReport:
     title: str
     question: str
     """What the report answers, in one sentence."""
-    verdicts: tuple[VerdictLine, ...]
+    verdicts: tuple[Paragraph, ...]
     """The answer, one sentence each."""
     facts: tuple[RunFact, ...] = ()
     """What was run, where, when, and how it ended."""

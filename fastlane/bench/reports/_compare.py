@@ -20,7 +20,6 @@ from ._blocks import (
     RunReport,
     TableCell,
     TableRow,
-    VerdictLine,
 )
 from ._facts import plain_words
 from ._material import Material
@@ -64,7 +63,7 @@ def compare(
         kind="compare",
         title=f"Two runs: {first.header.name} and {second.header.name}",
         question=f"What does {names[1]} show beside {names[0]}?",
-        verdicts=(VerdictLine(text=UNPAIRED, tone="warning"), *_refusals(runs, names)),
+        verdicts=(Paragraph(text=UNPAIRED, tone="warning"), *_refusals(runs, names)),
         facts=tuple(_facts((first, second), names)),
         blocks=tuple(blocks),
     )
@@ -75,16 +74,16 @@ def _places(runs: Sequence[Material]) -> list[tuple[str, str]]:
     return [place for place in both[0] if place in both[1]]
 
 
-def _refusals(runs: Sequence[Material], names: Sequence[str]) -> Iterator[VerdictLine]:
+def _refusals(runs: Sequence[Material], names: Sequence[str]) -> Iterator[Paragraph]:
     for run, name in zip(runs, names, strict=True):
         for cell in run.cells:
             refused = run.refused(cell.name)
             if refused:
-                yield VerdictLine(text=f"{name}, {cell.name}: {refused}; see Checks.", tone="bad")
+                yield Paragraph(text=f"{name}, {cell.name}: {refused}; see Checks.", tone="bad")
                 continue
             for arm in run.own_arms:
                 if alone := run.refused(cell.name, arm.name):
-                    yield VerdictLine(text=f"{name}, {cell.name}, {arm.name}: {alone}; see Checks.", tone="bad")
+                    yield Paragraph(text=f"{name}, {cell.name}, {arm.name}: {alone}; see Checks.", tone="bad")
 
 
 def _facts(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[RunFact]:

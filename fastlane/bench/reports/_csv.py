@@ -1,15 +1,15 @@
-"""A run's figures and requests as tables for spreadsheets and data frames."""
+"""A run's figures as a table for spreadsheets and data frames."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from ..checks import Checked
 from ..findings import ArmComparison, Figures, Findings
-from ..recorded import METRICS, Cell, RecordedRun, Sample, metric_named
+from ..recorded import Cell, RecordedRun, metric_named
 from ._ab import verdict_word
 from ._material import Material
 from ._words import percentile_name
@@ -43,30 +43,6 @@ COLUMNS: Final = (
     *_COMPARED,
 )
 """Of `csv_rows`."""
-REQUEST_COLUMNS: Final = (
-    *_CELL,
-    "tag",
-    "shard",
-    "lane",
-    "block",
-    "position",
-    "conversation",
-    "turn",
-    "part",
-    "invalid",
-    "error",
-    "finish_reason",
-    "dispatch_delay_ms",
-    *METRICS,
-    "meant_input_tokens",
-    "input_tokens",
-    "cached_tokens",
-    "least_output_tokens",
-    "asked_output_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-)
-"""Of `request_rows`: each metric in its own unit (ms, tokens/s, bytes, US$)."""
 
 
 def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
@@ -90,43 +66,18 @@ def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Ite
             yield row
 
 
-def request_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
-    """Return a row for each request, warm-up and cold ones included.
-
-    One that may not be used has "invalid: why" under `invalid` and no duration: the raw records have them.
-    """
-    material = Material(recorded=recorded, findings=findings, checked=checked)
-    cells = {cell.name: cell for cell in recorded.header.cells}
-    for sample in recorded.samples:
-        refused = material.refused(sample.cell, sample.arm)
-        kept = ("tag", "shard", "lane", "block", "position", "conversation", "turn", "part", "error", "finish_reason")
-        row = {
-            **_place(material, cells.get(sample.cell), sample.arm),
-            **{name: getattr(sample, name) for name in kept},
-            "invalid": refused,
-        }
-        yield row if refused else row | _measured(sample)
-
-
-def write_csv(
-    path: Path, recorded: RecordedRun, findings: Findings, checked: Checked, *, requests: bool = False
-) -> None:
-    """Write the figures, or the requests one by one, as CSV in UTF-8. Raises OSError."""
-    rows = (request_rows if requests else csv_rows)(recorded, findings, checked)
+def write_csv(path: Path, recorded: RecordedRun, findings: Findings, checked: Checked) -> None:
+    """Write the figures as CSV in UTF-8. Raises OSError."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        _write(file, REQUEST_COLUMNS if requests else COLUMNS, rows)
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(csv_rows(recorded, findings, checked))
 
 
-def _write(file: Any, columns: Sequence[str], rows: Iterator[Mapping[str, Any]]) -> None:
-    writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
-
-
-def _place(material: Material, cell: Cell | None, arm: str) -> dict[str, Any]:
+def _place(material: Material, cell: Cell, arm: str) -> dict[str, Any]:
     roles = {each.name: each.role for each in material.recorded.header.arms}
-    of_cell = {name: getattr(cell, name) for name in ("workload", "scenario", "load", "users", "rate")} if cell else {}
-    return {"cell": cell.name if cell else None, **of_cell, "arm": arm, "role": roles.get(arm)}
+    of_cell = {name: getattr(cell, name) for name in ("workload", "scenario", "load", "users", "rate")}
+    return {"cell": cell.name, **of_cell, "arm": arm, "role": roles[arm]}
 
 
 def _figures(figures: Figures) -> dict[str, Any]:
@@ -158,13 +109,3 @@ def _compared(found: ArmComparison) -> dict[str, Any]:
             "typical_ratio_high": typical.high,
         }
     return row
-
-
-def _measured(sample: Sample) -> dict[str, Any]:
-    delay = sample.dispatch_delay_s
-    tokens = REQUEST_COLUMNS[REQUEST_COLUMNS.index("meant_input_tokens") :]
-    return {
-        "dispatch_delay_ms": None if delay is None else delay * 1e3,
-        **{name: metric.value(sample) for name, metric in METRICS.items()},
-        **{name: getattr(sample, name) for name in tokens},
-    }

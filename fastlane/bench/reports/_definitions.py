@@ -10,14 +10,7 @@ from ._blocks import Definition, Definitions
 METRIC_TERMS: Final = {
     "time_to_first_token": Definition(
         term="Time to first token (TTFT)",
-        short="from just before the call until its first output, reasoning included; connecting is inside.",
-        text=(
-            "From just before the call is issued until the caller has the first chunk with output of any kind, "
-            "reasoning included. Inside: building the request, waiting for a connection, name lookup, TCP, TLS, "
-            "sending, retries, the provider's queue and its work on the prompt. A chunk with only a role, an empty "
-            "text or a usage report is no output. Under an open load it counts from the moment that the schedule "
-            "meant, so that a wait for a slow client or server is inside."
-        ),
+        text="From just before the call until its first output, reasoning included; connecting is inside.",
     ),
     "time_to_first_content_token": Definition(
         term="Time to first content token",
@@ -27,7 +20,6 @@ METRIC_TERMS: Final = {
     ),
     "time_per_output_token": Definition(
         term="Time per output token (TPOT)",
-        short="(E2E - TTFT) / (output tokens - 1), tokens by the provider's usage.",
         text=(
             "(E2E - TTFT) / (output tokens - 1), with these parentheses: the first token is outside, because TTFT has"
             " it already, which is why one is subtracted. Tokens by the provider's usage, never by chunks. Some load "
@@ -37,11 +29,7 @@ METRIC_TERMS: Final = {
     ),
     "inter_token_latency": Definition(
         term="Inter-token latency (ITL)",
-        short="the mean time between a request's chunks with output; a chunk may carry several tokens.",
-        text=(
-            "The mean time between neighbouring chunks with output, of each request by itself. A chunk may carry "
-            "several tokens, or part of one: ITL equals TPOT only where every chunk carries exactly one token."
-        ),
+        text="The mean time between a request's chunks with output; a chunk may carry several tokens.",
     ),
     "generation_time": Definition(
         term="Token generation time",
@@ -49,32 +37,19 @@ METRIC_TERMS: Final = {
     ),
     "api_end_to_end": Definition(
         term="API end-to-end (E2E)",
-        short="from the same start until the last output.",
-        text=(
-            "From the same start as TTFT until the caller has the last chunk with output. What a stream sends after "
-            "it, such as usage, is outside."
-        ),
+        text="From the same start until the last output.",
     ),
     "decode_speed": Definition(
         term="Decode speed",
-        short="1 / TPOT, as one user sees it.",
-        text=(
-            "1 / TPOT: output tokens per second after the first, as one user sees them. It says nothing about the "
-            "throughput of a provider."
-        ),
+        text="1 / TPOT, as one user sees it.",
     ),
     "output_throughput": Definition(
         term="Output throughput",
-        short="output tokens of a request over its E2E.",
-        text=(
-            "Output tokens of a request over its E2E, so that the wait for the first token is inside. It cannot "
-            "exceed the decode speed by more than the one token that the decode speed leaves out."
-        ),
+        text="Output tokens of a request over its E2E.",
     ),
     "request_bytes": Definition(
         term="Request body",
-        short="bytes of the body as sent, without headers, framing and TLS.",
-        text="Bytes of the request's body as sent, by the client's own record; headers, framing and TLS are outside.",
+        text="Bytes of the body as sent, without headers, framing and TLS.",
     ),
     "price": Definition(term="Price", text="US dollars of one request by its usage and the catalog's prices."),
 }
@@ -82,7 +57,6 @@ METRIC_TERMS: Final = {
 
 INTERVAL: Final = Definition(
     term="Intervals",
-    short="brackets bound 95 % confidence intervals; a p95 wants 72 requests, a p99 368.",
     text=(
         "Figures in brackets bound a 95 % confidence interval: of a percentile by order statistics, of a change "
         "by the pairs. The intervals of typical changes are widened so that those of all metrics and arms of a cell "
@@ -92,7 +66,6 @@ INTERVAL: Final = Definition(
 )
 CHANGE: Final = Definition(
     term="Change",
-    short="the Hodges-Lehmann estimate over pairs of equal requests; not the ratio of two p50.",
     text=(
         "By what factor a request typically changes, written as a change: the Hodges-Lehmann estimate over the "
         "log-ratios of pairs of equal requests, sent one after the other in random order. It is not the ratio of "
@@ -101,7 +74,6 @@ CHANGE: Final = Definition(
 )
 VERDICT: Final = Definition(
     term="Verdicts",
-    short="read from the interval of the typical change; no difference shown does not mean that there is none.",
     text=(
         "Read from the interval of the typical change: better or worse where it excludes no change, equivalent where "
         "it lies within the margin. Otherwise no difference is shown, which does not mean that there is none. The "
@@ -114,14 +86,12 @@ COULD_SHOW: Final = Definition(
 )
 INSTRUMENT: Final = Definition(
     term="Instrument noise",
-    short="the reference beside a copy of itself (A/A): no effect inside this band is worth anything.",
     text=(
         "The reference beside a copy of itself (A/A), in the same pairs: no effect inside this band is worth anything."
     ),
 )
 ATTRIBUTION: Final = Definition(
     term="Attribution",
-    short="alone: added to nothing; last: added to all others; share: the mean of both, scaled to the whole.",
     text=(
         "Alone: what a play changes when it is added to nothing. Last: what it changes when it is added to all "
         "others. Share: the mean of both, scaled so that the shares add up to the whole. Interaction: the whole "
@@ -130,14 +100,12 @@ ATTRIBUTION: Final = Definition(
 )
 PHASES: Final = Definition(
     term="Phases",
-    short="means over the requests that succeeded, which add up to the mean of the whole.",
     text=(
         "Means over the requests that succeeded; unlike percentiles, means of phases add up to the mean of the whole."
     ),
 )
 USERS: Final = Definition(
     term="Users",
-    short="requests in flight at the same time, of all arms together.",
     text=(
         "Requests in flight at the same time under a closed load, of all arms together: each user sends the arms' "
         "requests of a block one after the other, in random order, and the next block after its pause."
@@ -145,7 +113,6 @@ USERS: Final = Definition(
 )
 EFFICIENCY: Final = Definition(
     term="Scaling efficiency",
-    short="a user's decode speed (p50) at N users over that at the fewest.",
     text=(
         "A user's decode speed (p50) at N users over the same at the fewest users: 100 % where more users cost "
         "nobody anything. Its bounds are the worst and the best that the intervals of both allow together."
@@ -153,7 +120,6 @@ EFFICIENCY: Final = Definition(
 )
 BANDS: Final = Definition(
     term="Bands of inter-token latency",
-    short="below 20 ms instant; to 70 ms acceptable; above sluggish.",
     text=(
         "Below 20 ms a stream feels instant; from 20 to 70 ms noticeably slower but acceptable; above 70 ms sluggish."
     ),
@@ -161,7 +127,6 @@ BANDS: Final = Definition(
 CV: Final = Definition(term="CV", text="Coefficient of variation: the standard deviation (with n - 1) over the mean.")
 FACTOR: Final = Definition(
     term="Factor",
-    short="the p50 over that of the first row of the same arm.",
     text=(
         "The p50 over that of the first row of the same arm. Its bounds are the worst and the best that the two "
         "intervals allow together, so that they hold at least as often as in nine cases of ten."
@@ -169,7 +134,6 @@ FACTOR: Final = Definition(
 )
 COLD: Final = Definition(
     term="Cold and warm",
-    short="the first request of an arm's process, and the same prompt sent again to warm up; in no other figure.",
     text=(
         "Cold: the very first request of an arm's process, with imports, connection and caches cold; one value. "
         "Warm: the same prompt, sent again to warm up. Neither is in another figure."

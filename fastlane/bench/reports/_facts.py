@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..recorded import ArmInfo
-from ._blocks import Block, Chart, Checks, Heading, Kind, Paragraph, ReportTable, RunFact, RunReport, VerdictLine
+from ._blocks import Block, Chart, Checks, Heading, Kind, Paragraph, ReportTable, RunFact, RunReport
 from ._material import Material
 from ._words import counted, figure, listed, lowered
 
@@ -21,7 +21,7 @@ def compose(
     *,
     title: str,
     question: str,
-    verdicts: Sequence[VerdictLine],
+    verdicts: Sequence[Paragraph],
     blocks: Sequence[Block],
 ) -> RunReport:
     """Return a report of one kind with what all kinds have in common: facts, refusals at the top, checks at the end.
@@ -72,12 +72,12 @@ def _with_figures(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(reversed(kept))
 
 
-def _refusals(material: Material) -> Iterator[VerdictLine]:
+def _refusals(material: Material) -> Iterator[Paragraph]:
     if material.refused_all() is not None:
         # The same check says the same of several arms and cells, with other figures.
         why = {each.check: each.sentence.removesuffix(".") for each in reversed(material.checked.refusals())}
         said = "; ".join(f"{check}: {sentence}" for check, sentence in reversed(why.items()))
-        yield VerdictLine(text=f"Refused: no figure of this run may be used. {said}. See Checks.", tone="bad")
+        yield Paragraph(text=f"Refused: no figure of this run may be used. {said}. See Checks.", tone="bad")
         return
     cells: dict[str, list[str]] = {}
     for cell in material.cells:
@@ -92,15 +92,15 @@ def _refusals(material: Material) -> Iterator[VerdictLine]:
     for refused, names in cells.items():
         whole = {cell.name for cell in material.cells} <= set(names) and len(names) > 1
         which = "every cell" if whole else " | ".join(names)
-        yield VerdictLine(text=f"{which}: {refused}; see Checks.", tone="bad")
+        yield Paragraph(text=f"{which}: {refused}; see Checks.", tone="bad")
 
 
-def _flags(material: Material) -> Iterator[VerdictLine]:
+def _flags(material: Material) -> Iterator[Paragraph]:
     if material.recorded.ended == "interrupted":
-        yield VerdictLine(text="Interrupted: the figures are of what was finished until then.", tone="warning")
+        yield Paragraph(text="Interrupted: the figures are of what was finished until then.", tone="warning")
     flagged = list(dict.fromkeys(each.check for each in material.checked.results if each.level == "flagged"))
     if flagged:
-        yield VerdictLine(text=f"Flagged: {listed(flagged)}; see Checks.", tone="warning")
+        yield Paragraph(text=f"Flagged: {listed(flagged)}; see Checks.", tone="warning")
 
 
 def _facts(material: Material) -> Iterator[RunFact]:

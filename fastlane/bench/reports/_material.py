@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..checks import Checked, CheckResult, without_refused_tails
 from ..findings import ArmComparison, CellFindings, Figures, Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, Sample, metric_named
-from ._blocks import Column, TableCell, TableRow
+from ._blocks import Column, TableCell
 from ._phases import ArmPhases, phases
 from ._words import label, listed
 
@@ -154,18 +154,9 @@ class Material:
         cell = (Column(title="cell", alignment="left"),) if self.several_cells else ()
         return (*cell, Column(title="arm", alignment="left"))
 
-    def names(self, cell: Cell, arm: str) -> tuple[str, ...]:
+    def names(self, cell: Cell, arm: str) -> tuple[TableCell, ...]:
         """What stands in these columns."""
-        return (cell.name, arm) if self.several_cells else (arm,)
-
-    def row(self, cell: Cell, names: tuple[str, ...], entries: tuple[TableCell, ...]) -> TableRow:
-        """Return an arm's row of a cell: its names and figures, or its names and why there are none.
-
-        The last of the names is the arm's.
-        """
-        refused = self.refused(cell.name, names[-1])
-        shown = tuple(label(name) for name in names)
-        return TableRow(entries=shown if refused else shown + entries, refused=refused)
+        return (label(cell.name), label(arm)) if self.several_cells else (label(arm),)
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
         """Return where the time of each arm's requests went in a cell."""

@@ -249,7 +249,9 @@ def _opened(material: Material, cell: Cell, pairs: Sequence[tuple[ArmPhases, Arm
 def _grid(material: Material) -> Iterator[Text]:
     """Return a row for each cell and arm, with each metric's median and change."""
     rows = [
-        (" | ".join(material.names(cell, arm.name)), cell, arm) for cell in material.cells for arm in material.own_arms
+        (" | ".join(each.text for each in material.names(cell, arm.name)), cell, arm)
+        for cell in material.cells
+        for arm in material.own_arms
     ]
     name = min(_NAME + 12, max(len(title) for title, _, _ in rows) + 2)
     yield Text(f"{'p50, change':<{name}}" + "".join(f"{metric.title:>28}" for metric in material.metrics), style="bold")

@@ -23,7 +23,6 @@ from ._blocks import (
     TableCell,
     TableRow,
     Tone,
-    VerdictLine,
 )
 from ._facts import checks_section, compose
 from ._gate import targets_table
@@ -306,7 +305,7 @@ def _extremes(material: Material, name: str) -> str:
     return f"p50 from {said[0]} to {said[-1]}." if said else ""
 
 
-def _load_verdicts(material: Material) -> Iterator[VerdictLine]:
+def _load_verdicts(material: Material) -> Iterator[Paragraph]:
     for scenario in material.scenarios:
         for arm in material.own_arms:
             said = []
@@ -322,7 +321,7 @@ def _load_verdicts(material: Material) -> Iterator[VerdictLine]:
                 said.append(text)
             if said:
                 name = f"{scenario}, {arm.name}" if _several(material) else scenario
-                yield VerdictLine(text=f"{name}: {'; '.join(said)}.")
+                yield Paragraph(text=f"{name}: {'; '.join(said)}.")
 
 
 # By length of input and output.
@@ -510,17 +509,17 @@ def _variance(material: Material) -> ReportTable:
     )
 
 
-def _length_verdicts(material: Material) -> Iterator[VerdictLine]:
+def _length_verdicts(material: Material) -> Iterator[Paragraph]:
     for name in _SCALED:
         based = any(_first_length(material, name, arm.name) for arm in material.own_arms)
         if based and len(_points(material, name)) > 1:
-            yield VerdictLine(text=_factor_sentence(material, name))
+            yield Paragraph(text=_factor_sentence(material, name))
     for cell in material.valid_cells:
         for arm in material.own_arms:
             found = material.figures(cell.name, arm.name, "time_to_first_token")
             if found is not None and found.variation is not None and found.variation > _UNSTEADY:
                 who = f"{_length(material, cell)}{f', {arm.name}' if _several(material) else ''}"
-                yield VerdictLine(
+                yield Paragraph(
                     text=f"{who}: time to first token varies by {percent(found.variation)} (CV of "
                     f"{counted(found.n, 'request')}): its mean says little by itself.",
                     tone="warning",
@@ -557,9 +556,9 @@ def scaling_report(material: Material) -> RunReport:
         metric = metric_named(name)
         blocks += [Heading(text=f"{metric.title} across scenarios"), _medians(material, name)]
     further = (terms.INTERVAL, terms.USERS, terms.BANDS, terms.EFFICIENCY)
-    verdicts = [VerdictLine(text=_best_and_worst(material, name)) for name in _PACE if _points(material, name)]
+    verdicts = [Paragraph(text=_best_and_worst(material, name)) for name in _PACE if _points(material, name)]
     if any(not _is_base(material, each) for each in found):
-        verdicts.append(VerdictLine(text=sentence))
+        verdicts.append(Paragraph(text=sentence))
     return compose(
         material,
         "scaling",

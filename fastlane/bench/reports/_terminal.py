@@ -18,8 +18,8 @@ _LEVELS: Final = {"passed": "green", "flagged": "yellow", "refused": "bold red",
 _GAP: Final = 2
 
 
-def print_terminal(report: RunReport, console: Console, *, brief: bool = False) -> None:
-    """Print a report; `brief` leaves out the definitions. Checks that passed are named, the others told in full."""
+def print_terminal(report: RunReport, console: Console) -> None:
+    """Print a report: checks that passed are named, the others told in full."""
     console.print(Text(report.title, style="bold"))
     console.print(Text(report.question))
     console.print()
@@ -34,16 +34,12 @@ def print_terminal(report: RunReport, console: Console, *, brief: bool = False) 
     console.print(facts)
     notes: set[str] = set()
     for at, block in enumerate(report.blocks):
-        # A heading goes with what follows it.
-        defines = isinstance(block, Definitions) or (
-            isinstance(block, Heading) and isinstance(next(iter(report.blocks[at + 1 :]), None), Definitions)
-        )
         following = next(iter(report.blocks[at + 1 :]), None)
         # A table that stands below its own name has it in its heading.
         named = (
             isinstance(block, Heading) and isinstance(following, ReportTable) and following.title.startswith(block.text)
         )
-        if not (brief and defines) and not named:
+        if not named:
             _show(block, console, notes)
 
 
@@ -62,7 +58,7 @@ def _show(block: Block, console: Console, notes: set[str]) -> None:
             _show_checks(block, console)
         case Definitions():
             for entry in block.entries:
-                console.print(Text.assemble((f"{entry.term}: ", "bold"), (entry.in_short, "dim")))
+                console.print(Text.assemble((f"{entry.term}: ", "bold"), (entry.text, "dim")))
 
 
 def _show_table(block: ReportTable, console: Console, notes: set[str]) -> None:

@@ -31,7 +31,6 @@ from fastlane.bench.reports import (
     parse_target,
     print_terminal,
     report,
-    request_rows,
     write_csv,
 )
 from fastlane.bench.reports._terminal import table_lines
@@ -49,9 +48,9 @@ def made(kind: Kind, run: RecordedRun, checked: Checked) -> RunReport:
     return report(kind, run, findings_of(run), checked, targets=targets)
 
 
-def printed(found: RunReport, width: int = 120, **how: Any) -> str:
+def printed(found: RunReport, width: int = 120) -> str:
     file = io.StringIO()
-    print_terminal(found, Console(file=file, width=width), **how)
+    print_terminal(found, Console(file=file, width=width))
     return file.getvalue()
 
 
@@ -110,13 +109,11 @@ def test_a_refused_cell_has_no_figure_in_any_form(kind: Kind, tmp_path: Path) ->
     found = made(kind, run, checked)
 
     write_csv(tmp_path / "figures.csv", run, findings, checked)
-    write_csv(tmp_path / "requests.csv", run, findings, checked, requests=True)
     forms = {
         "markdown": markdown(found),
         "terminal": printed(found),
         "json": json.dumps(document(run, findings, checked, [found])),
         "csv": (tmp_path / "figures.csv").read_text().replace(",", ";"),
-        "requests": (tmp_path / "requests.csv").read_text().replace(",", ";"),
     }
     for form, text in forms.items():
         large = {figure for figure in figures_in(text) if float(figure.replace(",", "")) > REFUSED_FROM}
@@ -204,7 +201,6 @@ def test_the_terminal_shows_every_table_and_verdict(kind: Kind) -> None:
     assert "flagged cache hits chat, 1: Some hits." in text
     assert "Passed: usage missing" in text
     assert "Definitions" in text
-    assert "Definitions" not in printed(found, brief=True)
 
 
 def test_a_row_of_csv_stands_for_a_cell_an_arm_and_a_metric() -> None:
@@ -233,17 +229,6 @@ def test_a_row_of_csv_names_the_reference_it_is_compared_with() -> None:
         "fastlane": "baseline",
         "fastlane-async": "baseline-async",
     }
-
-
-def test_a_row_of_the_raw_csv_stands_for_a_request() -> None:
-    run = a_run(pairs=20)
-    rows = list(request_rows(run, findings_of(run), checks_with()))
-
-    assert [row["tag"] for row in rows] == [sample.tag for sample in run.samples]
-    measured = next(row for row in rows if row["part"] == "measured")
-    sample = next(sample for sample in run.samples if sample.tag == measured["tag"])
-    assert measured["time_to_first_token"] == pytest.approx((sample.time_to_first_token_s or 0) * 1e3)
-    assert measured["output_tokens"] == 32
 
 
 def test_the_document_keeps_the_names_that_it_had() -> None:

@@ -12,7 +12,6 @@ from fastlane.bench.reports import (
     RunReport,
     TableCell,
     TableRow,
-    VerdictLine,
 )
 from fastlane.bench.reports._page import page
 from tests.bench.recorded_runs import a_run
@@ -41,7 +40,7 @@ def test_every_kind_of_block_is_shown() -> None:
         kind="ab",
         title="All of them",
         question="What is shown?",
-        verdicts=(VerdictLine(text="fastlane: faster", tone="good"),),
+        verdicts=(Paragraph(text="fastlane: faster", tone="good"),),
         blocks=(
             Paragraph(text="Before any heading.", tone="warning"),
             Heading(text="Twice"),

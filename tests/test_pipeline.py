@@ -133,7 +133,7 @@ def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -
 def test_the_fingerprint_is_the_repr_of_every_play_in_the_order_given() -> None:
     assert pipeline(Closes(), Connection(idle_s=7)).fingerprint == (
         "Closes()",
-        "Connection(http2='prefer', idle_s=7.0, max_connections=1000, preconnect=False, ping_s=45.0)",
+        "Connection(http2='prefer', idle_s=7.0, max_connections=1000, ping_s=45.0)",
     )
 
 

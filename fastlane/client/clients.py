@@ -17,9 +17,9 @@ from ..engine.drivers import call_off_waits
 from ..engine.flow_log import configure, log
 from ..engine.pipeline import OnCallEnd, Pipeline
 from ..errors import ConfigurationError
-from ..plays import Connection, Play
+from ..plays import Play
 from ..records.record import CallRecord
-from . import preconnect as _preconnect
+from . import connections as _connections
 from .calls import AsyncCalls, Calls
 from .configuration import (
     OWN_HTTP_CLIENT,
@@ -106,8 +106,6 @@ class _Client:
             warn_of_plays_without_transport(pipeline, self._obstacle)
         if configure():
             log.info("%s", self.explain())
-        if transport == "fastlane" and _preconnects(pipeline):
-            _preconnect.preconnect(self, asynchronous=self._asynchronous)
 
     @property
     def plays(self) -> tuple[Play, ...]:
@@ -213,11 +211,6 @@ class _Client:
             client_state.arms = arms_of_client(experiment, client_state.pipeline, _Client.copy, shared)
         if given or changed is not None:
             warn_of_plays_without_transport(client_state.pipeline, obstacle)
-        if client_state.transport == "fastlane" and _preconnects(client_state.pipeline):
-            same_pool = http_client_of(copied) is http_client_of(self)
-            # A copy for one call must be cheap: connect only if the original has not.
-            if not (same_pool and _preconnects(original.pipeline) and copied.base_url == self.base_url):  # type: ignore[attr-defined]
-                _preconnect.preconnect(copied, asynchronous=self._asynchronous)
         return copied  # type: ignore[no-any-return]
 
     # The stock class binds its own function under this name.
@@ -228,10 +221,6 @@ class _Client:
         from .derived_clients import upstream_client
 
         return upstream_client(self, AsyncOpenAI if self._asynchronous else OpenAI, base_url, key)
-
-
-def _preconnects(pipeline: Pipeline) -> bool:
-    return any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays)
 
 
 class OpenAI(_Client, Calls, openai.OpenAI):
@@ -281,7 +270,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             self._fastlane.pipeline.report_abandoned(wait=True)
         for other in arm_clients_of(self):
             other.close()
-        _preconnect.close(http_client_of(self))
+        _connections.close(http_client_of(self))
 
     def warm(self) -> bool:
         """Open a connection now, HTTP/2 SETTINGS included, and keep it open for the first call.
@@ -290,7 +279,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         a proxy, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the client's connect
         timeout.
         """
-        return _preconnect.warm(self)
+        return _connections.warm(self)
 
 
 class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
@@ -332,11 +321,11 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             await self._fastlane.pipeline.finish_tasks()
         for other in arm_clients_of(self):
             await other.close()
-        await _preconnect.aclose(http_client_of(self))
+        await _connections.aclose(http_client_of(self))
 
     async def warm(self) -> bool:
         """Open a connection on this event loop, and keep it open for the first call; see `OpenAI.warm`."""
-        return await _preconnect.awarm(self)
+        return await _connections.awarm(self)
 
 
 class AzureOpenAI(OpenAI, openai.AzureOpenAI):

@@ -119,7 +119,7 @@ def test_an_async_client_lives_through_two_event_loops(arguments: dict[str, Any]
 
 UNCLOSED = """
 import asyncio, fastlane
-client = fastlane.AsyncOpenAI(api_key="sk-test", plays=[fastlane.Connection(preconnect=True)])
+client = fastlane.AsyncOpenAI(api_key="sk-test", plays=[fastlane.Connection()])
 async def main():
     own = fastlane.AsyncOpenAI(api_key="sk-test")
     for each in (client, own):

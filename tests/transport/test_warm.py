@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import socket
-import subprocess
-import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,14 +20,11 @@ from fastlane import AsyncOpenAI, Connection, OpenAI
 from fastlane.emulator import Emulator
 from tests.transport.callers import (
     AsyncCaller,
-    SyncCaller,
     loses_its_connections,
     open_connections,
-    request as asking,
 )
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
-from tests.transport.resources import comes_true, threads
 
 
 def warm(caller: Any) -> bool:
@@ -136,12 +129,12 @@ def test_connections_through_a_proxy_are_not_warmed(
 ) -> None:
     with ConnectProxy() as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        with make_caller(**arguments, only_plays=[Connection(preconnect=True)]) as caller:
+        with make_caller(**arguments, only_plays=[Connection()]) as caller:
             assert warm(caller) is False
         assert proxy.asked == []
 
 
-@pytest.mark.parametrize("plays", [None, [Connection(preconnect=True)]])
+@pytest.mark.parametrize("plays", [None, [Connection()]])
 def test_a_client_that_is_disabled_is_not_warmed(
     make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, plays: Any
 ) -> None:
@@ -231,189 +224,6 @@ def test_a_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:
 
     assert "closed" in str(raised.value.__cause__)
     assert server.connections == []
-
-
-# Preconnect
-
-PRECONNECT = Connection(preconnect=True)
-
-
-def is_warm(server: Peer) -> bool:
-    return bool(server.connections and server.connections[0].settings_acked)
-
-
-def test_a_client_that_preconnects_has_connected_before_its_first_call(peer: Callable[..., Peer]) -> None:
-    server = peer()
-    with OpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT]):
-        server.wait_until(lambda: is_warm(server))
-
-        assert server.requests == []
-    assert server.connections[0].closed.wait(30)
-    assert len(server.connections) == 1
-
-
-def test_the_first_call_uses_what_was_preconnected(arguments: dict[str, Any], provider: Emulator) -> None:
-    def connecting() -> bool:
-        return any(thread.name == "fastlane preconnect" for thread in threading.enumerate())
-
-    with SyncCaller(**arguments, only_plays=[PRECONNECT]) as caller:
-        assert comes_true(lambda: not connecting())
-        caller.ask(output_tokens=1)
-
-    assert caller.last_call.connection_reused is True
-    assert caller.last_call.attempts[0].wire.connect_s is None
-
-
-@pytest.mark.asyncio
-async def test_an_asynchronous_client_made_on_the_loop_preconnects(peer: Callable[..., Peer]) -> None:
-    server = peer()
-    async with AsyncOpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT]) as client:
-        await asyncio.to_thread(server.wait_until, lambda: is_warm(server))
-        assert await client.warm() is True
-
-    assert len(server.connections) == 1
-
-
-COPIES: dict[str, Callable[[Any], Any]] = {
-    "with_plays": lambda client: client.with_plays(PRECONNECT),
-    "copy": lambda client: client.copy(plays=[PRECONNECT]),
-    "only_plays": lambda client: client.with_options(only_plays=[PRECONNECT]),
-    "other-settings": lambda client: client.with_plays(Connection(preconnect=True, idle_s=61)),
-    "from-stock": lambda client: client.copy(only_plays=[]).with_plays(PRECONNECT),
-}
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_copy_with_preconnect_connects_before_its_first_call(peer: Callable[..., Peer], how: str) -> None:
-    server = peer()
-    with OpenAI(api_key="k", base_url=server.url) as client, COPIES[how](client) as copied:
-        server.wait_until(lambda: is_warm(server))
-        assert copied.warm() is True
-
-    assert (len(server.connections), server.requests) == (1, [])
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("how", COPIES)
-async def test_async_copy_with_preconnect_connects_first(peer: Callable[..., Peer], how: str) -> None:
-    server = peer()
-    async with AsyncOpenAI(api_key="k", base_url=server.url) as client, COPIES[how](client) as copied:
-        await asyncio.to_thread(server.wait_until, lambda: is_warm(server))
-        assert await copied.warm() is True
-
-    assert (len(server.connections), server.requests) == (1, [])
-
-
-def test_copy_of_a_preconnecting_client_to_another_host_connects(peer: Callable[..., Peer]) -> None:
-    first, second = peer(), peer()
-    with OpenAI(api_key="k", base_url=first.url, plays=[PRECONNECT]) as client:
-        first.wait_until(lambda: is_warm(first))
-        copied = client.with_options(base_url=second.url, max_retries=1)
-        second.wait_until(lambda: is_warm(second))
-        copied.with_options(timeout=3.0)
-
-    assert (len(first.connections), len(second.connections)) == (1, 1)
-
-
-def test_an_asynchronous_client_made_elsewhere_connects_when_it_is_asked_to(peer: Callable[..., Peer]) -> None:
-    server = peer()
-    with AsyncCaller(api_key="k", base_url=server.url, only_plays=[PRECONNECT]) as caller:
-        caller.sleep(0.2)
-        assert server.connections == []
-        assert warm(caller) is True
-        assert len(server.connections) == 1
-
-
-def test_a_preconnection_that_fails_is_left_to_the_first_call(make_caller: Any) -> None:
-    with (
-        make_caller(api_key="k", base_url=unreachable(), only_plays=[PRECONNECT], max_retries=0) as caller,
-        pytest.raises(openai.APIConnectionError),
-    ):
-        caller.ask()
-
-
-def test_no_thread_to_preconnect_in_is_no_error(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
-        client = OpenAI(**arguments, only_plays=[PRECONNECT])
-    client.chat.completions.create(**asking(output_tokens=1))
-    client.close()
-
-
-def test_a_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
-    peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fastlane.transport.drivers.engines import SyncEngine
-
-    def late(engine: SyncEngine, request: Any) -> None:
-        began.set()
-        assert closed.wait(30)
-        real(engine, request)
-
-    began, closed, real = threading.Event(), threading.Event(), SyncEngine.warm
-    monkeypatch.setattr(SyncEngine, "warm", late)
-    before = threads()
-    server = peer()
-    client = OpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT])
-    assert began.wait(30)
-    client.close()
-    closed.set()
-
-    assert comes_true(lambda: threads() <= before)
-    assert all(connection.closed.wait(30) for connection in server.connections)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("turns", [0, 1, 3, 10])
-async def test_an_asynchronous_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
-    peer: Callable[..., Peer], turns: int
-) -> None:
-    server = peer()
-    client = AsyncOpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT])
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    await client.close()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 30)
-
-    assert all([await asyncio.to_thread(connection.closed.wait, 30) for connection in server.connections])
-
-
-def test_a_loop_that_ends_while_a_client_preconnects_leaves_nothing_open(black_hole: str) -> None:
-    async def make() -> AsyncOpenAI:
-        client = AsyncOpenAI(api_key="k", base_url=black_hole, only_plays=[PRECONNECT])
-        await asyncio.sleep(0.05)
-        return client
-
-    client = asyncio.run(make())
-    asyncio.run(client.close())
-
-
-def test_preconnecting_keeps_no_client_alive(black_hole: str) -> None:
-    client = OpenAI(api_key="k", base_url=black_hole, only_plays=[PRECONNECT], timeout=openai.Timeout(60, connect=30))
-    reference = weakref.ref(client)
-    del client
-    gc.collect()
-
-    assert reference() is None
-
-
-LEAVE = """
-import fastlane
-
-fastlane.OpenAI(api_key="k", base_url="{}", timeout=600, only_plays=[fastlane.Connection(preconnect=True)])
-"""
-
-
-def test_a_program_that_ends_while_a_client_preconnects_ends(black_hole: str) -> None:
-    program = subprocess.run(
-        [sys.executable, "-c", LEAVE.format(black_hole)], capture_output=True, timeout=40, text=True, check=False
-    )
-
-    assert (program.returncode, program.stderr) == (0, "")
 
 
 # Keeping warm

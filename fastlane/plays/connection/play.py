@@ -33,10 +33,6 @@ class Connection(Play):
     max_connections: Annotated[int, Field(ge=1)] = 1_000
     """Connections open at once in one pool, to all providers together: the stock client's own limit. Synchronous calls,
     and those of each event loop, have a pool of their own."""
-    preconnect: bool = False
-    """Whether a client connects as soon as it is made, in the background, and keeps a connection open through idle
-    time: one that the server closes is replaced. An asynchronous client has to be made on the running event loop for
-    that; elsewhere `await client.warm()` does the same."""
     # Below the idle time-outs of common load balancers (60 s), and far below what flood limits of HTTP servers count.
     # Only gRPC's own servers want fewer without an open stream (more than two within two hours are too many,
     # https://github.com/grpc/grpc/blob/master/doc/keepalive.md); they say so (ENHANCE_YOUR_CALM), which ends the pings.

@@ -325,14 +325,6 @@ def close_if_unused(settings: PoolSettings) -> None:
         engine.close()
 
 
-def close_if_left(transport: Any) -> None:
-    """Close a pool's connections that were opened after its last client had left, and nobody would close any more."""
-    if _Engines.sync.get(transport.settings) is transport._engine:
-        close_if_unused(transport.settings)
-    else:
-        transport._engine.close()
-
-
 async def aclose_if_unused(settings: PoolSettings) -> None:
     """Close the connections that this event loop has in the pool, unless another open client uses it."""
     engine = _Engines.asynchronous.get(settings)

@@ -24,6 +24,7 @@ _FAMILIES = {
         "early_close",
     ),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
+    "streams": ("stream_cpu", "lateness", "stream_saturated", "call_cpu"),
     "call_costs": ("shell_cost", "urgency", "admission_cost", "experiment_cost", "prompt_cache_cost"),
 }  # fmt: skip
 """The modules that hold several benchmarks, and their names."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import openai
 
 import fastlane
+from benchmarks._server import apart
 from fastlane._clock import now_ns
 from tests.truth import ClientTimes, ServerPace, TruthServer, truth_server
 
@@ -120,15 +120,5 @@ def app(side: str, truth: TruthServer, pace: ServerPace, *, streams: int, reques
 @contextmanager
 def truth_on_another_core() -> Iterator[tuple[TruthServer, str]]:
     """Start a truth server, and keep it and the processes of applications apart, as far as there is a way to."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
-        with truth_server() as truth:
-            yield truth, "not pinned"
-        return
-    os.sched_setaffinity(0, cores[1:])  # which the server inherits
-    try:
-        with truth_server() as truth:
-            os.sched_setaffinity(0, cores[:1])
-            yield truth, "application pinned to one, server to the others"
-    finally:
-        os.sched_setaffinity(0, cores)
+    with apart() as move, truth_server() as truth:
+        yield truth, move()

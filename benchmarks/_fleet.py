@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._trace import RECORDED
 from fastlane.knowledge.sightings import Failure
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 
 Floats = NDArray[np.float64]
 
 SECONDS = 1_200
+# Production requests of a chat service, Mooncake (FAST'25), Apache-2.0; an optional input.
+_RECORDED = Path(__file__).parents[2] / "shared" / "data" / "mooncake_conversation_20min.jsonl"
 
 
 class Base(NamedTuple):
@@ -95,10 +97,10 @@ class Request(NamedTuple):
 
 def requests() -> tuple[list[Request], str]:
     """The recorded requests where they are, else as many of the same sizes, and which of both."""
-    if RECORDED.exists():
-        rows = [json.loads(line) for line in RECORDED.read_text(encoding="utf-8").splitlines()]
+    if _RECORDED.exists():
+        rows = [json.loads(line) for line in _RECORDED.read_text(encoding="utf-8").splitlines()]
         found = list(zip(_spread(rows), *_columns(rows), strict=True))
-        return [Request(at, size, tokens, _task(tokens)) for at, size, tokens in found], RECORDED.stem
+        return [Request(at, size, tokens, _task(tokens)) for at, size, tokens in found], _RECORDED.stem
     rng = np.random.default_rng(0)
     at = np.sort(rng.uniform(0, SECONDS, _COUNT))
     sizes, tokens = (np.interp(rng.uniform(size=_COUNT), _AT, values) for values in (_IN, _OUT))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from datetime import date
+from typing import Any
 
-from benchmarks._server import process_cpu_ns
+from benchmarks._server import apart, process_cpu_ns, trusted
 from fastlane.emulator import Emulator, ProviderModel, preset
 from fastlane.emulator.wire import Wire
+from fastlane.providers import Fact
 
 MODEL = "benchmark"
 
@@ -30,35 +30,20 @@ def providers(
             stack.enter_context(Emulator(model=model or preset("instant"), wire=wire, http2=http2))
             for _ in range(count)
         ]
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        authorities = directory / "authorities.pem"
-        authorities.write_text("".join(emulator.certificate_authority.read_text() for emulator in started))
-        before = os.environ.get("SSL_CERT_FILE")
-        os.environ["SSL_CERT_FILE"] = str(authorities)
-        try:
-            yield started
-        finally:
-            if before is None:
-                del os.environ["SSL_CERT_FILE"]
-            else:
-                os.environ["SSL_CERT_FILE"] = before
+        stack.enter_context(trusted(emulator.certificate_authority for emulator in started))
+        yield started
 
 
 @contextmanager
 def provider_on_another_core(*, round_trip_time_s: float | None = None) -> Iterator[tuple[Emulator, str]]:
     """Start a provider, and keep it and this process apart as far as there is a second core and a way to say so."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
-        with providers(1, round_trip_time_s=round_trip_time_s) as (emulator,):
-            yield emulator, "not pinned"
-        return
-    os.sched_setaffinity(0, cores[1:])  # which the provider's process inherits
-    try:
-        with providers(1, round_trip_time_s=round_trip_time_s) as (emulator,):
-            os.sched_setaffinity(0, cores[:1])
-            yield emulator, "client pinned to one, provider to the others"
-    finally:
-        os.sched_setaffinity(0, cores)
+    with apart() as move, providers(1, round_trip_time_s=round_trip_time_s) as (emulator,):
+        yield emulator, move()
+
+
+def fact(value: Any) -> Fact[Any]:
+    """Return what is known of an embedded provider."""
+    return Fact(value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured")
 
 
 def provider_cpu_ns(emulator: Emulator) -> int | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from benchmarks._fleet import MODELS, Fleet, Outcome
 from fastlane.knowledge.sightings import Sighting
@@ -50,14 +49,22 @@ class Seen(NamedTuple):
         return self.outcome.first_token_s + self.outcome.decode_s
 
 
-class Router(Protocol):
-    """Ranks the models for a call."""
+class Router:
+    """A way to choose: one that learns nothing, until it is told otherwise."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
 
     def rank(self, number: int, at_s: float) -> list[int]:
-        """All that may be tried, the first of them first."""
+        """All models that may be tried for a call, the first of them first."""
+        raise NotImplementedError
 
     def timeout_s(self, index: int, number: int, at_s: float) -> float:
-        """Seconds without a first token after which the next one is tried."""
+        """Seconds to wait for a first token: four times what the catalog says, as people set it."""
+        model = self.fleet.catalog.models[index]
+        (small, low), (large, high) = model.first_token_s
+        size = self.fleet.requests[number].input_tokens
+        return max(_LEAST_TIMEOUT_S, 4 * (low + (high - low) * (size - small) / (large - small)))
 
     def begin(self, seen: Seen) -> None:
         """An attempt begins: what it will come to is not to be looked at."""
@@ -69,30 +76,7 @@ class Router(Protocol):
         """It has ended: learn."""
 
 
-class _Plain:
-    """What those without a memory of ours have in common."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-
-    def timeout_s(self, index: int, number: int, at_s: float) -> float:
-        """Four times what the catalog says, as people set it."""
-        model = self.fleet.catalog.models[index]
-        (small, low), (large, high) = model.first_token_s
-        size = self.fleet.requests[number].input_tokens
-        return max(_LEAST_TIMEOUT_S, 4 * (low + (high - low) * (size - small) / (large - small)))
-
-    def begin(self, seen: Seen) -> None:
-        """Nothing."""
-
-    def first(self, seen: Seen, at_s: float) -> None:
-        """Nothing."""
-
-    def note(self, seen: Seen, at_s: float) -> None:
-        """Nothing."""
-
-
-class Oracle(_Plain):
+class Oracle(Router):
     """Knows the true distributions of this moment: the least mean time, what failures cost included."""
 
     def rank(self, number: int, at_s: float) -> list[int]:
@@ -106,14 +90,7 @@ class Oracle(_Plain):
         return (1 - share) * seconds + share * (1.0 + 2 * best)
 
 
-class RoundRobin(_Plain):
-    """One after the other."""
-
-    def rank(self, number: int, at_s: float) -> list[int]:
-        return [(number + index) % len(MODELS) for index in range(len(MODELS))]
-
-
-class ByPrior(_Plain):
+class ByPrior(Router):
     """Always the one that the catalog's figures say is the fastest for a usual call."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -126,51 +103,43 @@ class ByPrior(_Plain):
         return self._ranked
 
 
-class LastTen(_Plain):
+class LastTen(Router):
     """The least mean of its last ten answers' times, whatever they were asked; those that were never asked first.
 
-    One that fails is left alone for five seconds. `share` of the calls go to any, at random by the call's number.
+    One that fails is left alone for five seconds.
     """
 
-    def __init__(self, fleet: Fleet, share: float = 0.0) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self._times: list[deque[float]] = [deque(maxlen=10) for _ in MODELS]
         self._rests_s = [0.0] * len(MODELS)
-        self._every = round(1 / share) if share else 0
 
     def rank(self, number: int, at_s: float) -> list[int]:
         def mean(index: int) -> float:
             times = self._times[index]
             return sum(times) / len(times) if times else 0.0
 
-        ranked = sorted(range(len(MODELS)), key=lambda index: (self._rests_s[index] > at_s, mean(index)))
-        if self._every and number % self._every == 0:
-            ranked.insert(0, ranked.pop(number // self._every % len(MODELS)))
-        return ranked
+        return sorted(range(len(MODELS)), key=lambda index: (self._rests_s[index] > at_s, mean(index)))
 
     def note(self, seen: Seen, at_s: float) -> None:
-        if seen.late or seen.outcome.failure is not None:
+        if not seen.answered:
             self._rests_s[seen.model] = at_s + 5.0
             return
         self._times[seen.model].append(seen.taken_s)
 
 
-class Ours(_Plain):
-    """fastlane's own router. `told`: whether it is told when an attempt begins, and when its first token is there."""
+class Ours(Router):
+    """fastlane's own router, which is told when an attempt begins and when its first token is there."""
 
-    def __init__(self, fleet: Fleet, seed: int = 0, *, told: bool = True) -> None:
+    def __init__(self, fleet: Fleet, seed: int = 0) -> None:
         super().__init__(fleet)
-        self.told = told
         self.router = RoutingRouter(fleet.catalog, random=Random(seed))
-        self.reasons: dict[str, int] = {}
         self._end: dict[Seen, Callable[[bool], None]] = {}
 
     def rank(self, number: int, at_s: float) -> list[int]:
         request = self.fleet.requests[number]
         question = RouteQuery(task=request.task, kind=request.task, input_tokens=request.input_tokens)
         decision = self.router.decide(question, round(at_s * _NS))
-        reason = decision.reason or "none"
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
         return [int(candidate.name[-1]) for candidate in decision.ranked]
 
     def timeout_s(self, index: int, number: int, at_s: float) -> float:
@@ -178,20 +147,16 @@ class Ours(_Plain):
         return self.router.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
 
     def begin(self, seen: Seen) -> None:
-        if not self.told:
-            return
         model = self.fleet.catalog.models[seen.model]
         size = self.fleet.requests[seen.number].input_tokens
         self._end[seen] = self.router.began(model, size, round(seen.began_s * _NS))
 
     def first(self, seen: Seen, at_s: float) -> None:
-        if self.told:
-            self._end[seen](True)
+        self._end[seen](True)
 
     def note(self, seen: Seen, at_s: float) -> None:
         outcome = seen.outcome
-        if self.told:
-            self._end.pop(seen)(seen.answered)
+        self._end.pop(seen)(seen.answered)
         if seen.late:
             self._note(seen, at_s, late_s=seen.timeout_s, failure="timeout")
         elif outcome.failure is not None:
@@ -218,10 +183,6 @@ class Drive:
     def __init__(self, fleet: Fleet, router: Router) -> None:
         self.fleet = fleet
         self.router = router
-        self.late = 0
-        """Attempts that were given up for want of a first token."""
-        self.cut_off = 0
-        """Those of them that would have had one, and are paid for twice."""
         self._pending: list[tuple[float, int, str, Seen]] = []
         self._counter = 0
         self.first_choices: list[int] = []
@@ -244,8 +205,6 @@ class Drive:
             if seen.answered:
                 self._push(now + seen.outcome.first_token_s, "first", seen)
             now += seen.taken_s
-            self.late += seen.late
-            self.cut_off += seen.late and seen.outcome.failure is None
             self._push(now, "end", seen)
             if seen.answered:
                 return now - at_s
@@ -264,7 +223,3 @@ class Drive:
                 self.router.first(seen, at_s)
             else:
                 self.router.note(seen, at_s)
-
-    def finish(self) -> None:
-        """Learn what is left."""
-        self._learn(math.inf)

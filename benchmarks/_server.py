@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 
 class Server(NamedTuple):
@@ -35,30 +37,51 @@ def process_cpu_ns(process_id: int) -> int | None:
 
 
 @contextmanager
+def trusted(authorities: Iterable[Path]) -> Iterator[None]:
+    """Trust these authorities, and no others, through SSL_CERT_FILE."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "authorities.pem"
+        file.write_text("".join(authority.read_text() for authority in authorities))
+        with patch.dict(os.environ, SSL_CERT_FILE=str(file)):
+            yield
+
+
+@contextmanager
+def apart() -> Iterator[Callable[[], str]]:
+    """Give what moves this process away from those that it has started, where there is a second core and a way to.
+
+    It is called once they run, and says how the cores are shared.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < 2:
+        yield lambda: "not pinned"
+        return
+
+    def move() -> str:
+        os.sched_setaffinity(0, cores[:1])
+        return "client pinned to one, server to the others"
+
+    os.sched_setaffinity(0, cores[1:])  # which a process that is started inherits
+    try:
+        yield move
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
 def server_on_another_core(module: str) -> Iterator[Server]:
     """Start `python -m module`, and keep it and this process apart as far as there is a second core and a way to."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    apart = len(cores) >= 2
-    if apart:
-        os.sched_setaffinity(0, cores[1:])  # which the server inherits
-    with subprocess.Popen(
-        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-m", module]
+    with (
+        apart() as move,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
-        if apart:
-            os.sched_setaffinity(0, cores[:1])
+        where = move()
         ready = json.loads(process.stdout.readline())
-        before = os.environ.get("SSL_CERT_FILE")
-        os.environ["SSL_CERT_FILE"] = ready["authority"]
         try:
-            where = "client pinned to one, server to the others" if apart else "not pinned"
-            yield Server(f"https://127.0.0.1:{ready['port']}/v1", process.pid, where)
+            with trusted([Path(ready["authority"])]):
+                yield Server(f"https://127.0.0.1:{ready['port']}/v1", process.pid, where)
         finally:
-            if before is None:
-                del os.environ["SSL_CERT_FILE"]
-            else:
-                os.environ["SSL_CERT_FILE"] = before
             process.stdin.close()
-            if apart:
-                os.sched_setaffinity(0, cores)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from datetime import date
 from typing import Any, Literal
 
 import pydantic
 
-from benchmarks._provider import MODEL
+from benchmarks._provider import MODEL, fact
 from fastlane.emulator import Emulator, RequestLog
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Reasoning
 
 Category = Literal["billing", "shipping", "technical", "account", "other"]
@@ -46,12 +45,6 @@ def ticket(number: int) -> list[Any]:
 
 def known(emulators: Sequence[Emulator]) -> AbstractContextManager[object]:
     """Register what is known of the provider: the model does not reason, and the limit's newer name is taken."""
-
-    def fact(value: Any) -> Fact[Any]:
-        return Fact(
-            value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured"
-        )
-
     return registered(
         ProviderFacts(
             slug="emulated-writer",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
+from benchmarks._server import trusted
 from fastlane.catalog import CatalogModel
 from fastlane.emulator import Emulator, ProviderModel
 
@@ -23,23 +21,6 @@ def upstreams(models: Sequence[ProviderModel]) -> Iterator[list[Emulator]]:
         started = [stack.enter_context(Emulator(model=model, seed=number)) for number, model in enumerate(models)]
         stack.enter_context(trusted(emulator.certificate_authority for emulator in started))
         yield started
-
-
-@contextmanager
-def trusted(authorities: Iterable[Path]) -> Iterator[None]:
-    """Trust these authorities, and no others, through SSL_CERT_FILE."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "authorities.pem"
-        file.write_text("".join(authority.read_text() for authority in authorities))
-        before = os.environ.get("SSL_CERT_FILE")
-        os.environ["SSL_CERT_FILE"] = str(file)
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["SSL_CERT_FILE"]
-            else:
-                os.environ["SSL_CERT_FILE"] = before
 
 
 def entry(name: str, base_url: str, **figures: Any) -> CatalogModel:

@@ -1,36 +1,30 @@
-"""The talk's fourth play as a table: a ticket's category and confidence as prose, as JSON, and as bounded JSON.
+"""The talk's fourth play: a ticket's category as bounded JSON, from a talkative and from a well-behaved model.
 
 Two emulated models with the times of a published report (gpt-4.1-nano, text generation): one is well-behaved; one is
 talkative, and goes wrong in as many of its answers as the conditions say. The application sets no limit of tokens; the
-model's own is 1,024. In the first two rows the prompt alone says what the answer is to look like, in all others the
-request has a schema: with the stock client as it comes, with ours and `Connection()`, which is the baseline, and with
-`BoundedOutput` as a whole and each of its parts alone. The parts are told apart by settings, and by a limit of 1,024 of
-the application's own, beside which no ceiling is set. Applications read what they can: of prose the one category that
-is named, of JSON all from the first brace to the last, of an answer that was cut off what came. They ask again, once,
-where that fails. All rows ask about the same tickets; equal draws give equal delays and equal habits. Inside: from the
-application's first call to a result that it can use, or to its last failure, over 40 ms. Outside: opening the
-connections. Tokens are the provider's own count, all calls for one ticket together. A failure is a first answer that
-could not be used, or that the play had to ask for again; lost is a ticket without any.
+model's own is 1,024. Every request has a schema: with the stock client as it comes, with ours and `Connection()`, which
+is the baseline (`schema`), and with `BoundedOutput` as a whole and each of its parts alone. The parts are told apart by
+settings, and by a limit of 1,024 of the application's own, beside which no ceiling is set. The application asks again,
+once, where an answer cannot be read. All rows ask about the same tickets; equal draws give equal delays and equal
+habits. Inside: from the application's first call to a result that it can use, or to its last failure, over 40 ms.
+Outside: opening the connections. Tokens are the provider's own count, all calls for one ticket together. A failure is a
+first answer that could not be used, or that the play had to ask for again; lost is a ticket without any.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any, NamedTuple
 
 import openai
 import pydantic
-from rich.console import Console
-from rich.table import Table
 
 import fastlane
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Reach, Report
-from benchmarks._structured import CATEGORIES, OUTPUT_LIMIT, Ticket, by_tag, known, ticket
+from benchmarks._structured import OUTPUT_LIMIT, Ticket, by_tag, known, ticket
 from benchmarks._transport import percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
@@ -44,11 +38,6 @@ _MODELS: Mapping[str, str] = {
     "wrong_enum;share=0.05,truncated;share=0.02",
     "well_behaved": "exact",
 }
-# Where only words bind it, a talkative model weighs another category, or calls one by a name of its own.
-_WEIGHS, _RENAMES = 0.3, 0.1
-_PROSE = "Name the category and your confidence in percent."
-_JSON = 'Answer with a JSON object: {"category": "' + " | ".join(CATEGORIES) + '", "confidence": 0.0 to 1.0}.'
-
 _Ask = Callable[[int, int], Awaitable[Ticket | None]]
 """Ask about a ticket, for the n-th time; None where the answer cannot be read."""
 
@@ -75,42 +64,8 @@ def _wanted(row: str, model: str, number: int, attempt: int) -> dict[str, Any]:
     draw = number + 1_000_003 * attempt
     asked = wishes(tag=f"{model}/{row}:{number}", draw=draw, manner=_MODELS[model])
     messages = ticket(number)
-    if row in ("prose", "json"):
-        messages[0] = {"role": "system", "content": f"{messages[0]['content']} {_PROSE if row == 'prose' else _JSON}"}
-        asked |= wishes(output_text=_said(row, model, draw))
     own = {"max_completion_tokens": OUTPUT_LIMIT} if row in _WITHOUT_CEILING else {}
     return {"model": MODEL, "messages": messages, "extra_headers": asked, **own}
-
-
-def _said(row: str, model: str, draw: int) -> str:
-    """What the model answers where no schema binds it; the manner of its model is the emulator's affair."""
-    random = Random(draw)
-    category, other = random.sample(CATEGORIES, 2)
-    percent, weighs, renames = random.randint(51, 99), random.random(), random.random()
-    if model != "talkative":
-        weighs = renames = 1.0
-    if renames < _RENAMES:
-        category = {"billing": "payments"}.get(category, f"{category}-related")
-    if row == "json":
-        return f'{{"category": "{category}", "confidence": {percent / 100}}}'
-    if model != "talkative":
-        return f"The category is {category}, with a confidence of {percent} percent."
-    doubt = f" One could also argue for {other}, and I have weighed that." if weighs < _WEIGHS else ""
-    return (
-        f"After carefully considering the details, I believe the most likely category would be {category}.{doubt} "
-        f"All things considered, my confidence in this is about {percent} percent. Let me know if you need more."
-    )
-
-
-# As applications read what they get
-
-
-def _read_prose(text: str) -> Ticket | None:
-    named = {category for category in CATEGORIES if re.search(rf"\b{category}\b(?!-)", text)}
-    percent = re.findall(r"(\d+) percent", text)
-    if len(named) != 1 or len(percent) != 1:
-        return None
-    return Ticket(category=named.pop(), confidence=int(percent[0]) / 100)  # type: ignore[arg-type]
 
 
 def _read_json(text: str) -> Ticket | None:
@@ -118,16 +73,6 @@ def _read_json(text: str) -> Ticket | None:
         return Ticket.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
     except pydantic.ValidationError:
         return None
-
-
-def _in_words(client: openai.AsyncOpenAI, row: str, model: str) -> _Ask:
-    read = _read_prose if row == "prose" else _read_json
-
-    async def ask(number: int, attempt: int) -> Ticket | None:
-        completion = await client.chat.completions.create(**_wanted(row, model, number, attempt))
-        return read(completion.choices[0].message.content or "")
-
-    return ask
 
 
 def _by_schema(client: openai.AsyncOpenAI, row: str, model: str) -> _Ask:
@@ -183,8 +128,6 @@ async def _run(emulator: Emulator, count: int) -> dict[str, dict[str, list[_Outc
 
         def rows(model: str) -> dict[str, _Ask]:
             return {
-                "prose": _in_words(alone, "prose", model),
-                "json": _in_words(alone, "json", model),
                 "stock": _by_schema(theirs, "stock", model),
                 "schema": _by_schema(alone, "schema", model),
                 **{part: _by_schema(client, part, model) for part, client in parts.items()},
@@ -192,9 +135,6 @@ async def _run(emulator: Emulator, count: int) -> dict[str, dict[str, list[_Outc
 
         outcomes = await asyncio.gather(*(_tickets(rows(model), count) for model in _MODELS))
     return dict(zip(_MODELS, outcomes, strict=True))
-
-
-# What is told of it
 
 
 def _row(outcomes: Sequence[_Outcome], requests: Sequence[Sequence[RequestLog]]) -> dict[str, Figure]:
@@ -210,38 +150,6 @@ def _row(outcomes: Sequence[_Outcome], requests: Sequence[Sequence[RequestLog]])
         "parse_failures": failures,
         "lost": sum(not outcome.usable for outcome in outcomes),
     }
-
-
-_SHOWN = {
-    "prose": "prose",
-    "json": "JSON",
-    "stock": "bounded, stock",
-    "schema": "bounded JSON",
-    "ceiling": "+ ceiling",
-    "early_stop": "+ early stop",
-    "repair": "+ repair",
-    "all": "+ all of it",
-}
-
-
-def _tell(rows: Mapping[str, Mapping[str, Mapping[str, Figure]]], count: int) -> None:
-    table = Table(
-        "answer", "p50", "p95", "p99", "tokens", "failures", "lost", title="04 Stop sooner", title_justify="left"
-    )
-    for model, found in rows.items():
-        table.add_section()
-        table.add_row(f"[bold]{model.replace('_', '-')}[/]")
-        for row, shown in _SHOWN.items():
-            figures = found[row]
-            table.add_row(
-                shown,
-                *(f"{figures[f'e2e_{name}_ms']:,.0f} ms" for name in ("p50", "p95", "p99")),
-                f"{figures['tokens_per_ticket']:,.0f}",
-                *(f"{100 * (figures[name] or 0) / count:.0f} %" for name in ("parse_failures", "lost")),
-            )
-    for column in table.columns[1:]:
-        column.justify = "right"
-    Console().print(table)
 
 
 def _saved_share(found: Mapping[str, Mapping[str, Figure]], part: str) -> float:
@@ -267,7 +175,6 @@ def measure(quick: bool) -> Report:
         }
         for model, by_row in outcomes.items()
     }
-    _tell(rows, count)
     figures: dict[str, Figure] = {
         f"{model}_{row}_{name}": value
         for model, found in rows.items()
@@ -277,7 +184,6 @@ def measure(quick: bool) -> Report:
     talkative, well_behaved = rows["talkative"], rows["well_behaved"]
     figures |= {f"talkative_{part}_saved_share": _saved_share(talkative, part) for part in _parts()}
     for name in ("p50", "p95", "p99"):
-        figures[f"talkative_prose_to_all_{name}_ratio"] = _ratio(talkative, "prose", "all", f"e2e_{name}_ms")
         figures[f"talkative_schema_to_all_{name}_ratio"] = _ratio(talkative, "schema", "all", f"e2e_{name}_ms")
     figures["well_behaved_all_to_schema_p50_ratio"] = _ratio(well_behaved, "all", "schema", "e2e_p50_ms")
     figures["tickets_per_row"] = count
@@ -293,7 +199,6 @@ def measure(quick: bool) -> Report:
             "round_trip_time_ms": 1e3 * _ROUND_TRIP_TIME_S,
             "provider": "preset gpt-4.1-nano-generate",
             "talkative": _MODELS["talkative"],
-            "talkative_in_words": f"weighs another category in {_WEIGHS:.0%}, renames its own in {_RENAMES:.0%}",
             "shares": "of this benchmark's own making",
             "limit_of_the_model_tokens": OUTPUT_LIMIT,
             "tries": _TRIES,

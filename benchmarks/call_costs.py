@@ -12,7 +12,6 @@ import json
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import date
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -27,7 +26,7 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import added, cpu_pairs, differences, median, paired, turns
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
-from benchmarks._provider import providers
+from benchmarks._provider import fact, providers
 from benchmarks._report import Figure, Reach, Report
 from fastlane import Connection, PromptCache, RateLimits, Urgency
 from fastlane._clock import cpu_ns, sleep, thread_cpu_ns
@@ -38,7 +37,7 @@ from fastlane.experiments.comparison import METRICS, ArmSums
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from fastlane.plays.urgency.slots import Slot, SlotQueue
-from fastlane.providers import Fact, ProviderFacts, facts_named, registered
+from fastlane.providers import ProviderFacts, facts_named, registered
 from fastlane.providers.facts import Cache
 
 _QUESTION: list[Any] = [
@@ -546,9 +545,6 @@ _Case = Callable[[], _Histories]
 
 
 def _facts() -> ProviderFacts:
-    def fact(value: Any) -> Fact[Any]:
-        return Fact(value=value, source="https://localhost/prepared", checked=date(2026, 11, 22), evidence="measured")
-
     return ProviderFacts(
         slug="prepared",
         origins=("http://prepared.invalid",),

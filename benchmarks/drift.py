@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,10 +31,10 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._mutated_tools import Body, Mutation
 from benchmarks._mutations import MUTATORS
-from benchmarks._provider import providers
+from benchmarks._provider import fact, providers
 from benchmarks._report import Figure, Reach, Report
 from fastlane.emulator import Emulator, preset
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Cache
 from fastlane.records.plays import Drift
 
@@ -87,12 +86,6 @@ def _outside(kind: str, rng: random.Random, body: Body) -> Mutation:
 @contextmanager
 def _known(emulator: Emulator, lifetime_s: float) -> Iterator[None]:
     """What a provider's facts say of its cache, registered for an emulated one."""
-
-    def fact(value: Any) -> Fact[Any]:
-        return Fact(
-            value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured"
-        )
-
     cache = Cache(automatic=fact(True), minimum_tokens=fact(1_024), block_tokens=fact(128), lifetime_s=fact(lifetime_s))
     with registered(ProviderFacts(slug="emulated", cache=cache), origins=[emulator.base_url]):
         yield

@@ -27,8 +27,9 @@ import fastlane
 from benchmarks._mortal import Mortal
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report
+from benchmarks._server import trusted
 from benchmarks._transport import percentile, wishes
-from benchmarks._upstreams import ASKED, entry, trusted
+from benchmarks._upstreams import ASKED, entry
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import ProviderModel

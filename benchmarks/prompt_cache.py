@@ -17,7 +17,6 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -26,14 +25,14 @@ import openai
 import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import median
-from benchmarks._provider import MODEL, providers
+from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, _tokens, preset
 from fastlane.emulator._prefix_cache import PrefixCache
 from fastlane.emulator._prompt import read_chat
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Cache
 
 _PER_MINUTE = 15
@@ -59,11 +58,6 @@ Calls = list[_Call]
 
 
 def _facts(emulator: Emulator) -> ProviderFacts:
-    def fact(value: Any) -> Fact[Any]:
-        return Fact(
-            value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured"
-        )
-
     cache = Cache(
         automatic=fact(True),
         minimum_tokens=fact(1_024),

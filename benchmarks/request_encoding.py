@@ -12,7 +12,6 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import date
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
@@ -24,14 +23,14 @@ from openai._utils._json import openapi_dumps
 
 import fastlane
 from benchmarks._paired import added, cpu_pairs, median, paired
-from benchmarks._provider import MODEL, providers
+from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import afirst_content_ms, wishes
 from fastlane.compat.requests import stock_bytes
 from fastlane.emulator import RequestLog
 from fastlane.plays.request_encoding import bodies
 from fastlane.plays.request_encoding.play import RequestEncoding
-from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers import ProviderFacts
 from fastlane.records.attempts import Form
 
 _ROUND_TRIP_TIME_S = 0.04
@@ -103,14 +102,9 @@ def _prompt(kind: _Kind, body_bytes: int = _BODY_BYTES) -> list[Any]:
 
 def _everything() -> ProviderFacts:
     """Facts of a provider that takes every form of body: what the embedded one does."""
-    fact: Fact[Any] = Fact(
-        value=("json", "json+gzip", "msgpack", "msgpack+gzip"),
-        source="https://localhost/docs/emulator",
-        checked=date(2026, 11, 22),
-        evidence="measured",
-    )
+    forms = fact(("json", "json+gzip", "msgpack", "msgpack+gzip"))
     endpoints = ("/chat/completions", "/completions", "/responses")
-    return ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, fact))
+    return ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, forms))
 
 
 _pools = itertools.count(1)

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 
+import fastlane
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Reach, Report
-from benchmarks._streams import sync_client
 from benchmarks._transport import MESSAGES
 from fastlane import Routing
 from fastlane._clock import cpu_ns, thread_cpu_ns
@@ -136,7 +136,10 @@ def _plan_us(batches: int) -> float:
 def _call_us(rounds: int) -> float:
     """This process's CPU time of a small call that names its model."""
     taken = []
-    with provider_on_another_core() as (emulator, _), sync_client("fastlane", emulator.base_url) as client:
+    with (
+        provider_on_another_core() as (emulator, _),
+        fastlane.OpenAI(base_url=emulator.base_url, api_key="none", max_retries=0) as client,
+    ):
         for round_number in range(-1, rounds):  # the first one opens the connection and is not counted
             started = cpu_ns()
             for _ in range(_BATCH):

@@ -1,0 +1,575 @@
+"""What calls and typed chunks cost the client: openai's client as it comes against ours as it comes.
+
+The provider has a process of its own and, where the system allows it, another core. The arms take turns, in reversed
+order every other round. Nothing is subtracted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import openai
+
+import fastlane
+from benchmarks._paired import median, paired, turns
+from benchmarks._provider import MODEL, provider_cpu_ns, provider_on_another_core
+from benchmarks._report import Figure, Reach, Report
+from benchmarks._server import server_on_another_core
+from benchmarks._transport import MESSAGES, WrongAnswerError, percentile, wishes
+from fastlane._clock import cpu_ns, now_ns
+from fastlane.emulator import Emulator, RequestLog
+
+_SIDES = ("stock", "stock_http2", "fastlane", "fastlane_http1")
+"""openai's client as it comes, which speaks HTTP/1.1, and as it is told to; ours as it comes, and as it is told to."""
+
+_VERSIONS = {"stock": "HTTP/1.1", "stock_http2": "HTTP/2", "fastlane": "HTTP/2", "fastlane_http1": "HTTP/1.1"}
+_PATIENCE_S = 30.0
+_STREAMS = 64
+_TOKEN_MS = 10.0
+# Every stream goes on for this long after what is measured.
+_SPARE_S = 4.0
+# How much the paces of streams differ, as a share.
+_UNEVEN = 0.1
+
+
+def _async_client(side: str, base_url: str) -> openai.AsyncOpenAI:
+    """Make a client of this side."""
+    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
+    if side == "stock":
+        return openai.AsyncOpenAI(**options)
+    if side == "stock_http2":
+        return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(http2=True), **options)
+    if side == "fastlane":
+        return fastlane.AsyncOpenAI(**options)
+    return fastlane.AsyncOpenAI(plays=[fastlane.Connection(http2="never")], **options)
+
+
+def _sync_client(side: str, base_url: str) -> openai.OpenAI:
+    """Make a client of this side."""
+    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
+    if side == "stock":
+        return openai.OpenAI(**options)
+    if side == "stock_http2":
+        return openai.OpenAI(http_client=openai.DefaultHttpxClient(http2=True), **options)
+    if side == "fastlane":
+        return fastlane.OpenAI(**options)
+    return fastlane.OpenAI(plays=[fastlane.Connection(http2="never")], **options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What one turn took."""
+
+    us_per_chunk: float
+    """CPU of this process for each chunk that the provider sent while it was measured."""
+    chunks_per_s: float
+    provider_cpu_share: float | None
+    """Of one core."""
+    busy_share: float
+    """Of one core, this process."""
+
+
+class _Window:
+    """From the moment when every stream has brought a chunk, for a fixed time."""
+
+    def __init__(self, emulator: Emulator, side: str) -> None:
+        self._emulator = emulator
+        self._side = side
+        self._provider_ns: int | None = None
+        self._started = self._cpu_started = self._ended = self._cpu_ended = 0
+
+    def open(self) -> None:
+        self._provider_ns = provider_cpu_ns(self._emulator)
+        self._started, self._cpu_started = now_ns(), cpu_ns()
+
+    def close(self) -> None:
+        self._ended, self._cpu_ended = now_ns(), cpu_ns()
+        ended_ns = provider_cpu_ns(self._emulator)
+        if self._provider_ns is not None and ended_ns is not None:
+            self._provider_ns = ended_ns - self._provider_ns
+
+    def taken(self, log: tuple[RequestLog, ...]) -> _Taken:
+        if {request.http_version for request in log} != {_VERSIONS[self._side]}:
+            raise RuntimeError(f"{self._side} did not speak the protocol that it was to speak")
+        chunks = sum(self._started <= sent < self._ended for request in log for sent in request.token_ns)
+        lasted = self._ended - self._started
+        cpu = self._cpu_ended - self._cpu_started
+        return _Taken(
+            us_per_chunk=cpu / chunks / 1e3,
+            chunks_per_s=chunks / lasted * 1e9,
+            provider_cpu_share=None if self._provider_ns is None else self._provider_ns / lasted,
+            busy_share=cpu / lasted,
+        )
+
+
+class _Begun:
+    """Counts the streams that have brought a chunk."""
+
+    def __init__(self, streams: int) -> None:
+        self._missing = streams
+        self._lock = threading.Lock()
+        self._all = threading.Event()
+
+    def one(self) -> None:
+        with self._lock:
+            self._missing -= 1
+            if not self._missing:
+                self._all.set()
+
+    def wait(self) -> None:
+        """Block until all have; raises RuntimeError where one does not in time."""
+        if not self._all.wait(_PATIENCE_S):
+            raise RuntimeError(f"{self._missing} streams have not begun")
+
+
+def _asked(streams: int, token_ms: float, window_s: float) -> list[tuple[int, dict[str, str]]]:
+    """For each stream, how many tokens it will have, and the headers that ask for them.
+
+    Each has a pace of its own, so that they do not come in step.
+    """
+    asked = []
+    for number in range(streams):
+        pace_ms = token_ms * (1 + _UNEVEN * ((number + 0.5) / streams - 0.5))
+        tokens = round(1e3 * (window_s + _SPARE_S) / pace_ms)
+        asked.append((tokens, wishes(output_tokens=tokens, token_ms=f"{pace_ms:.4f}")))
+    return asked
+
+
+def _check(side: str, counts: list[int], asked: list[tuple[int, dict[str, str]]]) -> None:
+    # The role and the finish reason have a chunk each.
+    if any(count != tokens + 2 for count, (tokens, _) in zip(counts, asked, strict=True)):
+        raise RuntimeError(f"an answer of {side} is not whole")
+
+
+@asynccontextmanager
+async def _opened(side: str, base_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with _async_client(side, base_url) as client:
+        await client.models.list()
+        yield client
+
+
+async def _async_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float) -> _Taken:
+    """Read streams with `async for` and take the time."""
+    asked = _asked(streams, token_ms, window_s)
+    begun = _Begun(streams)
+
+    async def read(client: openai.AsyncOpenAI, headers: dict[str, str]) -> int:
+        stream = await client.chat.completions.create(
+            model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers
+        )
+        await anext(stream)
+        begun.one()
+        count = 1
+        async for _ in stream:
+            count += 1
+        return count
+
+    async with _opened(side, emulator.base_url) as client:
+        emulator.clear()
+        reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
+        await asyncio.to_thread(begun.wait)
+        window = _Window(emulator, side)
+        window.open()
+        await asyncio.sleep(window_s)
+        window.close()
+        if any(task.done() for task in reading):
+            raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
+        _check(side, await asyncio.gather(*reading), asked)
+    return window.taken(await asyncio.to_thread(emulator.log))
+
+
+def _sync_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float) -> _Taken:
+    """Read streams with `for`, each in a thread of its own, and take the time."""
+    asked = _asked(streams, token_ms, window_s)
+    begun = _Begun(streams)
+
+    def read(client: openai.OpenAI, headers: dict[str, str]) -> int:
+        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers)
+        next(stream)
+        begun.one()
+        count = 1
+        for _ in stream:
+            count += 1
+        return count
+
+    with _sync_client(side, emulator.base_url) as client, ThreadPoolExecutor(streams) as pool:
+        client.models.list()
+        emulator.clear()
+        reading = [pool.submit(read, client, headers) for _, headers in asked]
+        begun.wait()
+        window = _Window(emulator, side)
+        window.open()
+        threading.Event().wait(window_s)
+        window.close()
+        if any(future.done() for future in reading):
+            raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
+        _check(side, [future.result() for future in reading], asked)
+    return window.taken(emulator.log())
+
+
+async def _lateness_turn(
+    side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float
+) -> list[float]:
+    """Read streams with `async for`; the delay in milliseconds of every chunk that was sent in the window."""
+    asked = _asked(streams, token_ms, window_s)
+    begun = _Begun(streams)
+
+    async def read(client: openai.AsyncOpenAI, number: int, headers: dict[str, str]) -> list[int]:
+        # The provider numbers content from 0: the role and the finish reason are no part of its log.
+        came: list[int] = []
+        stream = await client.chat.completions.create(
+            model=MODEL, messages=MESSAGES, stream=True, extra_headers={**headers, **wishes(tag=f"stream {number}")}
+        )
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                if not came:
+                    begun.one()
+                came.append(now_ns())
+        return came
+
+    async with _opened(side, emulator.base_url) as client:
+        emulator.clear()
+        reading = [asyncio.create_task(read(client, number, headers)) for number, (_, headers) in enumerate(asked)]
+        await asyncio.to_thread(begun.wait)
+        started = now_ns()
+        came = await asyncio.gather(*reading)
+    log = {request.tag: request.token_ns for request in await asyncio.to_thread(emulator.log)}
+    ended = started + window_s * 1e9
+    delays_ms = []
+    for number, times in enumerate(came):
+        sent = log[f"stream {number}"]
+        if len(sent) != len(times):
+            raise RuntimeError(f"an answer of {side} is not whole")
+        delays_ms += [(time - at) / 1e6 for time, at in zip(times, sent, strict=True) if started <= at < ended]
+    return delays_ms
+
+
+# CPU of a chunk
+
+
+def _with_tasks(emulator: Emulator, window_s: float, *, side: str, streams: int) -> _Taken:
+    return asyncio.run(_async_turn(side, emulator, streams=streams, token_ms=_TOKEN_MS, window_s=window_s))
+
+
+def _with_threads(emulator: Emulator, window_s: float, *, side: str, streams: int) -> _Taken:
+    return _sync_turn(side, emulator, streams=streams, token_ms=_TOKEN_MS, window_s=window_s)
+
+
+_STREAM_ARMS: dict[str, Callable[[Emulator, float], _Taken]] = {
+    **{
+        f"async_{streams}_{side}": partial(_with_tasks, side=side, streams=streams)
+        for streams in (64, 16, 1)
+        for side in ("stock", "fastlane", "stock_http2", "fastlane_http1")
+        if streams == 64 or side in ("stock", "fastlane")
+    },
+    **{f"threads_16_{side}": partial(_with_threads, side=side, streams=16) for side in ("stock", "fastlane")},
+}
+
+
+# Each against the stock client as it comes, but for the last.
+_RATIOS = {
+    "async_64": ("async_64_stock", "async_64_fastlane", 6),
+    "async_16": ("async_16_stock", "async_16_fastlane", 5),
+    "async_1": ("async_1_stock", "async_1_fastlane", 2),
+    "threads_16": ("threads_16_stock", "threads_16_fastlane", 3),
+    "async_64_http1": ("async_64_stock", "async_64_fastlane_http1", 4),
+    "async_64_http2": ("async_64_stock_http2", "async_64_fastlane", None),
+}
+
+
+def stream_cpu(quick: bool) -> Report:
+    """What a typed chunk costs between the socket and the application's loop: openai's client against ours.
+
+    Streams of chat completions, each with a chunk about every 10 ms and none in step with another, are read with `async
+    for` (64, 16 and 1 of them) and with `for` in 16 threads. The stock client is `openai.AsyncOpenAI()` as it comes,
+    which speaks HTTP/1.1, and once more as it is told to speak HTTP/2; ours is `fastlane.AsyncOpenAI()` as it comes,
+    which speaks HTTP/2, and once more as it is told not to. Inside: the CPU time of the whole process, from the moment
+    when every stream has brought a chunk until a fixed time later, when none has ended, divided by the chunks that the
+    provider sent in that time. (Where the stock client cannot keep up, it has not read all of them: the ratio is then
+    too low.) Outside: opening connections, sending requests, ends of streams, and the provider, which has a process of
+    its own and, where the system allows it, another core; what share of that it took is a figure. Nothing is
+    subtracted. The arms take turns, in reversed order every other round.
+    """
+    rounds, window_s = (1, 1.5) if quick else (7, 4.0)
+    taken: dict[str, list[_Taken]] = {arm: [] for arm in _STREAM_ARMS}
+    with provider_on_another_core() as (emulator, cores):
+        for _, arm in turns(_STREAM_ARMS, rounds):
+            taken[arm].append(_STREAM_ARMS[arm](emulator, window_s))
+    figures: dict[str, Figure] = {}
+    for name, (stock, ours, _) in _RATIOS.items():
+        theirs, own = ([turn.us_per_chunk for turn in taken[arm]] for arm in (stock, ours))
+        figures |= paired(name, theirs, own)
+    for arm, values in taken.items():
+        figures[f"{arm}_us_per_chunk"] = median([turn.us_per_chunk for turn in values]).value
+    for arm in ("async_64_stock", "async_64_fastlane"):
+        figures[f"{arm}_core_share"] = median([turn.busy_share for turn in taken[arm]]).value
+        shares = [turn.provider_cpu_share for turn in taken[arm] if turn.provider_cpu_share is not None]
+        figures[f"{arm}_provider_core_share"] = median(shares).value if shares else None
+    figures["rounds"] = rounds
+    return Report(
+        figures=figures,
+        reach=tuple(
+            Reach(figure=f"{name}_ratio", op=">=", target=target)
+            for name, (_, _, target) in _RATIOS.items()
+            if target is not None
+        ),
+        conditions={"chunk_every_ms": _TOKEN_MS, "measured_s": window_s, "cores": cores, "tls": True},
+    )
+
+
+# Delay of a chunk
+
+
+def lateness(quick: bool) -> Report:
+    """How late a chunk reaches the application's loop while 64 streams bring one every 10 ms: stock against ours.
+
+    Inside: for every chunk with content that the provider sent while it was measured, the time from the moment at which
+    the provider wrote it (its own log) to the application's loop body, typed object in hand; both processes read the
+    same clock. What is measured begins when every stream has brought a chunk, and lasts for a fixed time; a chunk that
+    the stock client brings later than that counts with its whole delay. Outside: opening connections and sending
+    requests. The stock client is `openai.AsyncOpenAI()` as it comes, ours `fastlane.AsyncOpenAI()`; they take turns, in
+    reversed order every other round. The provider has a process of its own and, where the system allows it, another
+    core.
+    """
+    rounds, window_s = (2, 2.5) if quick else (9, 4.0)
+    both = ("stock", "fastlane")
+    late: dict[str, list[tuple[float, float]]] = {side: [] for side in both}
+    with provider_on_another_core() as (emulator, cores):
+        for _, side in turns(both, rounds):
+            delays_ms = asyncio.run(
+                _lateness_turn(side, emulator, streams=_STREAMS, token_ms=_TOKEN_MS, window_s=window_s)
+            )
+            late[side].append((percentile(delays_ms, 0.5), percentile(delays_ms, 0.99)))
+    return Report(
+        figures={
+            **paired("p99", [p99 for _, p99 in late["fastlane"]], [p99 for _, p99 in late["stock"]]),
+            **{f"{side}_p50_ms": median([p50 for p50, _ in values]).value for side, values in late.items()},
+            **{f"{side}_p99_ms": median([p99 for _, p99 in values]).value for side, values in late.items()},
+            "rounds": rounds,
+        },
+        reach=(Reach(figure="p99_ratio", op="<=", target=0.1),),
+        conditions={
+            "streams": _STREAMS,
+            "chunk_every_ms": _TOKEN_MS,
+            "measured_s": window_s,
+            "cores": cores,
+            "asynchronous": True,
+            "tls": True,
+        },
+    )
+
+
+# Chunks as fast as they come
+
+
+async def _saturated_turn(side: str, base_url: str, window_s: float) -> tuple[float, float]:
+    """Chunks for each second of CPU, and the share of a core that the client took."""
+    counts = [0] * _STREAMS
+
+    async def read(client: openai.AsyncOpenAI, number: int) -> None:
+        async for _ in await client.chat.completions.create(model="prepared-1", messages=MESSAGES, stream=True):
+            counts[number] += 1
+
+    async with _async_client(side, base_url) as client:
+        reading = [asyncio.create_task(read(client, number)) for number in range(_STREAMS)]
+        deadline = now_ns() + _PATIENCE_S * 1e9
+        while not all(counts):
+            await asyncio.sleep(0.05)
+            if now_ns() > deadline or any(task.done() for task in reading):
+                raise RuntimeError(f"not every stream of {side} has begun")
+        started, cpu_started, before = now_ns(), cpu_ns(), sum(counts)
+        await asyncio.sleep(window_s)
+        ended, cpu_ended, after = now_ns(), cpu_ns(), sum(counts)
+        ended_early = [task for task in reading if task.done()]
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+        if ended_early:
+            raise RuntimeError(f"a stream of {side} ended while it was measured")
+    return (after - before) / (cpu_ended - cpu_started) * 1e9, (cpu_ended - cpu_started) / (ended - started)
+
+
+def stream_saturated(quick: bool) -> Report:
+    """How many typed chunks one core reads when 64 streams come as fast as they are taken: stock against ours.
+
+    A server of this benchmark's own writes one prepared event over TLS without end, in a process of its own and, where
+    the system allows it, on another core: the embedded provider would be slower than what is measured. Every event is a
+    DATA frame (HTTP/2) or a chunk (HTTP/1.1) of its own, and the frames of a connection's streams take turns. All
+    events being alike, a parser that remembers short strings, as ours does, makes a few less than it would of a real
+    stream. Inside: the CPU time of the client's whole process for a fixed time, begun when every stream has brought a
+    chunk, divided by the chunks that the application's `async for` has got in it; a second of CPU divided by that is
+    the chunks per second of one core. Outside: opening connections and sending requests. The stock client is
+    `openai.AsyncOpenAI()` as it comes, which speaks HTTP/1.1, and as it is told to speak HTTP/2; ours is
+    `fastlane.AsyncOpenAI()` as it comes, which speaks HTTP/2, and as it is told not to. The arms take turns, in
+    reversed order every other round.
+    """
+    rounds, window_s = (2, 2.0) if quick else (9, 3.0)
+    taken: dict[str, list[tuple[float, float]]] = {side: [] for side in _SIDES}
+    with server_on_another_core("benchmarks._endless") as server:
+        base_url, cores = server.base_url, server.cores
+        for _, side in turns(_SIDES, rounds):
+            taken[side].append(asyncio.run(_saturated_turn(side, base_url, window_s)))
+    per_core = {side: [chunks for chunks, _ in values] for side, values in taken.items()}
+    return Report(
+        figures={
+            **paired("chunks", per_core["fastlane"], per_core["stock"]),
+            "http2_chunks_ratio": paired("", per_core["fastlane"], per_core["stock_http2"])["_ratio"],
+            "http1_chunks_ratio": paired("", per_core["fastlane_http1"], per_core["stock"])["_ratio"],
+            **{f"{side}_chunks_per_core_s": median(values).value for side, values in per_core.items()},
+            **{f"{side}_core_share": median([share for _, share in values]).value for side, values in taken.items()},
+            "rounds": rounds,
+        },
+        reach=(Reach(figure="chunks_ratio", op=">=", target=10),),
+        conditions={"streams": _STREAMS, "measured_s": window_s, "cores": cores, "asynchronous": True, "tls": True},
+    )
+
+
+# Small calls
+
+_TASKS = 64
+_TEXTS = ("Yes.", "Water is wet.", "No, but it makes other things wet.")
+_HEADERS = [wishes(output_text=text) for text in _TEXTS]
+
+# Concurrency and side: each against the stock client of the same concurrency.
+_CALL_ARMS = [
+    *((f"async_{_TASKS}", side) for side in ("stock", "fastlane", "fastlane_http1")),
+    *(("async_1", side) for side in ("stock", "fastlane")),
+    *(("sync_1", side) for side in ("stock", "fastlane")),
+]
+
+
+class _CallTaken(NamedTuple):
+    """What one round took, for each call."""
+
+    cpu_us: float
+    wall_us: float
+    provider_us: float | None
+
+
+def _check_call(answer: Any, number: int) -> None:
+    if answer.choices[0].message.content != _TEXTS[number % len(_TEXTS)]:
+        raise WrongAnswerError(f"call {number} brought {answer.choices[0].message.content!r}")
+
+
+async def _async_calls(client: openai.AsyncOpenAI, tasks: int, calls: int) -> None:
+    numbers = iter(range(calls))
+
+    async def work() -> None:
+        for number in numbers:
+            headers = _HEADERS[number % len(_HEADERS)]
+            _check_call(
+                await client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers), number
+            )
+
+    await asyncio.gather(*[work() for _ in range(tasks)])
+
+
+def _sync_calls(client: openai.OpenAI, calls: int) -> None:
+    for number in range(calls):
+        headers = _HEADERS[number % len(_HEADERS)]
+        _check_call(client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers), number)
+
+
+class _CallRound:
+    """Counts what a round takes."""
+
+    def __init__(self, emulator: Emulator, calls: int) -> None:
+        self._emulator = emulator
+        self._calls = calls
+        self.taken = _CallTaken(0.0, 0.0, None)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        gc.collect()
+        provider = provider_cpu_ns(self._emulator)
+        started, cpu_started = now_ns(), cpu_ns()
+        yield
+        cpu, wall = cpu_ns() - cpu_started, now_ns() - started
+        ended = provider_cpu_ns(self._emulator)
+        per_call = 1e3 * self._calls
+        theirs = None if provider is None or ended is None else (ended - provider) / per_call
+        self.taken = _CallTaken(cpu / per_call, wall / per_call, theirs)
+
+
+async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tuple[str, str], list[_CallTaken]]:
+    taken: dict[tuple[str, str], list[_CallTaken]] = {arm: [] for arm in _CALL_ARMS}
+    async with AsyncExitStack() as stack:
+        asynchronous = {
+            arm: await stack.enter_async_context(_async_client(arm[1], emulator.base_url))
+            for arm in _CALL_ARMS
+            if arm[0] != "sync_1"
+        }
+        synchronous = ExitStack()
+        stack.enter_context(synchronous)
+        threads = {
+            arm: synchronous.enter_context(_sync_client(arm[1], emulator.base_url))
+            for arm in _CALL_ARMS
+            if arm[0] == "sync_1"
+        }
+        for round_number, arm in turns(_CALL_ARMS, rounds, warm_ups=1):  # the first one opens connections
+            concurrency, side = arm
+            tasks = _TASKS if concurrency == f"async_{_TASKS}" else 1
+            count = calls if tasks > 1 else calls // 4
+            emulator.clear()
+            one = _CallRound(emulator, count)
+            with one.measured():
+                if arm in threads:
+                    _sync_calls(threads[arm], count)
+                else:
+                    await _async_calls(asynchronous[arm], tasks, count)
+            log = emulator.log()
+            if len(log) != count or {request.http_version for request in log} != {_VERSIONS[side]}:
+                raise RuntimeError(f"{side} did not send its calls over the protocol that it was to speak")
+            if round_number >= 0:
+                taken[arm].append(one.taken)
+    return taken
+
+
+def call_cpu(quick: bool) -> Report:
+    """What a small call that is not streamed costs the client: openai's client as it comes against ours as it comes.
+
+    Chat completions of a few tokens are asked for by 64 tasks at once, each with its next call as soon as its last is
+    over; by one task; and by a thread of the synchronous client. The stock client is `openai.AsyncOpenAI()`, which
+    speaks HTTP/1.1; ours is `fastlane.AsyncOpenAI()`, which speaks HTTP/2, and once more as it is told not to. Every
+    text is compared with the one that was asked for. Inside: the CPU time of the whole process, all threads, from the
+    first call of a round to the end of its last, divided by the calls. Outside: making the clients, opening
+    connections, and the provider, which has a process of its own and, where the system allows it, another core; what it
+    took for each call is a figure. Nothing is subtracted. The arms take turns, in reversed order every other round.
+    """
+    rounds, calls = (3, 640) if quick else (15, 1_920)
+    with provider_on_another_core() as (emulator, cores):
+        taken = asyncio.run(_call_rounds(emulator, rounds, calls))
+    figures: dict[str, Figure] = {}
+    for concurrency, side in _CALL_ARMS:
+        if side == "stock":
+            continue
+        theirs, own = ([turn.cpu_us for turn in taken[concurrency, arm]] for arm in ("stock", side))
+        figures |= paired(concurrency if side == "fastlane" else f"{concurrency}_http1", theirs, own)
+    for (concurrency, side), values in taken.items():
+        name = f"{concurrency}_{side}"
+        figures[f"{name}_cpu_us"] = median([turn.cpu_us for turn in values]).value
+        figures[f"{name}_calls_per_s"] = 1e6 / median([turn.wall_us for turn in values]).value
+        provider_us = [turn.provider_us for turn in values if turn.provider_us is not None]
+        figures[f"{name}_provider_cpu_us"] = median(provider_us).value if provider_us else None
+    figures["rounds"] = rounds
+    return Report(
+        figures=figures,
+        reach=(Reach(figure=f"async_{_TASKS}_ratio", op=">=", target=7),),
+        conditions={"calls_a_round": calls, "tasks": _TASKS, "cores": cores, "tls": True},
+    )
+
+
+BENCHMARKS = {
+    "stream_cpu": stream_cpu,
+    "lateness": lateness,
+    "stream_saturated": stream_saturated,
+    "call_cpu": call_cpu,
+}

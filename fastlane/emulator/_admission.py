@@ -130,8 +130,7 @@ class Admission:
         name = _OTHER_NAMES.get(asked or "default", asked or "default")
         name = name if name in self._model.service_tiers else "default"
         tier = self._model.service_tiers[name]
-        random = Random(f"{self._seed}:tier:{name}:{number}")
-        if random.random() < tier.exhausted:
+        if Random(f"{self._seed}:tier:{name}:{number}").random() < tier.exhausted:
             after = tier.retry_after_s
             raise LimitExceeded(
                 "tier",
@@ -142,7 +141,7 @@ class Admission:
                 code="resource_unavailable",
                 headers=(("retry-after", f"{after:g}"), ("retry-after-ms", f"{after * 1_000:g}")) if after else (),
             )
-        return "default" if random.random() < tier.downgraded else name
+        return name
 
     @contextlib.asynccontextmanager
     async def place(self, admitted: Admitted, record: OpenRecord) -> AsyncIterator[bool]:

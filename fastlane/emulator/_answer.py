@@ -17,7 +17,7 @@ from fastlane.emulator._generation import GeneratedChoice, generate
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
-from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Extras, GeneratedReply, TokenUsage, timing_fields
+from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, GeneratedReply, TokenUsage
 
 ReplyMaker = Callable[..., GeneratedReply]
 
@@ -154,7 +154,7 @@ class AnswerStream:
             await self._stream(reply, first_token_at, next_gap, alive)
         else:
             tokens = max(choice.tokens for choice in choices)
-            await self._whole(reply, usage, first_token_at + sum(next_gap() for _ in range(1, tokens)), first_token_at)
+            await self._whole(reply, usage, first_token_at + sum(next_gap() for _ in range(1, tokens)))
 
     async def _stream(
         self, reply: GeneratedReply, first_token_at: int, next_gap: Callable[[], int], alive: asyncio.Task[None] | None
@@ -192,15 +192,15 @@ class AnswerStream:
         if self._faults:
             await self._strike(None)
         usage, done = "no_usage" not in self._faults, "no_done" not in self._faults
-        exchange.send(reply.closing(usage=usage, done=done, extras=self._extras(first_token_at)))
+        exchange.send(reply.closing(usage=usage, done=done))
         self._end()
 
-    async def _whole(self, reply: GeneratedReply, usage: TokenUsage, last_token_at: int, first_token_at: int) -> None:
+    async def _whole(self, reply: GeneratedReply, usage: TokenUsage, last_token_at: int) -> None:
         await until(last_token_at)
         slow = self._faults.get("slow_headers")
         if slow:
             await asyncio.sleep(slow.seconds)
-        body = reply.whole(usage="no_usage" not in self._faults, extras=self._extras(first_token_at))
+        body = reply.whole(usage="no_usage" not in self._faults)
         if "malformed" in self._faults:
             body = body[: len(body) // 2] + b"}"
         await self._strike(None, only=("stall", "goaway"))
@@ -211,15 +211,6 @@ class AnswerStream:
         self._exchange.send(body)
         self._record.output_tokens, self._record.reasoning_tokens = usage.output, usage.reasoning
         self._end()
-
-    def _extras(self, first_token_ns: int) -> Extras:
-        return timing_fields(
-            self._dialect.timing,
-            begun_ns=self._record.body_complete_ns or self._record.received_ns,
-            admitted_ns=self._started_ns,
-            first_token_ns=first_token_ns,
-            ended_ns=now_ns(),
-        )
 
     def _send_headers(self, *, length: int | None = None) -> None:
         if self._headers_sent:

@@ -36,7 +36,6 @@ _MOST_REQUESTS = 50_000
 _USUALLY_LISTED, _MOST_LISTED = 20, 100
 # The emulator's own bound: a batch of wrong lines would otherwise tell of each of them whenever it is asked for.
 _MOST_ERRORS = 100
-_MOST_PAIRS, _MOST_KEY, _MOST_VALUE = 16, 64, 512
 # Keeps the ids of answers in batches apart from those of live calls, without a place in their sequence.
 _FIRST_NUMBER = 500_000_000_000
 _UNANSWERED: Mapping[str, str] = {
@@ -170,7 +169,7 @@ class Batches:
             **dict.fromkeys(_STAMPS),
             "expires_at": (wall_ns() + lifetime_ns) // NS,
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
-            "metadata": _metadata(body.get("metadata")),
+            "metadata": body.get("metadata"),
             "usage": {
                 "input_tokens": 0,
                 "input_tokens_details": {"cached_tokens": 0},
@@ -410,23 +409,6 @@ class Batches:
                 batch.record[f"{kind}_file_id"] = file.id
                 lines.clear()
         batch.enter("cancelled" if cancelled else "expired" if left else "completed")
-
-
-def _metadata(given: object) -> Mapping[str, str] | None:
-    if given is None:
-        return None
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        message = "Invalid type for 'metadata': expected an object of strings."
-        raise ApiError(400, message, param="metadata", code="invalid_type")
-    if len(given) > _MOST_PAIRS or any(
-        len(key) > _MOST_KEY or len(value) > _MOST_VALUE for key, value in given.items()
-    ):
-        message = (
-            f"Invalid 'metadata': expected at most {_MOST_PAIRS} properties, with keys of at most {_MOST_KEY} "
-            f"characters and values of at most {_MOST_VALUE}."
-        )
-        raise ApiError(400, message, param="metadata", code="invalid_value")
-    return given
 
 
 def _answered(line: Line, request_id: str, status: int, body: bytes) -> bytes:

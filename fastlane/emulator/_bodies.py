@@ -38,7 +38,7 @@ def decompress(body: bytes, headers: Mapping[str, str], dialect: Dialect) -> byt
     if name == "identity":
         return body
     if name != "gzip" or "gzip" not in dialect.accepted_encodings:
-        raise _refused(dialect, "encoding", name)
+        raise _refused("encoding", name)
     inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         decoded = inflater.decompress(body, MAXIMUM_BYTES)
@@ -58,7 +58,7 @@ def parse(body: bytes, headers: Mapping[str, str], dialect: Dialect) -> dict[str
     name = "MessagePack" if is_messagepack else "JSON"
     accepted = ("msgpack" if is_messagepack else "json") in dialect.accepted_encodings
     if not accepted or media_type not in (*_MESSAGEPACK_TYPES, *_JSON_TYPES):
-        raise _refused(dialect, "type", media_type)
+        raise _refused("type", media_type)
     try:
         value = _as_json(msgpack.unpackb(body)) if is_messagepack else json.loads(body)
     # Besides their own errors both raise RecursionError, UnicodeDecodeError and, msgpack, plain ValueError.
@@ -73,9 +73,9 @@ def parse(body: bytes, headers: Mapping[str, str], dialect: Dialect) -> dict[str
     return value
 
 
-def _refused(dialect: Dialect, what: str, got: str) -> ApiError:
+def _refused(what: str, got: str) -> ApiError:
     message = f"Unsupported content {what}: {got!r}."
-    return ApiError(dialect.encoding_refusal_status, message, code=f"unsupported_content_{what}")
+    return ApiError(415, message, code=f"unsupported_content_{what}")
 
 
 def _as_json(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastlane.emulator._generation import GeneratedChoice
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._reply import CREATED, DONE, NO_EXTRAS, Extras, Tick, TokenUsage, compact
+from fastlane.emulator._reply import CREATED, DONE, Tick, TokenUsage, compact
 
 
 class _Completion(ABC):
@@ -62,27 +62,22 @@ class _Completion(ABC):
             reasoning = sum(at < len(choice.reasoning) for choice in going)
             yield Tick(b"".join(self._token(choice, at) for choice in going), len(going), reasoning)
 
-    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
+    def closing(self, *, usage: bool, done: bool) -> bytes:
         """Return the finish events, the usage event if it was asked for, and [DONE]."""
-        last: dict[str, Any] = dict(extras.answer)
-        counted = usage and self._prompt.include_usage
         # OpenAI shows a null usage in every chunk of a stream that will end with one.
         null = {"usage": None} if self._prompt.include_usage else {}
-        parts = []
-        for choice in self._choices:
-            more = {} if counted or choice is not self._choices[-1] else last
-            parts.append(self._event([self._last(choice)], **null, **more))
-        if counted:
-            parts.append(self._event([], usage={**self._usage.chat(), **extras.usage}, **last))
+        parts = [self._event([self._last(choice)], **null) for choice in self._choices]
+        if usage and self._prompt.include_usage:
+            parts.append(self._event([], usage=self._usage.chat()))
         return b"".join([*parts, DONE if done else b""])
 
-    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
+    def whole(self, *, usage: bool) -> bytes:
         """Return the completion object."""
         answer = {**self._head, "object": self._head["object"].removesuffix(".chunk")}
         answer["choices"] = [self._whole(choice) for choice in self._choices]
         if usage:
-            answer["usage"] = {**self._usage.chat(), **extras.usage}
-        return compact({**answer, **extras.answer}).encode()
+            answer["usage"] = self._usage.chat()
+        return compact(answer).encode()
 
 
 class ChatReply(_Completion):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastlane.emulator._generation import GeneratedChoice
@@ -80,37 +80,6 @@ class TokenUsage:
         return shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
-    """What a provider says beyond the standard, in the answer or its last chunk, and inside of the usage."""
-
-    answer: Mapping[str, object] = field(default_factory=dict)
-    usage: Mapping[str, object] = field(default_factory=dict)
-
-
-NO_EXTRAS = Extras()
-
-
-def timing_fields(
-    kinds: Collection[str], *, begun_ns: int, admitted_ns: int, first_token_ns: int, ended_ns: int
-) -> Extras:
-    """Return the fields of these kinds (see `Dialect.timing`), in seconds, from moments of one clock."""
-    if not kinds:
-        return NO_EXTRAS
-    # A model without delays has its first token due before the request has left the queue.
-    first_token_ns = min(max(first_token_ns, admitted_ns), ended_ns)
-    times = {
-        "queue_time": (admitted_ns - begun_ns) / 1e9,
-        "prompt_time": (first_token_ns - admitted_ns) / 1e9,
-        "completion_time": (ended_ns - first_token_ns) / 1e9,
-        "total_time": (ended_ns - begun_ns) / 1e9,
-    }
-    return Extras(
-        answer={"time_info": {**times, "created": CREATED}} if "time_info" in kinds else {},
-        usage=times if "usage" in kinds else {},
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Tick:
     """What the model sends at one moment: the bytes, and how many tokens they are."""
@@ -129,8 +98,8 @@ class GeneratedReply(Protocol):
     def ticks(self) -> Iterator[Tick]:
         """Return the tokens, one tick per moment."""
 
-    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
+    def closing(self, *, usage: bool, done: bool) -> bytes:
         """Return what comes after the last token."""
 
-    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
+    def whole(self, *, usage: bool) -> bytes:
         """Return the answer that is not streamed."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastlane.emulator._generation import GeneratedChoice
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._reply import CREATED, NO_EXTRAS, Extras, Tick, TokenUsage, compact
+from fastlane.emulator._reply import CREATED, Tick, TokenUsage, compact
 
 # What a response repeats of its request, and what it says where the request said nothing.
 _ECHOED: tuple[tuple[str, Any], ...] = (
@@ -154,23 +154,18 @@ class ResponsesReply:
             data += self._event("response.content_part.done", part=item.part(item.text), content_index=0, **where)
         return data + self._event("response.output_item.done", output_index=item.index, item=item.shown())
 
-    def _finished(self, *, usage: bool, extras: Extras) -> dict[str, Any]:
+    def _finished(self, *, usage: bool) -> dict[str, Any]:
         return {
             **self._base,
             "status": self._status,
             "incomplete_details": {"reason": "max_output_tokens"} if self._status == "incomplete" else None,
             "output": [item.shown() for item in self._items],
-            "usage": {**self._usage.responses(), **extras.usage} if usage else None,
-            **extras.answer,
+            "usage": self._usage.responses() if usage else None,
         }
 
-    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
+    def closing(self, *, usage: bool, done: bool) -> bytes:
         """Return the event that says how the response ended; `done` False leaves it out, as its kind of [DONE]."""
-        return (
-            self._event(f"response.{self._status}", response=self._finished(usage=usage, extras=extras))
-            if done
-            else b""
-        )
+        return self._event(f"response.{self._status}", response=self._finished(usage=usage)) if done else b""
 
-    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
-        return compact(self._finished(usage=usage, extras=extras)).encode()
+    def whole(self, *, usage: bool) -> bytes:
+        return compact(self._finished(usage=usage)).encode()

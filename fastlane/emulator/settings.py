@@ -178,8 +178,6 @@ class ServiceTier(Settings):
     """The share of its requests that are refused: 429, `resource_unavailable`."""
     retry_after_s: Positive | None = None
     """`retry-after` of a refusal; None: no header."""
-    downgraded: Share = 0.0
-    """The share of its requests that the tier `default` serves."""
 
 
 STANDARD_TIERS: Mapping[str, ServiceTier] = MappingProxyType(
@@ -246,17 +244,10 @@ class Dialect(Settings):
     accepted_encodings: Annotated[tuple[Literal["json", "msgpack", "gzip"], ...], Field(strict=False)] = (
         "json", "msgpack", "gzip",
     )  # fmt: skip
-    """The encodings of request bodies that are accepted."""
-    encoding_refusal_status: Annotated[int, Field(ge=400, le=599)] = 415
-    """The status of a request in another encoding."""
+    """The encodings of request bodies that are accepted; others get a 415."""
     initial_window_bytes: Annotated[int, Field(ge=1, le=2**31 - 1)] = 16 * 1_048_576
     """SETTINGS_INITIAL_WINDOW_SIZE of HTTP/2, so large by default that no upload ever waits for it."""
     max_concurrent_streams: Count = 100
-    timing: Annotated[
-        tuple[Literal["time_info", "usage"], ...], Field(strict=False, description="some of time_info and usage")
-    ] = ()
-    """Where the server reports its own times, in seconds: in `time_info` of the answer or its last chunk, as Cerebras
-    does, or in the `usage`, as Groq does."""
     cached_tokens_path: Annotated[
         str,
         Field(
@@ -376,8 +367,8 @@ class ProviderModel(Settings):
     batches: BatchSettings = BatchSettings()
 
     def __post_init__(self) -> None:
-        if "default" not in self.service_tiers or self.service_tiers["default"].downgraded:
-            raise ConfigurationError("service_tiers must hold one named 'default' that is not downgraded")
+        if "default" not in self.service_tiers:
+            raise ConfigurationError("service_tiers must hold one named 'default'")
 
     @property
     def served(self) -> Sequence[str]:

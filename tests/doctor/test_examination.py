@@ -250,7 +250,6 @@ def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.Monk
         cached_tokens_path="usage.prompt_cache_hit_tokens",
         structured_outputs=False,
         accepted_encodings=("json", "gzip"),
-        encoding_refusal_status=422,
     )
     with emulator(monkeypatch, dialect, http2=False) as running:
         examination = look(running.base_url, quick=True)

@@ -152,9 +152,6 @@ def test_enqueued_tokens_are_free_again_when_a_batch_is_over(client: openai.Open
     [
         ({"endpoint": "/v1/nothing"}, "endpoint"),
         ({"completion_window": "1h"}, "completion_window"),
-        ({"metadata": {str(number): "x" for number in range(17)}}, "metadata"),
-        ({"metadata": {"x": 1}}, "metadata"),
-        ({"metadata": {"x": "y" * 513}}, "metadata"),
     ],
 )
 def test_a_request_for_a_batch_that_cannot_be_is_refused(

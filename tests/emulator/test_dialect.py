@@ -10,12 +10,10 @@ import httpx2
 import pytest
 
 from fastlane.emulator import Dialect, Emulator, ProviderModel, Server
-from fastlane.emulator._reply import timing_fields
 from fastlane.errors import ConfigurationError
 from tests.emulator.requests import chat, events
 
 ENDPOINTS = ["/chat/completions", "/completions", "/responses"]
-TIMES = {"queue_time", "prompt_time", "completion_time", "total_time"}
 # Past the 1,024 tokens from which on the cache holds a prompt.
 LONG = chat("Review this function. " * 250)
 
@@ -69,51 +67,6 @@ async def test_models_are_owned_by_who_was_named() -> None:
         one = (await client.get("/models/any")).json()
 
     assert [model["owned_by"] for model in [*listed["data"], one]] == ["vllm", "vllm"]
-
-
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.asyncio
-async def test_time_info_is_in_the_answer_and_in_the_last_event_before_done(path: str) -> None:
-    async with serving(Dialect(timing=("time_info",)), model=ProviderModel(prefill_base_s=0.02)) as (_, client):
-        whole = (await client.post(path, json=body_for(path))).json()
-        streamed = events((await client.post(path, json=body_for(path, stream=True))).text)
-        options = {"stream_options": {"include_usage": True}}
-        counted = events((await client.post(path, json=body_for(path, stream=True, **options))).text)
-
-    lasts = [streamed[-1], counted[-1]]
-    if path == "/responses":
-        lasts = [last["response"] for last in lasts]
-    else:
-        assert streamed[-1]["choices"][0]["finish_reason"]
-        assert counted[-1]["usage"]["completion_tokens"]
-    for told in (whole, *lasts):
-        assert told["time_info"].keys() == TIMES | {"created"}
-        assert told["time_info"]["prompt_time"] >= 0.019
-        assert told["time_info"]["total_time"] >= told["time_info"]["prompt_time"]
-    assert all("time_info" not in event for event in [*streamed[:-1], *counted[:-1]])
-    assert not TIMES & whole["usage"].keys()
-
-
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.asyncio
-async def test_times_of_the_usage_are_where_the_usage_is(path: str) -> None:
-    async with serving(Dialect(timing=("usage",))) as (_, client):
-        whole = (await client.post(path, json=body_for(path))).json()
-        options = {"stream_options": {"include_usage": True}}
-        last = events((await client.post(path, json=body_for(path, stream=True, **options))).text)[-1]
-
-    streamed = last["response"] if path == "/responses" else last
-    assert whole["usage"].keys() >= TIMES
-    assert streamed["usage"].keys() >= TIMES
-    assert "time_info" not in whole
-
-
-def test_the_times_are_those_of_the_moments() -> None:
-    moments = {"begun_ns": 10**9, "admitted_ns": 3 * 10**9, "first_token_ns": 6 * 10**9, "ended_ns": 10 * 10**9}
-    told = timing_fields(("time_info", "usage"), **moments)
-
-    assert told.usage == {"queue_time": 2.0, "prompt_time": 3.0, "completion_time": 4.0, "total_time": 9.0}
-    assert timing_fields((), **moments).answer == {}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +140,6 @@ async def test_streams_and_whole_answers_say_which_tier_served_them(asked: str |
     ("settings", "message"),
     [
         ({"headers": {"Content-Length": "3"}}, "'content-length' is the emulator's own"),
-        ({"timing": ("time",)}, "takes some of time_info and usage, got"),
         ({"cached_tokens_path": "cached"}, "a path like 'usage.prompt_cache_hit_tokens', got 'cached'"),
     ],
 )
@@ -197,7 +149,7 @@ def test_a_dialect_that_nobody_can_speak_is_refused(settings: dict[str, Any], me
 
 
 def test_a_dialect_survives_json() -> None:
-    dialect = Dialect(headers={"Server": "x"}, owned_by="me", timing=("usage",), cached_tokens_path="usage.a.b")
+    dialect = Dialect(headers={"Server": "x"}, owned_by="me", cached_tokens_path="usage.a.b")
 
     assert Dialect.from_json(json.loads(json.dumps(dialect.to_json()))) == dialect
 

@@ -212,7 +212,6 @@ def test_the_command_serves_what_its_options_say() -> None:
         "dialect.headers.server": "uvicorn",
         "dialect.accepted_encodings": '["json", "gzip"]',
         "dialect.owned_by": "vllm",
-        "dialect.timing": '["time_info"]',
         "dialect.cached_tokens_path": "none",
         "service_tiers.flex.exhausted": "1",
         "batches.duration_s": "2",
@@ -239,7 +238,6 @@ def test_the_command_serves_what_its_options_say() -> None:
         assert process.wait(PATIENCE_S) == 0
 
     assert (answer.http_version, answer.status_code, answer.headers["server"]) == ("HTTP/1.1", 200, "uvicorn")
-    assert answer.json()["time_info"]
     assert "prompt_tokens_details" not in answer.json()["usage"]
     assert [unknown.status_code, full.status_code, encoded.status_code] == [404, 429, 422]
     assert [(model["id"], model["owned_by"]) for model in models] == [("small", "vllm"), ("large", "vllm")]

@@ -79,8 +79,8 @@ async def test_a_tier_without_capacity_refuses_as_openai_does_and_the_next_one_s
 
 
 @pytest.mark.asyncio
-async def test_a_share_is_refused_or_downgraded_the_same_ones_in_every_run() -> None:
-    tiers = {"flex": {"exhausted": 0.5}, "priority": {"downgraded": 0.5}}
+async def test_a_share_is_refused_the_same_ones_in_every_run() -> None:
+    tiers = {"flex": {"exhausted": 0.5}}
     runs = []
     for _ in range(2):
         async with serving(tiers=tiers) as (server, client):
@@ -89,9 +89,8 @@ async def test_a_share_is_refused_or_downgraded_the_same_ones_in_every_run() -> 
             runs.append([(each.asked_tier, each.service_tier) for each in server.log])
 
     assert runs[0] == runs[1]
-    assert set(runs[0]) == {("flex", "flex"), ("flex", None), ("priority", "priority"), ("priority", "default")}
+    assert set(runs[0]) == {("flex", "flex"), ("flex", None), ("priority", "priority")}
     assert 8 < runs[0].count(("flex", None)) < 32
-    assert 8 < runs[0].count(("priority", "default")) < 32
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
@@ -99,13 +98,13 @@ async def test_a_share_is_refused_or_downgraded_the_same_ones_in_every_run() -> 
 async def test_every_chunk_and_every_answer_name_the_tier_that_served(path: str) -> None:
     body: dict[str, Any] = {"model": "m", "service_tier": "priority"}
     body.update({"input": "x"} if path == "/responses" else {"messages": [{"role": "user", "content": "x"}]})
-    async with serving(tiers={"priority": {"downgraded": 1.0}}) as (_, client):
+    async with serving() as (_, client):
         whole = (await client.post(path, json=body)).json()
         text = (await client.post(path, json={**body, "stream": True})).text
     chunks = [event.get("response", event) for event in events(text)]
 
-    assert whole["service_tier"] == "default"
-    assert {chunk["service_tier"] for chunk in chunks if "model" in chunk} == {"default"}
+    assert whole["service_tier"] == "priority"
+    assert {chunk["service_tier"] for chunk in chunks if "model" in chunk} == {"priority"}
 
 
 @pytest.mark.asyncio
@@ -177,7 +176,6 @@ async def test_the_stock_client_falls_to_the_next_tier_by_the_code_of_the_error(
     "settings",
     [
         {"exhausted": 1.5},
-        {"downgraded": -1},
         {"retry_after_s": 0},
     ],
 )

@@ -22,7 +22,7 @@ from fastlane.emulator import ProviderModel
 from fastlane.emulator._generation import generate
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import read_responses
-from fastlane.emulator._reply import Extras, TokenUsage
+from fastlane.emulator._reply import TokenUsage
 from fastlane.emulator._responses import ResponsesReply
 from fastlane.plays.prompt_cache.drift import similarity
 from fastlane.records.plays import Drift, DriftKind, PromptCacheRecord
@@ -507,16 +507,17 @@ def openai_explaining_a_miss(request: httpx2.Request) -> httpx2.Response:
     prompt = read_responses(body)
     asked = "comparison_response_id" in body.get("prompt_cache_options", {})
     reason = {"type": "cache_miss", "reason": "reasoning_effort_changed", "cache_missed_tokens": 1_700}
-    extras = Extras(answer={"prompt_cache_diagnostics": reason} if asked else {})
+    told = {"prompt_cache_diagnostics": reason} if asked else {}
     choices = generate(prompt, Overrides(), ProviderModel(), seed=0)
     usage = TokenUsage.of(choices, prompt=1_700, cached=0)
     reply = ResponsesReply(prompt, choices, usage, number=int(asked), tier="default")
     if not prompt.stream:
-        return httpx2.Response(
-            200, content=reply.whole(usage=True, extras=extras), headers={"content-type": "application/json"}
-        )
+        return httpx2.Response(200, json=json.loads(reply.whole(usage=True)) | told)
     events = [reply.opening(), *(tick.data for tick in reply.ticks())]
-    events.append(reply.closing(usage=True, done=True, extras=extras))
+    head, _, data = reply.closing(usage=True, done=True).decode().partition("data: ")
+    last = json.loads(data)
+    last["response"] |= told
+    events.append(f"{head}data: {json.dumps(last)}\n\n".encode())
     return httpx2.Response(200, content=iter(events), headers={"content-type": "text/event-stream"})
 
 

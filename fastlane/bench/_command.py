@@ -37,7 +37,6 @@ bench = typer.Typer(
 RESULTS: Final = Path("bench-results")
 _INTERRUPTED = 130
 _GOES_WITH: Final = (
-    ("resume", "folder", "name the folder of the run to go on with"),
     ("api_key_env", "base_url", "the embedded provider takes any key"),
     ("limit_field", "base_url", "the embedded provider knows both fields"),
 )
@@ -106,7 +105,6 @@ def run(
     rtt_ms: flags.RttMs = None,
     kind: flags.RunReportKind = "ab",
     folder: flags.Folder = None,
-    resume: flags.Resume = False,
     files: flags.Files = None,
     as_json: flags.AsJson = False,
     full: flags.Full = False,
@@ -144,7 +142,7 @@ def run(
             fail_if=fail_if or (),
         )
         outputs.prepare()
-        recorded = _run(experiment, ray, outputs.folder, errors, resume=resume, quiet=quiet)
+        recorded = _run(experiment, ray, outputs.folder, errors, quiet=quiet)
         code = publish(recorded, outputs, complain)
         if recorded.ended == "interrupted":
             complain("interrupted: the figures are of what was finished")
@@ -235,7 +233,7 @@ def _reported() -> Iterator[tuple[Console, Callable[[str], None]]]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        complain(f"a file could not be read or written ({error}): a run that was begun can be resumed in its folder")
+        complain(f"a file could not be read or written: {error}")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         complain("interrupted; nothing more is reported or kept")
@@ -268,18 +266,16 @@ def _new_folder(workload: str) -> Path:
     return RESULTS / f"{when}-{Path(workload).stem}"
 
 
-def _run(
-    experiment: Benchmark, ray: str | None, folder: Path | None, errors: Console, *, resume: bool, quiet: bool
-) -> RecordedRun:
+def _run(experiment: Benchmark, ray: str | None, folder: Path | None, errors: Console, *, quiet: bool) -> RecordedRun:
     what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
     with _members(experiment, ray) as member_of:
         if quiet or not errors.is_terminal:
             if not quiet:
                 said = f"fastlane bench: {experiment.provider.describe()}; {what}"
                 errors.print(said, markup=False, emoji=False, highlight=False)
-            return experiment.run(folder, resume=resume, member_of=member_of)
+            return experiment.run(folder, member_of=member_of)
         with LiveProgress(errors) as live:
-            return experiment.run(folder, resume=resume, on_progress=live, member_of=member_of)
+            return experiment.run(folder, on_progress=live, member_of=member_of)
 
 
 def _members(experiment: Benchmark, ray: str | None) -> Any:

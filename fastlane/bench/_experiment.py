@@ -199,22 +199,20 @@ class Benchmark:
         self,
         folder: Path | None = None,
         *,
-        resume: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         member_of: Callable[[ShardPlan], ShardRunner] | None = None,
     ) -> RecordedRun:
         """Run it, and return what was recorded; every record is appended to files in `folder` as it comes.
 
-        `resume` goes on where an aborted run in that folder was; whole blocks count, and what is left of the budget
-        may be spent. `on_progress` is called in this thread, at each cell's beginning and after each block.
+        `on_progress` is called in this thread, at each cell's beginning and after each block.
         `member_of` says where a shard runs; None: on this machine.
 
         Ctrl-C ends the run soon: requests that are under way get a moment to finish, and what was finished is
         returned. A second Ctrl-C, or one before the first block, raises KeyboardInterrupt.
 
-        Raises ConfigurationError for a folder that cannot be used, or a resumed run with other settings, and
-        RunFailedError where an arm's very first request fails, or its process ends.
+        Raises ConfigurationError for a folder that cannot be used, and RunFailedError where an arm's very first request
+        fails, or its process ends.
         """
         from ._running import run_session
 
-        return run_session(self, folder, resume=resume, on_progress=on_progress, member_of=member_of)
+        return run_session(self, folder, on_progress=on_progress, member_of=member_of)

@@ -26,11 +26,9 @@ _REMEDIES: Final = {
 class Failures:
     """Counts the failures of a run."""
 
-    def __init__(self, samples: Iterable[Sample] = ()) -> None:
+    def __init__(self) -> None:
         self._requests = 0
         self._errors: Counter[str] = Counter()
-        for sample in samples:
-            self.add(sample)
 
     def add(self, sample: Sample) -> None:
         """Count a request that counts."""

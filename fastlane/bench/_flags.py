@@ -189,7 +189,6 @@ Folder = Annotated[
         show_default=False,
     ),
 ]
-Resume = Annotated[bool, _seldom(_REPORTS, "Go on with the run in --folder where it was ended.", "--resume")]
 Files = Annotated[
     list[Path] | None,
     _option(

@@ -21,7 +21,7 @@ class Progress:
     cells_done: int
     cells: int
     blocks_done: int
-    """Of all cells, those of earlier sessions of the run included."""
+    """Of all cells."""
     blocks_planned: int | None
     """None where only the budget, or the precision that is asked, ends the run."""
     requests: int

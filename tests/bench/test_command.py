@@ -165,17 +165,6 @@ def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Pa
     assert "Unpaired: drift between the runs is not controlled" in beside.stdout
 
 
-def test_a_run_goes_on_where_it_was_ended_with_the_settings_that_it_had(talks: Path, tmp_path: Path) -> None:
-    settings = (*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--passes", 1, "--folder", tmp_path)
-    _, begun = kept(*settings)
-    _, ended = kept(*settings, "--resume")
-
-    assert begun["blocks"] == ended["blocks"] == {"run": 4}
-    other = run(*settings, "--resume", "--seed", 1)
-    assert other.exit_code == 2
-    assert "seed was 0, and is 1" in other.stderr
-
-
 def test_a_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> None:
     result = run(
         *(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--users", 1, "--budget-s", 3),
@@ -227,7 +216,6 @@ def test_an_arm_whose_first_request_fails_ends_the_run_and_says_why(
         (["--rate", "2", "--speed", "2"], "--speed goes with --arrivals recorded"),
         (["--api-key-env", "SOME_KEY"], "--api-key-env goes with --base-url"),
         (["--limit-field", "max_tokens"], "--limit-field goes with --base-url"),
-        (["--resume"], "--resume goes with --folder"),
         (["--target", "time_to_first_token < 500"], "--target goes with --kind lengths"),
         (["--fail-if", "slow"], "slow"),
         (["--max-money", "1"], "price"),

@@ -185,38 +185,22 @@ def test_a_run_sends_every_block_with_every_arm_and_its_folder_holds_all_of_it(t
     assert [sample.call for sample in again.samples] == [json.loads(json.dumps(each.call)) for each in run.samples]
 
 
-def test_a_run_that_was_killed_is_gone_on_with_where_it_was(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None:
     asked = experiment(arms=("no-plays",), passes=2)
-    whole = asked.run(tmp_path)
+    asked.run(tmp_path)
     # As a killed process leaves it: no end, next to no account of the provider, half a block, and half a line.
     lines = (tmp_path / "records.jsonl").read_text().splitlines()[:-13]
-    torn = [*lines, lines[-1][:40]]
-    (tmp_path / "records.jsonl").write_text("\n".join(torn))
+    (tmp_path / "records.jsonl").write_text("\n".join([*lines, lines[-1][:40]]))
     known = {json.loads(line)["tag"] for line in lines[-5:]}
     logged = (tmp_path / "server.jsonl").read_text().splitlines()
     (tmp_path / "server.jsonl").write_text("".join(f"{row}\n" for row in logged if json.loads(row)["tag"] in known))
     kept = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**kept, "ended": None, "cells_done": [], "whole_sessions": []}))
+    (tmp_path / "run.json").write_text(json.dumps({**kept, "ended": None}))
+
     cut = read_run(tmp_path)
 
-    run = asked.run(tmp_path, resume=True)
-
     assert (cut.ended, len(cut.samples), len(cut.unlogged)) == ("interrupted", len(lines), len(lines) - 5)
-    assert run.ended == "finished"
-    assert {sample.key for sample in run.measured()} == {sample.key for sample in whole.measured()}
-    assert Counter((sample.key, sample.arm) for sample in run.measured()).most_common(1)[0][1] == 1
-    blocks = Counter(sample.key for sample in cut.measured())
-    finished = {key for key, requests in blocks.items() if requests == 2}
-    assert 12 < len(finished) < 24
-    old = {sample.tag for sample in cut.samples}
-    assert all((sample.tag in old) == (sample.key in finished) for sample in run.measured())
-    assert nothing_is_missing(run)
-    assert nothing_is_missing(read_run(tmp_path))
-    assert [sample.tag for sample in read_run(tmp_path).samples] == [sample.tag for sample in run.samples]
-    assert len(asked.run(tmp_path, resume=True).samples) == len(run.samples)
-
-    with pytest.raises(ConfigurationError, match="seed was 0, and is 1"):
-        experiment(arms=("no-plays",), passes=2, seed=1).run(tmp_path, resume=True)
+    assert nothing_is_missing(cut)
     with pytest.raises(ConfigurationError, match="holds a run already"):
         asked.run(tmp_path)
 

@@ -69,7 +69,7 @@ class Header:
     """Where the workload comes from."""
     workload_notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Load, budget, seed and the like, as plain data; what a resumed run must have in common."""
+    """Load, budget, seed and the like, as plain data."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """Python, system, cores, versions of packages."""
     started_at: str = ""

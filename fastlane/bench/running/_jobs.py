@@ -21,8 +21,6 @@ class Jobs:
 
     def __init__(self, plan: ShardPlan) -> None:
         self._plan = plan
-        # A request that is sent again after a run was resumed is another one in the provider's log.
-        self._suffix = f"~{plan.session}" if plan.session else ""
 
     def of_block(self, plan: CellPlan, due: Due) -> ScheduledRequest:
         """Return one arm's request of a block."""
@@ -33,7 +31,7 @@ class Jobs:
         tokens = _tokens(turn, plan.max_output_tokens)
         place = SampleKey(
             arm=due.arm,
-            tag=f"{plan.cell.order}/{due.arm}/{block.lane}/{block.number}{self._suffix}",
+            tag=f"{plan.cell.order}/{due.arm}/{block.lane}/{block.number}",
             cell=plan.cell.name,
             shard=self._plan.shard,
             lane=block.lane,
@@ -51,11 +49,11 @@ class Jobs:
     def cold(self, arm: str) -> ScheduledRequest:
         """Return the first request of an arm's process."""
         shard = f"/{self._plan.shard}" if self._plan.shard else ""
-        return self._before_blocks(arm, f"{arm}/cold{shard}{self._suffix}", self._plan.first, "cold", "cold")
+        return self._before_blocks(arm, f"{arm}/cold{shard}", self._plan.first, "cold", "cold")
 
     def warm_up(self, plan: CellPlan, arm: str, number: int) -> ScheduledRequest:
         """Return one of the requests that an arm's process sends before a cell's first block."""
-        which = f"warm-up/{self._plan.shard}/{number}{self._suffix}"
+        which = f"warm-up/{self._plan.shard}/{number}"
         tag = f"{plan.cell.order}/{arm}/{which}"
         return self._before_blocks(arm, tag, first_turn(plan.workload), "warm-up", which, plan)
 

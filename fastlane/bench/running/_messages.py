@@ -111,8 +111,6 @@ class ShardPlan:
     seed: int = 0
     shard: int = 0
     shards: int = 1
-    session: int = 0
-    """How often this run has been resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +128,6 @@ class CellPlan:
     passes: int | None = None
     max_output_tokens: int | None = None
     warm_up: int = 1
-    done: frozenset[tuple[int, int]] = frozenset()
-    """Lanes and numbers of blocks that an earlier session of the run has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

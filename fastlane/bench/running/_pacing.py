@@ -74,10 +74,9 @@ class ClosedPacing:
         self._lanes: dict[int, Iterator[Block]] = {}
         self._waiting: list[tuple[int, int, Block]] = []
         for lane in range(shard, users, shards):
-            blocks = lane_of(
+            self._lanes[lane] = lane_of(
                 plan.workload, arms, lane=lane, lanes=users, turns=plan.turns, passes=plan.passes, seed=seed
             )
-            self._lanes[lane] = (block for block in blocks if (block.lane, block.number) not in plan.done)
 
     def begin(self, now: int) -> None:
         for lane in self._lanes:
@@ -122,11 +121,8 @@ class OpenPacing:
             passes=plan.passes,
             seed=seed,
         )
-        mine = dealt(blocks, shard=shard, shards=shards)
-        self._blocks = (block for block in mine if (block.lane, block.number) not in plan.done)
+        self._blocks = dealt(blocks, shard=shard, shards=shards)
         self._next = next(self._blocks, None)
-        # What an earlier session of the run has sent is not waited for again.
-        self._skipped_s = self._next.intended_s[0] if plan.done and self._next and self._next.intended_s else 0.0
         self._began_ns = 0
 
     def begin(self, now: int) -> None:
@@ -147,8 +143,8 @@ class OpenPacing:
     def arrives_s(self) -> float | None:
         if self._next is None or self._next.intended_s is None:
             return None
-        return self._next.intended_s[0] - self._skipped_s
+        return self._next.intended_s[0]
 
     def _intended_ns(self, block: Block, position: int) -> int:
         at = block.intended_s[position] if block.intended_s is not None else 0.0
-        return self._began_ns + round((at - self._skipped_s) * 1e9)
+        return self._began_ns + round(at * 1e9)

@@ -128,22 +128,3 @@ def test_requests_of_an_open_load_are_handed_out_before_they_are_due(rate: float
     for handed_out, _, due in simulate(opened(rate), Random(0)):
         assert due.intended_ns is not None
         assert handed_out < due.intended_ns
-
-
-def test_blocks_that_are_done_are_not_sent_again() -> None:
-    done = frozenset({(0, 0), (1, 2)})
-
-    keys = {(due.block.lane, due.block.number) for _, _, due in simulate(closed(2, done=done), Random(0))}
-
-    assert len(keys) == 24 - len(done)
-    assert not keys & done
-
-
-def test_an_open_load_that_is_gone_on_with_does_not_wait_for_what_is_done() -> None:
-    done = frozenset((0, number) for number in range(20))
-
-    pacing = opened(1.0, done=done)
-
-    assert pacing.next_ns() == 0
-    assert pacing.arrives_s() == 0.0
-    assert {due.block.number for _, _, due in simulate(pacing, Random(0))} == {20, 21, 22, 23}

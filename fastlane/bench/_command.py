@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from rich.console import Console
 
 from .._clock import wall_ns
 from ..errors import ConfigurationError, FastlaneError
-from . import _asked, _flags as flags
 from ._experiment import Benchmark
 from ._failures import FAILED_ALIKE, remedy
+from ._options import AsJson, ReportOptions, RunOptions, takes
 from ._outputs import Outputs, as_json_text, publish
 from ._provider import Embedded
 from .checks import check
@@ -70,79 +70,19 @@ def _params(context: typer.Context) -> list[Any]:
 
 
 @bench.command()
-def run(
-    context: typer.Context,
-    arms: flags.Arms = None,
-    attribute: flags.Attribute = None,
-    workload: flags.WorkloadName = flags.DEFAULT_WORKLOAD,
-    tools: flags.Tools = None,
-    conversations: flags.Conversations = None,
-    turns: flags.Turns = None,
-    metrics: flags.Metrics = None,
-    again: flags.Again = True,
-    max_input_tokens: flags.MaxInputTokens = None,
-    max_output_tokens: flags.MaxOutputTokens = None,
-    users: flags.Users = None,
-    think_s: flags.ThinkS = None,
-    rate: flags.Rate = None,
-    arrivals: flags.ArrivalsName = None,
-    speed: flags.Speed = 1.0,
-    processes: flags.Processes = None,
-    ray: flags.Ray = None,
-    budget_s: flags.BudgetS = None,
-    max_calls: flags.MaxCalls = None,
-    max_tokens: flags.MaxTokens = None,
-    max_money: flags.MaxMoney = None,
-    precision: flags.PrecisionShare = None,
-    warm_up: flags.WarmUp = None,
-    passes: flags.Passes = None,
-    seed: flags.Seed = 0,
-    base_url: flags.BaseUrl = None,
-    model: flags.Model = None,
-    api_key_env: flags.ApiKeyEnv = "OPENAI_API_KEY",
-    limit_field: flags.LimitField = "max_completion_tokens",
-    preset: flags.Preset = None,
-    rtt_ms: flags.RttMs = None,
-    kind: flags.RunReportKind = "ab",
-    folder: flags.Folder = None,
-    files: flags.Files = None,
-    as_json: flags.AsJson = False,
-    full: flags.Full = False,
-    quiet: flags.Quiet = False,
-    target: flags.Targets = None,
-    fail_if: flags.FailIf = None,
-    help_all: flags.HelpAll = False,
-) -> None:
+@takes(RunOptions)
+def run(context: typer.Context, **given: Any) -> None:
     """Run a comparison, print what it shows, and keep all of it in a folder.
 
     Ctrl-C ends a run early and reports what was finished; a second one ends it at once. Options can also be set in
     the table tool.fastlane.bench of ./pyproject.toml.
     """
+    options = RunOptions(**given)
     with _reported() as (errors, complain):
         _refuse_ignored(context)
-        own = inspect.signature(_asked.experiment).parameters
-        given = {name: value for name, value in context.params.items() if name in own and name != "processes"}
-        to = _asked.provider(
-            base_url,
-            model,
-            api_key_env=api_key_env,
-            limit_field=limit_field,
-            preset=preset,
-            rtt_ms=rtt_ms,
-            seed=seed,
-        )
-        experiment = _asked.experiment(**given, provider=to, processes=processes)
-        outputs = Outputs(
-            kind=kind,  # type: ignore[arg-type]  # It says itself what is none.
-            folder=folder or _new_folder(workload),
-            is_new=True,
-            files=files or (),
-            show=_shown(as_json=as_json, full=full, quiet=quiet),
-            targets=target or (),
-            fail_if=fail_if or (),
-        )
-        outputs.prepare()
-        recorded = _run(experiment, ray, outputs.folder, errors, quiet=quiet)
+        experiment = options.experiment()
+        outputs = _outputs(options, options.folder or _new_folder(options.workload), is_new=True)
+        recorded = _run(experiment, options.ray, outputs.folder, errors, quiet=options.quiet)
         code = publish(recorded, outputs, complain)
         if recorded.ended == "interrupted":
             complain("interrupted: the figures are of what was finished")
@@ -154,39 +94,41 @@ def run(
         raise typer.Exit(code)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _FolderOptions(ReportOptions):
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)]
+
+
 @bench.command()
-def report(
-    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)],
-    kind: flags.ReportKind = "ab",
-    full: flags.Full = False,
-    files: flags.Files = None,
-    as_json: flags.AsJson = False,
-    quiet: flags.Quiet = False,
-    target: flags.Targets = None,
-    fail_if: flags.FailIf = None,
-    help_all: flags.HelpAll = False,
-) -> None:
+@takes(_FolderOptions)
+def report(context: typer.Context, **given: Any) -> None:
     """Report again on a run that was kept; nothing is sent."""
+    options = _FolderOptions(**given)
     with _reported() as (_, complain):
-        outputs = Outputs(
-            kind=kind,  # type: ignore[arg-type]
-            folder=folder,
-            files=files or (),
-            show=_shown(as_json=as_json, full=full, quiet=quiet),
-            targets=target or (),
-            fail_if=fail_if or (),
-        )
-        outputs.prepare()
-        code = publish(read_run(folder), outputs, complain)
+        code = publish(read_run(options.folder), _outputs(options, options.folder), complain)
     if code:
         raise typer.Exit(code)
+
+
+def _outputs(options: ReportOptions, folder: Path, *, is_new: bool = False) -> Outputs:
+    outputs = Outputs(
+        kind=options.kind,  # type: ignore[arg-type]  # It says itself what is none.
+        folder=folder,
+        is_new=is_new,
+        files=options.files or (),
+        show=options.show,
+        targets=options.target or (),
+        fail_if=options.fail_if or (),
+    )
+    outputs.prepare()
+    return outputs
 
 
 @bench.command()
 def compare(
     folder: Annotated[Path, typer.Argument(help="The folder of one run.", show_default=False)],
     other: Annotated[Path, typer.Argument(help="The folder of another.", show_default=False)],
-    as_json: flags.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Set two runs beside each other, unpaired."""
     with _reported():
@@ -203,7 +145,7 @@ def compare(
 @bench.command(name="self-test")
 def self_test_command(
     quick: Annotated[bool, typer.Option("--quick", help="A quarter of a minute in place of one.")] = False,
-    as_json: flags.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run the bench against the embedded provider, and say how far its figures are from the provider's log."""
     from ._self_test import print_self_test, self_test, self_test_data
@@ -252,13 +194,6 @@ def _refuse_ignored(context: typer.Context) -> None:
     for option, needed, why in _GOES_WITH:
         if option in given and not context.params[needed]:
             raise ConfigurationError(f"{flag[option]} goes with {flag[needed]}: {why}")
-
-
-def _shown(*, as_json: bool, full: bool, quiet: bool) -> Any:
-    wanted = [name for name, is_wanted in (("json", as_json), ("full", full), ("nothing", quiet)) if is_wanted]
-    if len(wanted) > 1:
-        raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
-    return wanted[0] if wanted else "screen"
 
 
 def _new_folder(workload: str) -> Path:

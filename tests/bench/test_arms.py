@@ -12,7 +12,7 @@ import fastlane
 from fastlane import BoundedOutput, ConfigurationError, Connection, PromptCache, RequestEncoding
 from fastlane.bench import Arm, arms_named
 from fastlane.bench._arms import KNOWN_ARMS, attributing, copy_of, is_asynchronous
-from fastlane.bench._asked import _see_working_folder
+from fastlane.bench._options import _see_working_folder
 
 MY_PLAYS = [Connection(), RequestEncoding(gzip_level=2)]
 MY_ARM = Arm(name="mine", plays=(Connection(),))

@@ -1,0 +1,428 @@
+"""The options of `fastlane bench`: each spelled once, for the command line, the TOML file and the run."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_type_hints
+
+import typer
+
+from ..errors import ConfigurationError
+from ..plays import Play
+from ._arms import ATTRIBUTABLE, DEFAULT_ARMS, KNOWN_ARMS
+from ._experiment import Benchmark
+from ._provider import Embedded, Provider, Real
+from .load import Arrivals, Closed, Load, Open, Precision, RunBudget
+from .recorded import DEFAULT_METRICS
+from .workloads import Preset, Workload, preset as preset_workload, presets, read_workload, scenarios
+
+DEFAULT_WORKLOAD: Final = "code-review"
+ROUND_TRIP_MS: Final = 40.0
+PRESET: Final = "bench"
+
+_USERS = (8,)
+_THINK_S = 0.1
+_BUDGET_S = 45.0
+"""For each cell."""
+_USERS_OF_PROCESS = 45
+"""Streams of 100 tokens a second: half of the 9,000 chunks a second that the slowest client was seen to take."""
+_CONVERSATION_TOKENS = 96
+"""Most of a conversation's recorded answers that is asked for: enough for a pace, and few enough for a short run."""
+
+_WHAT = "What is compared"
+_LOAD = "Load"
+_ENOUGH = "How much is enough"
+_WHERE = "Where the requests go"
+_REPORTS = "Reports"
+
+
+def _option(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+
+
+def _seldom(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    """Return an option that only --help-all shows."""
+    return _option(panel, text, *names, hidden=True, **settings)
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for option in context.command.params:
+            option.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+AsJson = Annotated[bool, _option(_REPORTS, "Print one JSON document instead.", "--json")]
+
+
+def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes `context` and `**given` the options of a dataclass."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(options, include_extras=True)
+        defaults = {each.name: each.default for each in fields(options) if each.default is not MISSING}
+        parameters = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=hints[name],
+                default=defaults.get(name, inspect.Parameter.empty),
+            )
+            # A class's own options first, then those that it inherits.
+            for name in dict.fromkeys([*options.__annotations__, *hints])
+        ]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        command.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}
+        return command
+
+    return decorate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Which reports of a run are wanted."""
+
+    kind: Annotated[
+        str,
+        _option(
+            _REPORTS,
+            "ab: arms beside each other; load: by users; lengths: by lengths of input and output; scaling: the pace of "
+            "one user among many.",
+            "--kind",
+        ),
+    ] = "ab"
+    files: Annotated[
+        list[Path] | None,
+        _option(
+            _REPORTS,
+            "Also write this file, by its ending: .html a page, .md Markdown, .csv figures, .json all figures, .xml "
+            "what --fail-if found, as JUnit's. May be given several times.",
+            "-o",
+            "--output",
+        ),
+    ] = None
+    as_json: AsJson = False
+    full: Annotated[bool, _option(_REPORTS, "Print every table, check and definition.", "--full", "-v")] = False
+    quiet: Annotated[bool, _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q")] = False
+    target: Annotated[
+        list[str] | None,
+        _seldom(_REPORTS, 'Such as "ttft_p50 < 500 ms", with --kind lengths; may be given several times.', "--target"),
+    ] = None
+    fail_if: Annotated[
+        list[str] | None,
+        _option(
+            _REPORTS,
+            'Such as "ttft_p50 > +5%": exit code 1 where the interval shows it; may be given several times.',
+            "--fail-if",
+        ),
+    ] = None
+    help_all: Annotated[
+        bool, typer.Option("--help-all", help="Show the other options too.", callback=_show_all, is_eager=True)
+    ] = False
+
+    @property
+    def show(self) -> Literal["screen", "full", "json", "nothing"]:
+        """What is printed. Raises ConfigurationError where two ways to print are asked for."""
+        if self.as_json + self.full + self.quiet > 1:
+            raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
+        return "json" if self.as_json else "full" if self.full else "nothing" if self.quiet else "screen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ReportOptions):
+    """What is run, on which provider, until when, and what is reported."""
+
+    arms: Annotated[
+        str | None,
+        _option(
+            _WHAT,
+            "Arms to compare, separated by commas: the known ones, or module:function, which makes a client of a base "
+            f"URL and a key. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
+            show_default=False,
+        ),
+    ] = None
+    attribute: Annotated[
+        str | None,
+        _option(
+            _WHAT,
+            "In place of --arms: plays, separated by commas, to which the gain of all of them is attributed, by arms "
+            "with each alone and with all but each.",
+        ),
+    ] = None
+    workload: Annotated[
+        str,
+        _option(
+            _WHAT,
+            f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls, a trace.",
+            "--workload",
+            show_default=False,
+        ),
+    ] = DEFAULT_WORKLOAD
+    tools: Annotated[Path | None, _seldom(_WHAT, "JSON file with the tools of all conversations of --workload.")] = None
+    conversations: Annotated[int | None, _seldom(_WHAT, "Replay only the first N conversations.", min=1)] = None
+    turns: Annotated[int | None, _seldom(_WHAT, "Replay only the first N turns of each.", min=1)] = None
+    metrics: Annotated[str | None, _seldom(_WHAT, "Metrics to compare by, separated by commas.")] = None
+    again: Annotated[
+        bool, _seldom(_WHAT, "Run a copy of each reference: its interval says by how much two equal arms differ here.")
+    ] = True
+    max_input_tokens: Annotated[
+        int | None,
+        _option(_WHAT, "Leave out turns whose prompt is longer, at about four characters a token.", min=1),
+    ] = None
+    max_output_tokens: Annotated[int | None, _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)] = None
+    users: Annotated[
+        str | None,
+        _option(
+            _LOAD,
+            "Users at the same time, each with one request in flight, shared by all arms: a number, or several, "
+            "separated by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
+            show_default=False,
+        ),
+    ] = None
+    think_s: Annotated[float | None, _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)] = None
+    rate: Annotated[
+        str | None,
+        _option(_LOAD, "In place of --users: blocks a second, sent at their time, whatever became of those before."),
+    ] = None
+    arrivals: Annotated[
+        str | None, _seldom(_LOAD, "poisson, constant or recorded: how --rate is spread.", "--arrivals")
+    ] = None
+    speed: Annotated[float, _seldom(_LOAD, "Replay recorded arrivals this many times as fast.")] = 1.0
+    processes: Annotated[
+        int | None,
+        _seldom(
+            _LOAD,
+            "Deal the users out to this many load generators. If not given: one for each 45 users.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None
+    ray: Annotated[
+        str | None,
+        _seldom(
+            _LOAD, "Run the load generators, one on each node, on the Ray cluster with this address (extra `ray`)."
+        ),
+    ] = None
+    budget_s: Annotated[
+        float | None,
+        _option(
+            _ENOUGH,
+            "Start no block after this many seconds, of all cells together; 0 for no limit. If not given: 45 a cell.",
+            show_default=False,
+        ),
+    ] = None
+    max_calls: Annotated[int | None, _seldom(_ENOUGH, "Most requests of all arms.", min=1)] = None
+    max_tokens: Annotated[int | None, _seldom(_ENOUGH, "Most input and output tokens of all arms.", min=1)] = None
+    max_money: Annotated[float | None, _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")] = None
+    precision: Annotated[
+        float | None,
+        _option(
+            _ENOUGH,
+            "End a cell once every arm's typical change of the first metric is known this well: 0.03 is plus or minus "
+            "3 %.",
+            "--precision",
+        ),
+    ] = None
+    warm_up: Annotated[
+        int,
+        _seldom(
+            _ENOUGH,
+            "Requests of each arm before those that count, beside its first.",
+            min=0,
+            show_default=False,
+        ),
+    ] = 1
+    passes: Annotated[
+        int | None,
+        _seldom(
+            _ENOUGH,
+            "Replay the workload so often, each time with other salts; if not given, until something else ends it.",
+            min=1,
+        ),
+    ] = None
+    seed: Annotated[int, _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.")] = 0
+    base_url: Annotated[str | None, _option(_WHERE, "A real provider, in place of the embedded one.")] = None
+    model: Annotated[str | None, _option(_WHERE, "The real provider's model.")] = None
+    api_key_env: Annotated[str, _option(_WHERE, "Environment variable that holds the real provider's key.")] = (
+        "OPENAI_API_KEY"
+    )
+    limit_field: Annotated[
+        str, _seldom(_WHERE, "Field of the body that limits an answer's tokens; older servers know only max_tokens.")
+    ] = "max_completion_tokens"
+    preset: Annotated[
+        str | None,
+        _seldom(
+            _WHERE,
+            f"Behaviour of the embedded provider, {PRESET} if not given; see `fastlane emulator --list-presets`.",
+        ),
+    ] = None
+    rtt_ms: Annotated[
+        float | None,
+        _seldom(_WHERE, f"Round trip to the embedded provider, in ms; {ROUND_TRIP_MS:g} if not given.", min=0),
+    ] = None
+    kind: Annotated[str, _seldom(_REPORTS, "See `fastlane bench report --help`.", "--kind")] = "ab"
+    folder: Annotated[
+        Path | None,
+        _option(
+            _REPORTS,
+            "Folder for the run: every raw record, run.json and report.html. If not given: one below bench-results.",
+            "--folder",
+            show_default=False,
+        ),
+    ] = None
+
+    def experiment(self) -> Benchmark:
+        """Return what is asked for. Raises ConfigurationError, in the words of the command line."""
+        if self.arms is not None and self.attribute is not None:
+            raise ConfigurationError("--attribute makes its own arms: leave --arms out")
+        if self.arms is not None and ":" in self.arms:
+            _see_working_folder()
+        provider = self._provider()
+        preset = presets().get(self.workload.partition("/")[0])
+        runs = preset.runs if preset is not None and self.conversations is None and self.passes is None else None
+        asked = tuple(each.fitting(self.max_input_tokens) for each in self._workloads(self.conversations or runs))
+        compared = _names(self.metrics, "--metrics") if self.metrics is not None else DEFAULT_METRICS
+        load = self._load(asked[0], preset)
+        cells = len(asked) * len(load.rates if isinstance(load, Open) else load.users)
+        most_tokens = self.max_output_tokens
+        if most_tokens is None and (preset is None or preset.max_output_tokens is None):
+            most_tokens = _CONVERSATION_TOKENS
+        # A preset that says how often it is run ends by that.
+        default_s = None if runs is not None else _BUDGET_S * cells
+        seconds = default_s if self.budget_s is None else self.budget_s or None
+        if self.attribute is not None:
+            arms: tuple[str, ...] = ()
+        else:
+            arms = DEFAULT_ARMS if self.arms is None else _names(self.arms, "--arms")
+        return Benchmark(
+            arms=arms,
+            attribute=_plays(self.attribute) if self.attribute is not None else (),
+            workload=asked,
+            load=load,
+            metrics=compared,
+            provider=provider,
+            budget=RunBudget(seconds=seconds, calls=self.max_calls, tokens=self.max_tokens, money=self.max_money),
+            precision=Precision(metric=compared[0], half_width=self.precision) if self.precision is not None else None,
+            again=self.again,
+            warm_up=self.warm_up,
+            max_output_tokens=most_tokens,
+            turns=self.turns,
+            passes=1 if runs is not None else self.passes,
+            processes=self.processes or (1 if self.ray is not None else _processes(load)),
+            seed=self.seed,
+        )
+
+    def _workloads(self, conversations: int | None) -> tuple[Workload, ...]:
+        name = self.workload
+        of, slash, _ = name.partition("/")
+        if of in presets() and not Path(name).exists():
+            if self.tools is not None:
+                raise ConfigurationError(f"--tools goes with a --workload file: {name!r} brings its own")
+            made = (preset_workload(name, seed=self.seed),) if slash else scenarios(of, seed=self.seed)
+            return tuple(each.limited(conversations) for each in made)
+        path = Path(name)
+        if not path.exists():
+            raise ConfigurationError(
+                f"no workload {name!r}: neither a file nor a preset. The presets are {', '.join(presets())}; a file "
+                'has one JSON object with "messages" per line, or is a trace or a recording (docs/workloads.md)'
+            )
+        return (read_workload(path, self.tools, limit=conversations),)
+
+    def _provider(self) -> Provider:
+        if self.base_url is None:
+            if self.model is not None:
+                raise ConfigurationError("--model goes with --base-url: the embedded provider serves any model")
+            round_trip_time_s = (ROUND_TRIP_MS if self.rtt_ms is None else self.rtt_ms) / 1e3
+            preset = PRESET if self.preset is None else self.preset
+            return Embedded(preset=preset, round_trip_time_s=round_trip_time_s, seed=self.seed)
+        if self.preset is not None or self.rtt_ms is not None:
+            raise ConfigurationError(
+                "--preset and --rtt-ms describe the embedded provider: leave them out with --base-url"
+            )
+        if self.model is None:
+            raise ConfigurationError("--base-url needs --model: name the model that the provider is to run")
+        return Real(
+            base_url=self.base_url, model=self.model, api_key_env=self.api_key_env, limit_field=self.limit_field
+        )
+
+    def _load(self, workload: Workload, preset: Preset | None) -> Load:
+        recorded = self.arrivals == "recorded"
+        if self.speed != 1 and not recorded:
+            raise ConfigurationError("--speed goes with --arrivals recorded: other arrivals have no times to shorten")
+        if self.rate is None and not recorded:
+            if self.arrivals is not None:
+                raise ConfigurationError(
+                    f"--arrivals {self.arrivals} needs --rate: how many blocks a second are to arrive?"
+                )
+            users = preset.users if preset is not None else _USERS
+            if self.users is not None:
+                users = tuple(map(int, _numbers(self.users, "--users", whole=True)))
+            default_s = _THINK_S if workload.think_s is None else workload.think_s
+            return Closed(users=users, think_s=default_s if self.think_s is None else self.think_s)
+        if self.users is not None:
+            raise ConfigurationError("--users and --rate are two kinds of load: leave one of them out")
+        if self.think_s is not None:
+            raise ConfigurationError(
+                "--think-s goes with --users: under a rate nobody waits for an answer before asking again"
+            )
+        if recorded and self.rate is not None:
+            raise ConfigurationError(
+                "--arrivals recorded takes its times from the workload: leave --rate out, or use --speed"
+            )
+        known: dict[str, Arrivals] = {"poisson": "poisson", "constant": "constant", "recorded": "recorded"}
+        if self.arrivals is not None and self.arrivals not in known:
+            raise ConfigurationError(f"--arrivals takes {', '.join(known)}, got {self.arrivals!r}")
+        if self.rate is None:
+            return Open(arrivals="recorded", speed=self.speed)
+        return Open(rates=_numbers(self.rate, "--rate"), arrivals=known[self.arrivals or "poisson"], speed=self.speed)
+
+
+def _processes(load: Load) -> int:
+    # A user is not divided.
+    return min(math.ceil(max(load.users) / _USERS_OF_PROCESS), *load.users) if isinstance(load, Closed) else 1
+
+
+def _see_working_folder() -> None:
+    # A command that is installed does not find modules there by itself. Last, so that none of them stands before an
+    # installed one of its name; the arms' processes are given the same path.
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _names(text: str, flag: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ConfigurationError(f"{flag} takes names separated by commas, and at least one is needed, got {text!r}")
+    return names
+
+
+def _plays(text: str) -> tuple[Play, ...]:
+    names = _names(text, "--attribute")
+    for name in names:
+        if name not in ATTRIBUTABLE:
+            raise ConfigurationError(
+                f"--attribute takes plays separated by commas, of {', '.join(ATTRIBUTABLE)}, got {name!r}"
+            )
+    return tuple(ATTRIBUTABLE[name] for name in names)
+
+
+def _numbers(text: str, flag: str, *, whole: bool = False) -> tuple[float, ...]:
+    kind = "whole numbers" if whole else "numbers"
+    found = []
+    for part in _names(text, flag):
+        try:
+            number = int(part) if whole else float(part)
+        except ValueError:
+            raise ConfigurationError(f"{flag} takes {kind} separated by commas, such as 1,8,32, got {part!r}") from None
+        if not math.isfinite(number) or number <= 0:
+            raise ConfigurationError(f"{flag} takes {kind} above 0, got {part!r}")
+        found.append(number)
+    return tuple(found)

@@ -10,7 +10,6 @@ from ..findings import ArmComparison
 from ..recorded import ArmInfo, Cell, RequestMetric
 from . import _definitions as terms
 from ._ab_details import attribution_blocks, cold_blocks, phases_blocks, work_blocks
-from ._ab_pairs import drift_text, pairs_text
 from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, Tone
 from ._facts import checks_section, compose
 from ._material import Material
@@ -18,7 +17,6 @@ from ._tables import Statistic, arm_table, statistic_cells, statistic_columns, w
 from ._words import (
     NOTHING,
     change,
-    change_with_interval,
     counted,
     label,
     listed,
@@ -27,8 +25,6 @@ from ._words import (
     percent,
     percentile_name,
     ratio_entry,
-    span,
-    with_unit,
 )
 
 _STATISTICS: Final[tuple[Statistic, ...]] = ("n", "failed", "mean", 0.5, 0.9, 0.95, 0.99)
@@ -43,12 +39,6 @@ def ab_report(material: Material) -> RunReport:
     blocks: list[Block] = [Heading(text="What changed"), _forest(material)]
     for metric in material.metrics:
         blocks += _metric_blocks(material, metric)
-    if material.refused_compared() is None:
-        blocks += [
-            Heading(text="Pairs"),
-            Paragraph(text=pairs_text(material)),
-            Paragraph(text=drift_text(material)),
-        ]
     blocks += [*phases_blocks(material), *attribution_blocks(material), *cold_blocks(material), *work_blocks(material)]
     further = [terms.INTERVAL]
     further += [terms.CHANGE, terms.VERDICT, terms.COULD_SHOW] if len(material.arms) > 1 else []
@@ -181,26 +171,10 @@ def _reopened(material: Material) -> Iterator[Paragraph]:
 
 
 def _forest(material: Material) -> Chart:
-    found = [
-        comparison
-        for cell in material.valid_cells
-        for arm in material.compared_arms
-        for metric in material.metrics
-        if (comparison := material.comparison(cell.name, arm.name, metric.name)) is not None
-        and comparison.typical is not None
-    ]
-    caption = "There is nothing to compare."
-    if found:
-        most = max(found, key=lambda each: abs(each.typical.value - 1) if each.typical else 0.0)
-        title = next(lowered(metric.title) for metric in material.metrics if metric.name == most.metric)
-        where = f" in {most.cell}" if material.several_cells else ""
-        if most.typical is not None:
-            size = change_with_interval(most.typical)
-            caption = f"The largest typical change is that of {most.arm}{where}: {title} {size}."
     return Chart(
         name="forest",
         title="Change against the reference; in grey, what two equal arms show",
-        caption=caption,
+        caption="Typical changes with their intervals, as in the tables of each metric.",
         retells=True,
         refused=material.refused_compared(),
     )
@@ -215,7 +189,7 @@ def _metric_blocks(material: Material, metric: RequestMetric) -> Iterator[Block]
     yield Chart(
         name=f"{metric.name}_distribution",
         title=f"{metric.title}: the share of requests {most}",
-        caption=_ecdf_caption(material, metric),
+        caption="The p50 of an arm is where its line crosses a half.",
         retells=True,
         refused=material.refused_all(),
     )
@@ -281,21 +255,3 @@ def _comparison_entries(comparison: ArmComparison, metric: RequestMetric, band: 
         smallest,
         number_entry(verdict.more_pairs),
     )
-
-
-def _ecdf_caption(material: Material, metric: RequestMetric) -> str:
-    said = []
-    for arm in material.own_arms:
-        medians = []
-        for cell in material.valid_cells:
-            found = material.figures(cell.name, arm.name, metric.name)
-            median = found.quantiles.get(0.5) if found else None
-            if median is not None and median.value is not None:
-                medians.append(median.value)
-        if len(medians) == 1:
-            said.append(f"{arm.name} {with_unit(medians[0], metric.unit)}")
-        elif medians:
-            said.append(f"{arm.name} {span(medians, metric.unit)}")
-    if not said:
-        return "No arm has enough requests for a p50."
-    return f"Half of the requests are at or below: {', '.join(said)}."

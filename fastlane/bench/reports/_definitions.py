@@ -58,27 +58,17 @@ METRIC_TERMS: Final = {
 INTERVAL: Final = Definition(
     term="Intervals",
     text=(
-        "Figures in brackets bound a 95 % confidence interval: of a percentile by order statistics, of a change "
-        "by the pairs. The intervals of typical changes are widened so that those of all metrics and arms of a cell "
-        "hold together with 95 %. A percentile is left out where n is too small for one: a p95 wants 72 requests, a "
-        "p99 368. Failed requests count in the percentiles as slower than all others."
+        "Brackets bound 95 % confidence intervals; a p95 wants 72 requests, a p99 368. Failed requests count as slower "
+        "than all others."
     ),
 )
 CHANGE: Final = Definition(
     term="Change",
-    text=(
-        "By what factor a request typically changes, written as a change: the Hodges-Lehmann estimate over the "
-        "log-ratios of pairs of equal requests, sent one after the other in random order. It is not the ratio of "
-        "two p50, which belong to different requests."
-    ),
+    text="The Hodges-Lehmann estimate over pairs of equal requests; not the ratio of two p50.",
 )
 VERDICT: Final = Definition(
     term="Verdicts",
-    text=(
-        "Read from the interval of the typical change: better or worse where it excludes no change, equivalent where "
-        "it lies within the margin. Otherwise no difference is shown, which does not mean that there is none. The "
-        "intervals of a cell hold together with 95 %, so that any wrong verdict in it has a chance of 5 %."
-    ),
+    text="Read from the interval of the typical change; no difference shown does not mean that there is none.",
 )
 COULD_SHOW: Final = Definition(
     term="Could have shown",
@@ -86,58 +76,36 @@ COULD_SHOW: Final = Definition(
 )
 INSTRUMENT: Final = Definition(
     term="Instrument noise",
-    text=(
-        "The reference beside a copy of itself (A/A), in the same pairs: no effect inside this band is worth anything."
-    ),
+    text="The reference beside a copy of itself (A/A): no effect inside this band is worth anything.",
 )
 ATTRIBUTION: Final = Definition(
     term="Attribution",
-    text=(
-        "Alone: what a play changes when it is added to nothing. Last: what it changes when it is added to all "
-        "others. Share: the mean of both, scaled so that the shares add up to the whole. Interaction: the whole "
-        "minus the sum of what each does alone."
-    ),
+    text="Alone: added to nothing; last: added to all others; share: the mean of both, scaled to the whole.",
 )
 PHASES: Final = Definition(
     term="Phases",
-    text=(
-        "Means over the requests that succeeded; unlike percentiles, means of phases add up to the mean of the whole."
-    ),
+    text="Means over the requests that succeeded, which add up to the mean of the whole.",
 )
 USERS: Final = Definition(
     term="Users",
-    text=(
-        "Requests in flight at the same time under a closed load, of all arms together: each user sends the arms' "
-        "requests of a block one after the other, in random order, and the next block after its pause."
-    ),
+    text="Requests in flight at the same time, of all arms together.",
 )
 EFFICIENCY: Final = Definition(
     term="Scaling efficiency",
-    text=(
-        "A user's decode speed (p50) at N users over the same at the fewest users: 100 % where more users cost "
-        "nobody anything. Its bounds are the worst and the best that the intervals of both allow together."
-    ),
+    text="A user's decode speed (p50) at N users over that at the fewest.",
 )
 BANDS: Final = Definition(
     term="Bands of inter-token latency",
-    text=(
-        "Below 20 ms a stream feels instant; from 20 to 70 ms noticeably slower but acceptable; above 70 ms sluggish."
-    ),
+    text="Below 20 ms instant; to 70 ms acceptable; above sluggish.",
 )
 CV: Final = Definition(term="CV", text="Coefficient of variation: the standard deviation (with n - 1) over the mean.")
 FACTOR: Final = Definition(
     term="Factor",
-    text=(
-        "The p50 over that of the first row of the same arm. Its bounds are the worst and the best that the two "
-        "intervals allow together, so that they hold at least as often as in nine cases of ten."
-    ),
+    text="The p50 over that of the first row of the same arm.",
 )
 COLD: Final = Definition(
     term="Cold and warm",
-    text=(
-        "Cold: the very first request of an arm's process, with imports, connection and caches cold; one value. "
-        "Warm: the same prompt, sent again to warm up. Neither is in another figure."
-    ),
+    text="The first request of an arm's process, and the same prompt sent again to warm up; in no other figure.",
 )
 
 

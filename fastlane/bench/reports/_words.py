@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from ..findings import Interval, Quantile
@@ -141,12 +141,6 @@ def listed(words: Iterable[str], last: str = "and") -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: "1 pair", "240 pairs"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def span(values: Sequence[float], unit: str = "") -> str:
-    """Return the lowest and the highest of some figures: "12.1 to 15.0 ms"; one where they are written alike."""
-    low, high = figure(min(values), unit), figure(max(values), unit)
-    return with_unit(min(values), unit) if low == high else f"{low} to {with_unit(max(values), unit)}"
 
 
 def _percent_figure(value: float) -> str:

@@ -11,7 +11,7 @@ from fastlane.bench.findings import Attribution, Interval, Share, find
 from fastlane.bench.recorded import RecordedRun, Sample, metric_named
 from fastlane.bench.reports import KINDS, Chart, Heading, ReportTable, RunReport, parse_target, report
 from fastlane.bench.reports._ab import tone_of, verdict_sentence
-from fastlane.bench.reports._blocks import Paragraph, block_kind
+from fastlane.bench.reports._blocks import block_kind
 from tests.bench.recorded_runs import a_run, an_arm, an_open_cell
 from tests.bench.reports.made import a_sweep, checks_with, findings_of, stretched
 
@@ -153,9 +153,6 @@ def test_the_report_of_arms_beside_each_other_has_its_parts_in_order() -> None:
         "table api_end_to_end",
         "table api_end_to_end_change",
         "chart api_end_to_end_distribution",
-        "## Pairs",
-        "paragraph",
-        "paragraph",
         "## Where the time goes",
         "table phases",
         "chart waterfall",
@@ -199,14 +196,6 @@ def test_a_columns_figures_that_nobody_told_are_left_out_with_a_note() -> None:
 
     assert "price" not in [column.title for column in work.columns]
     assert work.notes[-1] == "Not known: opened a connection, body bytes sent and price."
-
-
-def test_pairs_and_drift_are_told_in_figures() -> None:
-    blocks = ab(a_run(pairs=24, ratio=0.5, spread=0.01)).blocks
-    said = [block.text for block in blocks if isinstance(block, Paragraph)]
-
-    assert "By time to first token, fastlane was faster in 100 % of 24 pairs." in said
-    assert any("in the first half" in text for text in said)
 
 
 def test_phases_add_up_to_the_whole() -> None:

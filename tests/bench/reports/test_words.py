@@ -63,10 +63,8 @@ def test_titles_keep_their_capitals_within_a_sentence() -> None:
     assert words.lowered("Time to first token") == "time to first token"
 
 
-def test_lists_counts_and_spans_read_as_sentences_do() -> None:
+def test_lists_and_counts_read_as_sentences_do() -> None:
     assert words.listed(["a", "b", "c"]) == "a, b and c"
     assert words.listed(["a"]) == "a"
     assert words.listed([]) == ""
     assert (words.counted(1, "pair"), words.counted(2400, "pair")) == ("1 pair", "2,400 pairs")
-    assert words.span([13.21, 70.6], "tokens/s") == "13.2 to 70.6 tokens/s"
-    assert words.span([13.21, 13.22], "ms") == "13.2 ms"

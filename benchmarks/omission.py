@@ -25,9 +25,9 @@ import fastlane
 from benchmarks._report import Reach, Report
 from fastlane._clock import now_ns
 from fastlane.bench.recorded import Sample
-from fastlane.bench.running._async_recorder import read
 from fastlane.bench.running._messages import SampleKey, ScheduledRequest
 from fastlane.bench.running._reading import sample_of
+from fastlane.bench.running._recorder import read_async
 from tests.truth import ServerPace, TruthLog, TruthServer, percentile, truth_server
 
 _PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=10, stall_every_s=10.0, stall_s=1.0)
@@ -57,7 +57,7 @@ class _Loads:
     async def _one(self, tag: str, intended_ns: int | None = None) -> Sample:
         place = SampleKey(arm="fastlane", tag=tag, block=0, conversation=tag, turn=0, intended_ns=intended_ns)
         body = {"model": "truth", "messages": [{"role": "user", "content": "Is water wet?"}], "user": tag}
-        reading = await read(self._client, ScheduledRequest(place, body, {}))
+        reading = await read_async(self._client, ScheduledRequest(place, body, {}))
         sample = sample_of(self._client, place, reading)
         if sample.error is not None:
             raise RuntimeError(f"a request failed: {sample.error}: {sample.error_message}")

@@ -19,7 +19,7 @@ from .load._precision import Watch
 from .recorded import Cell, Header, RecordedRun, Sample, Vitals
 from .recorded._folder import RunWriter, spans_of, with_own_records
 from .running import BlockDone, CellEnded, CellPlan, Crew, Shard, ShardPlan, ShardProcess, ShardRunner
-from .running._interrupting import ctrl_c
+from .running._crew import ctrl_c
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog

@@ -167,7 +167,6 @@ def some_vitals(**fields: Any) -> Vitals:
         "longest_collection_ms": 0.5,
         "chunks": 1_000,
         "peak_chunks_per_s": 200.0,
-        "capacity_chunks_per_s": 10_000.0,
         "most_in_flight": 2,
     }
     return Vitals(**{**values, **fields})

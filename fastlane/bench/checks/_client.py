@@ -20,8 +20,6 @@ FIGURE_SHARE: Final = 0.1
 """A p99 of lags that is a tenth of the time to first token is a part of the figure."""
 IDLE_SHARE: Final = 0.35
 """Of a core. A process that used less was late because the machine kept it waiting now and then."""
-CAPACITY_SHARE: Final = 0.5
-"""Of what the client took in its calibration: chunks that come one by one cost about twice what they cost in bulk."""
 QUEUE_SHARE: Final = 0.1
 """Of the time in which a process wanted a core, how long it had to wait for one."""
 
@@ -128,24 +126,6 @@ def delivery(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     )
 
 
-def capacity(_view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Answers:
-    """Look for clients that got more chunks per second than half of what they were seen to take."""
-    if arm is None:
-        return None
-    if not vitals.capacity_chunks_per_s:
-        return answer("not checked", f"{arm.name} was not calibrated")
-    share = vitals.peak_chunks_per_s / vitals.capacity_chunks_per_s
-    above = share > CAPACITY_SHARE
-    return answer(
-        "refused" if above else "passed",
-        f"{arm.name} got {vitals.peak_chunks_per_s:,.0f} chunks in its busiest second, {percent(share)} of the "
-        f"{vitals.capacity_chunks_per_s:,.0f} that its client took in calibration"
-        + (f", over {percent(CAPACITY_SHARE)}: {_REMEDY}" if above else ""),
-        share=share,
-        shard=vitals.shard,
-    )
-
-
 def dispatch(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for an open load whose requests were sent later than its schedule wanted."""
     if cell.load != "open":
@@ -215,12 +195,6 @@ CHECKS: Final = (
         name="client saturated: delivery",
         line="Chunks that had arrived and were delivered late, stream by stream.",
         look=delivery,
-    ),
-    Check(
-        name="client saturated: capacity",
-        line="Chunks per second above half of the client's calibrated capacity.",
-        look=capacity,
-        scope="process",
     ),
     Check(name="dispatch delay", line="Requests of an open load that were sent after their time.", look=dispatch),
     Check(

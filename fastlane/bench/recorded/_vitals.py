@@ -28,8 +28,6 @@ class Vitals:
     chunks: int = 0
     peak_chunks_per_s: float = 0.0
     """Over the busiest second."""
-    capacity_chunks_per_s: float | None = None
-    """What this arm's client took in a calibration on this machine, as fast as they came; None if not calibrated."""
     most_in_flight: int = 0
 
     @property

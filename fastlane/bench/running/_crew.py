@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -250,3 +251,26 @@ class Crew:
                     member.interrupt()
                 continue
             return at, what
+
+
+@contextmanager
+def ctrl_c(crew: Crew) -> Iterator[None]:
+    """Have the first Ctrl-C end the cell soon; the next one is what it always is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Somebody else's: what it does is theirs to say.
+        yield
+        return
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        crew.interrupted()
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -19,10 +19,10 @@ from typing import Any
 
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
-from . import _async_recorder, _recorder
 from ._messages import BeginCell, EndCell, NotMade, Ready, ScheduledRequest, Settle
 from ._probes import Probe
 from ._reading import told
+from ._recorder import read, read_async
 from ._telling import SampleSender
 
 
@@ -166,7 +166,7 @@ class _Threads:
     def _run(self, job: ScheduledRequest) -> None:
         while True:
             with _or_end():
-                self._telling.finished(job, _recorder.read(self._client, job))
+                self._telling.finished(job, read(self._client, job))
             with self._counting:
                 self._idle += 1
             job = self._jobs.get()
@@ -193,7 +193,7 @@ class _Tasks:
         task.add_done_callback(self._running.discard)
 
     async def _run(self, job: ScheduledRequest) -> None:
-        reading = await _async_recorder.read(self._client, job)
+        reading = await read_async(self._client, job)
         with _or_end():
             self._telling.finished(job, reading)
 

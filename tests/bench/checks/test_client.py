@@ -127,17 +127,6 @@ def test_chunks_that_are_delivered_late_are_seen_stream_by_stream(gap_ms: float 
     assert level(found, "client saturated: delivery") == expected
 
 
-@pytest.mark.parametrize(("peak", "expected"), [(4_999.0, "passed"), (5_001.0, "refused")])
-def test_more_than_half_of_the_calibrated_capacity_is_refused(peak: float, expected: str) -> None:
-    run = with_vitals(a_run(), peak_chunks_per_s=peak, capacity_chunks_per_s=10_000.0)
-
-    assert level(check(run), "client saturated: capacity") == expected
-
-
-def test_a_client_that_was_not_calibrated_is_not_checked_by_it() -> None:
-    assert level(check(with_vitals(a_run(), capacity_chunks_per_s=None)), "client saturated: capacity") == "not checked"
-
-
 @pytest.mark.parametrize(("late_ms", "expected"), [(0, "passed"), (5, "refused"), (100, "refused")])
 def test_requests_that_an_open_load_sends_late_are_seen(late_ms: int, expected: str) -> None:
     def late(sample: Sample) -> Sample:

@@ -12,9 +12,9 @@ import pytest
 import fastlane
 from fastlane.bench._arms import is_asynchronous
 from fastlane.bench.recorded import Sample
-from fastlane.bench.running import _async_recorder, _recorder
 from fastlane.bench.running._messages import SampleKey, ScheduledRequest
 from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, sample_of, told
+from fastlane.bench.running._recorder import read, read_async
 from fastlane.emulator import Emulator, preset
 
 PLACE = SampleKey(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)
@@ -38,14 +38,14 @@ def recorded(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any, **h
     job = ScheduledRequest(PLACE, BODY, {f"x-emulator-{name}": value for name, value in headers.items()})
     client = kind(base_url=provider.base_url, api_key="secret", max_retries=0)
 
-    async def read() -> StreamReader:
+    async def read_it() -> StreamReader:
         async with client:
-            return await _async_recorder.read(client, job)
+            return await read_async(client, job)
 
     if is_asynchronous(client):
-        return sample_of(client, PLACE, asyncio.run(read()))
+        return sample_of(client, PLACE, asyncio.run(read_it()))
     with client:
-        return sample_of(client, PLACE, _recorder.read(client, job))
+        return sample_of(client, PLACE, read(client, job))
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
@@ -139,7 +139,7 @@ def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
                 raise RuntimeError("Connection error.") from error
 
     client = Failing()
-    sample = sample_of(client, PLACE, _recorder.read(client, ScheduledRequest(PLACE, BODY, {})))
+    sample = sample_of(client, PLACE, read(client, ScheduledRequest(PLACE, BODY, {})))
 
     assert sample.error == "RuntimeError"
     assert sample.error_message == "Connection error. <- ConnectionRefusedError: [Errno 111] Connection refused by …"
@@ -180,6 +180,6 @@ def test_whatever_a_client_raises_is_a_result(raised: BaseException, named: str)
         return SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=method)))
 
     job = ScheduledRequest(PLACE, BODY, {})
-    readings = _recorder.read(client(create), job), asyncio.run(_async_recorder.read(client(later), job))
+    readings = read(client(create), job), asyncio.run(read_async(client(later), job))
 
     assert [sample_of(client(create), PLACE, each).error for each in readings] == [named, named]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -40,7 +41,7 @@ from benchmarks._swaying import (
 )
 from fastlane.bench import Arm
 from fastlane.bench.recorded import RecordedRun
-from fastlane.bench.statistics import hodges_lehmann
+from fastlane.bench.statistics import hodges_lehmann, pairs_for_effect
 
 _MOST_PAIRS = 1_000
 _INTERVAL_PAIRS = 100
@@ -113,11 +114,17 @@ def _really_run(pairs: int) -> dict[str, Figure]:
         series = log_ratios_of(recorded, f"{name} percent slower", "plain")
         truth = _truth(recorded, effect)
         looked = list(one_after_the_other(series, _MOST_PAIRS))
-        if not looked:
-            raise RuntimeError(f"{len(series)} pairs were not enough for a single experiment")
-        figures |= _figures(f"run_{name}", looked, _covered(series, truth), truth)
-        figures[f"run_{name}_truth_ratio"] = math.exp(truth)
         interval = hodges_lehmann(series)
+        if looked:
+            figures |= _figures(f"run_{name}", looked, _covered(series, truth), truth)
+        else:
+            # The noise is so high that no experiment came to its end: say what one would take.
+            figures |= {f"run_{name}_found_share": None, f"run_{name}_interval_covers_share": None}
+            covered = _covered(series, truth)
+            figures |= share(f"run_{name}_interval_covers", covered) if covered else {}
+            needed = None if interval is None else pairs_for_effect(replace(interval, value=truth), len(series))
+            figures[f"run_{name}_pairs_needed"] = needed
+        figures[f"run_{name}_truth_ratio"] = math.exp(truth)
         figures[f"run_{name}_seen_ratio"] = None if interval is None else math.exp(interval.value)
     figures["run_failed_requests"] = sum(sample.error is not None for sample in recorded.measured())
     return figures

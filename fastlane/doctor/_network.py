@@ -21,7 +21,6 @@ from h2.settings import SettingCodes
 from .._clock import now_ns, wall_ns
 from ..transport import PHASES, Phases, Transport, certificates_now
 from ..transport.drivers.connect import ssl_context
-from ..transport.drivers.connection import tcp_info
 from ..transport.pool.settings import Http2
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms, milliseconds
 from ._session import DoctorSession
@@ -66,8 +65,6 @@ class Connecting:
     """Bytes of one request's body that may be unacknowledged; None without HTTP/2."""
     connection_window: int | None = None
     ping_ns: list[int] = field(default_factory=list)
-    kernel_ns: int | None = None
-    """The kernel's own smoothed round-trip time."""
 
 
 def look(session: DoctorSession) -> Iterator[ProviderFinding]:
@@ -113,7 +110,7 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
         return
     yield judge_tls(target, seen)
     yield from judge_http2(seen)
-    yield judge_round_trip(min(seen.tcp_ns), seen.ping_ns, seen.kernel_ns)
+    yield judge_round_trip(min(seen.tcp_ns), seen.ping_ns)
     yield judge_versions(target, seen.alpn, _speaks_http1(session))
     total = seen.dns_ns + min(seen.tcp_ns) + min(seen.tls_ns, default=0)
     words = f"{milliseconds(total)} before the first byte of a request can leave"
@@ -162,10 +159,8 @@ def _secured(target: Target, address: Address, seen: Connecting, timeout_s: floa
 
 
 def _open(target: Target, address: Address, seen: Connecting, timeout_s: float) -> None:
-    with _secured(target, address, seen, timeout_s) as sock:
-        measured = tcp_info(sock)
-        if measured is not None:
-            seen.kernel_ns = measured.round_trip_time_ns
+    with _secured(target, address, seen, timeout_s):
+        pass
 
 
 def _greet(target: Target, address: Address, seen: Connecting, timeout_s: float) -> None:
@@ -203,8 +198,6 @@ def _greet(target: Target, address: Address, seen: Connecting, timeout_s: float)
         seen.most_streams = said.max_concurrent_streams if SettingCodes.MAX_CONCURRENT_STREAMS in said else None
         seen.stream_window = said.initial_window_size
         seen.connection_window = http.outbound_flow_control_window
-        measured = tcp_info(sock)
-        seen.kernel_ns = measured.round_trip_time_ns if measured is not None else seen.kernel_ns
 
 
 def _one_of_each_family_first(addresses: Sequence[Address]) -> list[Address]:
@@ -300,15 +293,13 @@ def judge_http2(seen: Connecting) -> Iterator[ProviderFinding]:
     )
 
 
-def judge_round_trip(tcp_ns: int, ping_ns: Sequence[int], kernel_ns: int | None) -> ProviderFinding:
+def judge_round_trip(tcp_ns: int, ping_ns: Sequence[int]) -> ProviderFinding:
     """Judge how far away the provider is, by TCP and by HTTP."""
     words = f"{milliseconds(tcp_ns)} by TCP"
     if ping_ns:
         words += f", {milliseconds(median(ping_ns))} to its HTTP/2 (PING)"
-    if kernel_ns is not None:
-        words += f", {milliseconds(kernel_ns)} by the kernel"
     between = bool(ping_ns) and min(ping_ns) - tcp_ns > _IN_BETWEEN_NS and min(ping_ns) > 2 * tcp_ns
-    value = {"tcp_ms": in_ms(tcp_ns), "ping_ms": [in_ms(each) for each in ping_ns], "kernel_ms": in_ms(kernel_ns)}
+    value = {"tcp_ms": in_ms(tcp_ns), "ping_ms": [in_ms(each) for each in ping_ns]}
     return found("round trip", words, between and "intermediary", value=value)
 
 

@@ -21,7 +21,6 @@ Counts: TypeAlias = Literal["requests", "tokens", "input_tokens", "output_tokens
 """What a limit counts: requests, tokens of both kinds together, or one kind alone."""
 ResetFormat: TypeAlias = Literal["duration", "seconds", "milliseconds", "rfc3339", "unix", "unix_milliseconds"]
 """How a header says when a limit is whole again: "6m0s", "12.5", "12500", "2026-11-22T10:00:00Z", "1795341600"."""
-Unit: TypeAlias = Literal["ms", "s"]
 Tokens: TypeAlias = Literal[
     "input", "cached", "cache_write", "cache_miss", "output", "reasoning", "accepted_prediction",
     "rejected_prediction", "total",
@@ -147,13 +146,6 @@ class Tiers(Part):
     """By tier: the timeout that the provider recommends, in seconds, where openai's is too short."""
 
 
-class Timing(Part):
-    """Times that responses report: header or dotted path to unit. `server-timing` has the number after `dur=`."""
-
-    headers: Fact[Table[Unit]] | None = None
-    fields: Fact[Table[Unit]] | None = None
-
-
 class Structured(Part):
     """Which structured outputs the provider supports."""
 
@@ -263,7 +255,6 @@ class ProviderFacts(Part):
     parameters: Table[Fact[Accepted]] = {}
     """What happens to a request's field: see `Accepted`."""
     tiers: Tiers = Tiers()
-    timing: Timing = Timing()
     rate_limits: RateLimitFacts = RateLimitFacts()
     structured: Structured = Structured()
     output: Output = Output()

@@ -229,8 +229,6 @@ def test_first_call_that_is_refused_gives_its_status(status: int, requests: int)
         (("encodings", "/responses"), ["json", "json+gzip"], ["json+gzip", "json"], False),
         (("tiers", "values"), ["flex"], ["auto", "flex"], False),
         (("tiers", "values"), ["fast"], ["auto", "flex"], True),
-        (("timing", "headers"), {"a": "ms"}, {"a": "ms", "b": "s"}, False),
-        (("timing", "headers"), {"a": "ms"}, {"a": "s"}, True),
         (("parameters", "verbosity"), True, ["low", "high"], False),
     ],
 )

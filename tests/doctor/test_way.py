@@ -103,9 +103,9 @@ def test_narrow_limits_of_http2_are_notable() -> None:
 
 
 def test_a_proxy_shows_by_http_that_is_farther_away_than_tcp() -> None:
-    assert judge_round_trip(MS, [40 * MS, 41 * MS], None).state == "notable"
-    assert judge_round_trip(40 * MS, [41 * MS, 90 * MS], 40 * MS).state == "seen"
-    assert judge_round_trip(40 * MS, [], None).seen == "40 ms by TCP"
+    assert judge_round_trip(MS, [40 * MS, 41 * MS]).state == "notable"
+    assert judge_round_trip(40 * MS, [41 * MS, 90 * MS]).state == "seen"
+    assert judge_round_trip(40 * MS, []).seen == "40 ms by TCP"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,6 @@ def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
         "usage": st.dictionaries(ENDPOINT, fact(PATHS)),
         "parameters": st.dictionaries(TEXT, fact(ACCEPTED), max_size=3),
         "tiers": part(values=st.lists(TEXT, max_size=2), full_status=COUNT),
-        "timing": part(headers=st.dictionaries(TEXT, st.sampled_from(["ms", "s"]), max_size=2)),
         "rate_limits": st.builds(
             lambda one, other: {**one, **other},
             part(headers=st.lists(TEXT, max_size=2), refunded=st.booleans()),

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import ssl
-import sys
-from types import SimpleNamespace
-from typing import Any
 
 import httpx2
 import pytest
 
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
-from fastlane.transport import PHASES, Opening, Phases, PoolSettings, Transport
-from fastlane.transport.drivers.connection import ClientConnection, is_farther, opening_round_trip_ns
-from tests.transport.fake_members import HERE
-from tests.transport.told_kernel import kernel
+from fastlane.transport import PHASES, Opening, Phases, Transport
+from fastlane.transport.drivers.connection import opening_round_trip_ns
 
 MS = 1_000_000
 NOW_NS = 10_000_000 * MS
-linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for TCP_INFO")
 
 
 def opening(connect_ms: float, tls_ms: float | None = None, version: str | None = "TLSv1.3") -> Opening:
@@ -38,13 +32,6 @@ def opening(connect_ms: float, tls_ms: float | None = None, version: str | None 
     )
 
 
-def connection(opened: Opening, sock: Any, *round_trips_ms: int) -> ClientConnection:
-    made: Any = ClientConnection(HERE, PoolSettings())
-    made.opening, made._socket = opened, sock
-    made.http = SimpleNamespace(round_trips_ns=[each * MS for each in round_trips_ms])
-    return made  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize(("opened", "expected_ms"), [
     (opening(40), 40),
     (opening(40, 40), 40),
@@ -55,45 +42,6 @@ def connection(opened: Opening, sock: Any, *round_trips_ms: int) -> ClientConnec
 ])  # fmt: skip
 def test_opening_a_connection_gives_the_first_estimate(opened: Opening, expected_ms: int) -> None:
     assert opening_round_trip_ns(opened) == expected_ms * MS
-
-
-def test_a_server_much_farther_than_the_kernel_says_has_a_proxy() -> None:
-    assert is_farther(67 * MS, 50_000)
-    assert not is_farther(67 * MS, 40 * MS)
-    assert not is_farther(1 * MS, 50_000)
-
-
-@linux
-def test_where_the_kernel_sees_the_server_it_is_believed() -> None:
-    assert connection(opening(41, 45), kernel(), 42)._round_trip_ns(NOW_NS) == 40 * MS
-
-
-@linux
-def test_the_kernel_is_asked_once_for_all_of_a_moment() -> None:
-    sock = kernel()
-    made = connection(opening(40, 40), sock)
-    for number in range(50):
-        made._round_trip_ns(NOW_NS + number * 100_000)
-    assert sock.asked == 1
-    made._round_trip_ns(NOW_NS + 6 * MS)
-    assert sock.asked == 2
-
-
-@linux
-def test_behind_a_proxy_the_far_leg_counts() -> None:
-    near = kernel(rtt=50, min_rtt=20)
-    assert connection(opening(0, 140), near, 68, 67, 90)._round_trip_ns(NOW_NS) == 67 * MS
-
-
-@linux
-def test_a_late_acknowledgement_hides_no_proxy() -> None:
-    # Linux acknowledges up to 40 ms late what nobody answers at once: the smoothed time says nothing then.
-    late = kernel(rtt=39_000, min_rtt=30)
-    assert connection(opening(0, 80), late, 40)._round_trip_ns(NOW_NS) == 40 * MS
-
-
-def test_without_a_kernel_that_says_http_measures() -> None:
-    assert connection(opening(40, 40), None, 38)._round_trip_ns(NOW_NS) == 38 * MS
 
 
 @pytest.mark.parametrize("http2", [True, False])

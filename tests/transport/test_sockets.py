@@ -8,14 +8,11 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from fastlane.transport.drivers import connect as _connect, connection as _connection
+from fastlane.transport.drivers import connect as _connect
 from fastlane.transport.drivers.connect import prepare
-from fastlane.transport.drivers.connection import TcpInfo, tcp_info
-from tests.transport.told_kernel import kernel
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
@@ -60,60 +57,6 @@ def test_a_system_without_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as sock:
         prepare(sock)
         assert option(sock, "TCP_NODELAY")
-
-
-@linux
-def test_tcp_info(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
-    client, _ = pair()
-    info = tcp_info(client)
-    assert info is not None
-    assert 0 < info.round_trip_time_ns < 60_000_000_000
-    assert info.round_trip_time_ns % 1_000 == 0
-
-
-@linux
-def test_the_offsets_are_those_of_the_kernels_struct() -> None:
-    told = tcp_info(kernel())
-    assert told == TcpInfo(round_trip_time_ns=40_000_000, least_round_trip_time_ns=39_000_000)
-
-
-@linux
-@pytest.mark.parametrize(
-    ("size", "least_round_trip_time_ns"),
-    [(84, 40_000_000), (136, 40_000_000), (168, 39_000_000), (232, 39_000_000)],
-)
-def test_an_older_kernel_says_less(size: int, least_round_trip_time_ns: int) -> None:
-    told = tcp_info(kernel(size))
-    assert told is not None
-    assert told.round_trip_time_ns == 40_000_000
-    assert told.least_round_trip_time_ns == least_round_trip_time_ns
-
-
-def test_tcp_info_of_what_is_no_connection(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
-    closed, _ = pair()
-    closed.close()
-    assert tcp_info(closed) is None
-    with socket.socket() as unconnected:
-        assert tcp_info(unconnected) is None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-        assert tcp_info(datagrams) is None
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert tcp_info(listener) is None
-    if hasattr(socket, "AF_UNIX"):
-        first, second = socket.socketpair()
-        with first, second:
-            assert tcp_info(first) is None
-
-
-def test_tcp_info_of_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Short:
-        def getsockopt(self, *args: int) -> bytes:
-            return bytes(40)
-
-    short: Any = Short()
-    assert tcp_info(short) is None
-    monkeypatch.setattr(_connection, "_TCP_INFO_OPTION", None)
-    assert tcp_info(short) is None
 
 
 def deafen(sock: socket.socket) -> None:

@@ -6,11 +6,9 @@ import contextlib
 import select
 import socket
 import ssl
-import struct
-import sys
 from collections import deque
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from fastlane._clock import now_ns
 
@@ -29,50 +27,6 @@ from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
 from .requests import Timeouts
-
-# What the kernel knows of a connection's socket
-
-# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end: the smoothed tcpi_rtt in microseconds,
-# which all kernels have, and tcpi_min_rtt in microseconds (Linux 4.9).
-_TCP_INFO = struct.Struct("=68xI76xI")
-_LEAST_TCP_INFO_BYTES = 72
-_TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
-
-
-class TcpInfo(NamedTuple):
-    """What the kernel measured on a connection."""
-
-    round_trip_time_ns: int
-    """Smoothed."""
-    least_round_trip_time_ns: int
-    """Of the last minutes, without what a late acknowledgement adds; the smoothed one where the kernel does not say."""
-
-
-def tcp_info(sock: socket.socket) -> TcpInfo | None:
-    """Return what the kernel has measured so far; None if it does not say, or has measured nothing."""
-    if _TCP_INFO_OPTION is None:
-        return None
-    try:
-        told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO.size)
-    except OSError:  # closed, or no TCP
-        return None
-    if len(told) < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
-        return None
-    rtt_us, least_us = _TCP_INFO.unpack(told.ljust(_TCP_INFO.size, b"\0"))
-    if not rtt_us:
-        return None
-    return TcpInfo(rtt_us * 1_000, (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000)
-
-
-# How much longer a round trip takes than the kernel says before somebody must stand in between: our own TLS and the
-# server's, a busy event loop and a queue on the way all take their time without anybody there.
-_FARTHER = 2
-_FARTHER_BY_NS = 2_000_000
-
-
-def is_farther(round_trip_ns: int, near_ns: int) -> bool:
-    """Return whether the server is farther away than the end of the kernel's connection: a proxy is in between."""
-    return round_trip_ns > _FARTHER * near_ns + _FARTHER_BY_NS
 
 
 def opening_round_trip_ns(opening: Opening) -> int:
@@ -234,9 +188,6 @@ class Tls:
         return self._tls
 
 
-# The kernel is asked once for all requests of a moment.
-_MOMENT_NS = 5_000_000
-
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
 # Waiting for it this long, and up to the next look at the time, spares the server a reset (HTTP/2).
 LINGER_NS = 1_000_000_000
@@ -299,8 +250,6 @@ class ClientConnection(PooledConnection):
         """Why it was closed; None while it is open."""
         self.tick_s = tick_s(settings)
         """Seconds between two looks at the time."""
-        self._measured: tuple[int, int | None] = (0, None)
-        """When the round trip was measured, and what it was."""
         self._socket: socket.socket | None = None
 
     # Opening
@@ -429,22 +378,10 @@ class ClientConnection(PooledConnection):
             self._exchange = exchange
         phases.opening = self.opening
         phases.reused = self._opened_ns <= (phases.started_ns or 0)
-        phases.send_started_ns = started_ns = now_ns()
-        phases.round_trip_time_ns = self._round_trip_ns(started_ns)
-
-    def _round_trip_ns(self, time_ns: int) -> int | None:
-        """Measure the round trip to the server's end of HTTP: the kernel's where it sees that far."""
-        measured_ns, known_ns = self._measured
-        if known_ns is None or time_ns - measured_ns > _MOMENT_NS:
-            assert self.opening is not None
-            assert self.http is not None
-            told = None if self._socket is None else tcp_info(self._socket)
-            # As HTTP measures it: the smallest that was seen of late.
-            far_ns = min((opening_round_trip_ns(self.opening), *self.http.round_trips_ns))
-            is_near = told is not None and not is_farther(far_ns, told.least_round_trip_time_ns)
-            known_ns = told.round_trip_time_ns if told is not None and is_near else far_ns
-            self._measured = time_ns, known_ns
-        return known_ns
+        phases.send_started_ns = now_ns()
+        assert self.opening is not None
+        # The smallest that was seen of late: each takes as long as the server takes to answer, too.
+        phases.round_trip_time_ns = min((opening_round_trip_ns(self.opening), *http.round_trips_ns))
 
     @property
     def local_address(self) -> str | None:

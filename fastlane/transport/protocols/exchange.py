@@ -197,8 +197,8 @@ class Phases:
         self.resent = 0
         """How often the request was sent again because a server had certainly not processed it: 0 or 1."""
         self.round_trip_time_ns: int | None = None
-        """To the server's end of HTTP when the request was sent: the kernel's smoothed time (TCP_INFO on Linux), or
-        where a proxy stands in between, or the kernel does not say, the smallest that HTTP itself has seen of late."""
+        """To the server's end of HTTP, the smallest that its connection has seen of late: opening it, and over HTTP/2
+        the acknowledgements of settings and pings."""
         self.connection_wait_started_ns: int | None = None
         """The attempt began to wait for a connection; None where one could be used at once."""
 

@@ -317,3 +317,8 @@ def _facts_in(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
     elif isinstance(value, BaseModel | Mapping):
         for name, one in value.items() if isinstance(value, Mapping) else value:
             yield from _facts_in(one, (*keys, name))
+
+
+def value_of(fact: Fact[Any] | None) -> Any:
+    """Return the value of a fact; None if nothing is known."""
+    return None if fact is None else fact.value

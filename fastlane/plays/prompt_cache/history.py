@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastlane._fork import new_lock, starts_over
 from fastlane.protocol.endpoints import PROMPT_FIELDS
 from fastlane.protocol.prompt_marks import LEADING_ROLES
+from fastlane.providers.facts import value_of
 
 from .drift import HEAD_PARTS, common_length, find_drift, json_of
 from .key import KEY_FIELD, stable_key
@@ -411,11 +412,6 @@ class PromptHistory:
                     for _, count, used_ns in dict.fromkeys((ends[0], max(ends, key=itemgetter(1)))):
                         found.append((line, count, used_ns))
         return found
-
-
-def value_of(fact: Any) -> Any:
-    """Return the value of a fact; None if nothing is known."""
-    return None if fact is None else fact.value
 
 
 def _at(body: Mapping[str, Any], path: str) -> Any:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastlane.engine.call import Call
 from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
 from fastlane.protocol.prompt_marks import LEADING_ROLES, Placement
-
-from .history import value_of
+from fastlane.providers.facts import value_of
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts

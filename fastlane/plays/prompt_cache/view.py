@@ -17,9 +17,9 @@ from fastlane.knowledge import timer
 from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
 from fastlane.protocol.usage import usage_counts
 from fastlane.providers import facts_of
+from fastlane.providers.facts import value_of
 from fastlane.records.usage import Usage
 
-from .history import value_of
 from .placing import place_breakpoints, takes_marks
 from .play import PromptCache
 from .prompts import Marked, arrange, unmarked

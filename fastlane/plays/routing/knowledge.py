@@ -12,6 +12,7 @@ from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.table import Table
 from fastlane.protocol.endpoints import RESPONSES
 from fastlane.providers import facts_named, facts_of
+from fastlane.providers.facts import value_of
 from fastlane.providers.output_facts import limit_in
 
 from .adapting import ModelRules, demands_of
@@ -118,8 +119,8 @@ class RoutingKnowledge:
             if upstream in read_bytes:
                 tokens = read_bytes[upstream] * input_tokens / max(1, body_bytes)
                 cache = rules.facts.cache if rules.facts is not None else None
-                if cache is None or tokens >= (_value(cache.minimum_tokens) or 0):
-                    automatic = None if cache is None else _value(cache.automatic)
+                if cache is None or tokens >= (value_of(cache.minimum_tokens) or 0):
+                    automatic = None if cache is None else value_of(cache.automatic)
                     cached[upstream] = tokens * _CACHED_SHARE.get(automatic, _CACHED_SHARE[None])
         quality, rate = route.min_quality, route.min_pass_rate
         if task is not None and (usual := self.catalog.tasks.get(task)) is not None:
@@ -149,7 +150,7 @@ class RoutingKnowledge:
     def note_read(self, query: RouteQuery, model: CatalogModel, own: ProviderFacts, now_ns: int) -> None:
         """Take note that a model has begun to answer a call, and so has read its prompt."""
         facts = self.rules_of(model, own).facts
-        lifetime_s = _value(facts.cache.lifetime_s) if facts is not None else None
+        lifetime_s = value_of(facts.cache.lifetime_s) if facts is not None else None
         upstream = self.router.states[model.name].upstream
         self._prefixes.note(query.blocks, upstream, now_ns, float(lifetime_s or _USUAL_LIFETIME_S))
 
@@ -216,7 +217,3 @@ class RoutingKnowledge:
             whole_s=whole_s,
         )
         self.note(sighting, timeline.ended_ns)
-
-
-def _value(fact: Any) -> Any:
-    return None if fact is None else fact.value

@@ -10,6 +10,7 @@ import orjson
 
 from fastlane.engine.call import Call
 from fastlane.errors import FastlaneError
+from fastlane.providers.facts import value_of
 from fastlane.providers.output_facts import for_model
 from fastlane.records.plays import Level
 
@@ -52,7 +53,7 @@ class RequestedTier:
             asks = f"asked for {self.asked!r}" if self.asked is not None else "asked for none"
             changed = f"{asks}, because the tier {self.added!r} has no capacity"
             return call.replaced(body=body, changes=(*call.changes, changed))
-        timeout_s = None if self.asked is None else _value(self.facts.timeout_s.get(self.asked))
+        timeout_s = None if self.asked is None else value_of(self.facts.timeout_s.get(self.asked))
         if self.added is None:
             return call if timeout_s is None else call.replaced(timeout_s=timeout_s)
         return call.replaced(
@@ -71,15 +72,15 @@ class RequestedTier:
         """Whether a response with this status may say that the tier is full, so that its body has to be read."""
         body = options.json_data
         is_asked = self.added is not None and isinstance(body, Mapping) and body.get(self.field) == self.added
-        return is_asked and not self.is_full and status == _value(self.facts.full_status)
+        return is_asked and not self.is_full and status == value_of(self.facts.full_status)
 
     def check(self, response: Any, retries_taken: int) -> None:
         """Raise TierFullError where a response whose body was read says so."""
-        codes = frozenset(_value(self.facts.full_codes) or ())
+        codes = frozenset(value_of(self.facts.full_codes) or ())
         if codes and not _has_code(response.content, codes):
             return
-        standard = _value(self.facts.standard)
-        self.is_full, self.asked = True, standard if standard in (_value(self.facts.values) or ()) else None
+        standard = value_of(self.facts.standard)
+        self.is_full, self.asked = True, standard if standard in (value_of(self.facts.values) or ()) else None
         raise TierFullError(retries_taken)
 
 
@@ -89,24 +90,20 @@ def requested_tier(call: Call, level: Level, *, is_on: bool) -> RequestedTier | 
     `is_on`: whether a call that can wait asks for a slower tier. The caller's own is recorded in any case.
     """
     tiers = None if call.facts is None else call.facts.tiers
-    field = None if tiers is None else _value(tiers.field)
+    field = None if tiers is None else value_of(tiers.field)
     if tiers is None or field is None:
         return None
     if field in call.body:
         given = call.body[field]
         # The caller's own, None included, is neither changed nor left for another.
         return RequestedTier(tiers, field, given if isinstance(given, str) else None)
-    endpoints = _value(tiers.endpoints)
+    endpoints = value_of(tiers.endpoints)
     if not is_on or level == "interactive" or (endpoints is not None and call.endpoint not in endpoints):
         return RequestedTier(tiers, field, None)
     asked = for_model(tiers.patient, call.model)
-    if asked == _value(tiers.standard) or f"{field}={asked}" in call.refused:
+    if asked == value_of(tiers.standard) or f"{field}={asked}" in call.refused:
         asked = None
     return RequestedTier(tiers, field, asked, asked)
-
-
-def _value(fact: Any) -> Any:
-    return None if fact is None else fact.value
 
 
 def _has_code(content: bytes, codes: frozenset[str]) -> bool:

@@ -37,7 +37,7 @@ from scripts.environments import ROOT
 PART = "wheel"
 _LIMIT_S = 120.0
 # What a package of Python code, tables, and pages that its commands write is made of.
-_SUFFIXES = frozenset((".c", ".css", ".html", ".js", ".md", ".py", ".pyi", ".toml", ".typed"))
+_SUFFIXES = frozenset((".css", ".html", ".js", ".json", ".md", ".py", ".pyi", ".toml", ".typed"))
 # The package, and the plugin of pytest beside it.
 _CODE = ("fastlane", "fastlane_testing.py")
 _METADATA = frozenset(("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"))

@@ -17,8 +17,7 @@ from tests.faults.table import FAULTS, FORMS, PLAYS, PROTOCOLS, STREAMS, Cell, F
 PAGE = "docs/reliability.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 _MARKS = {"same": "=", "better": "+", "failed": "✗"}
-_MADE_BY = {"nobody": "nobody is there", "tls": "TLS", "script": "scripted server", "emulator": "embedded provider"}
-_WAYS = [(protocol, form, stream) for protocol in PROTOCOLS for form in FORMS for stream in STREAMS]
+_MADE_BY = {"nobody": "no server", "tls": "TLS", "script": "scripted server", "emulator": "emulator"}
 
 
 def is_whole(cells: Iterable[Cell]) -> bool:
@@ -39,20 +38,16 @@ def write(verdicts: Mapping[Cell, Verdict], seconds: float, page: Path = ROOT / 
 def rendered(verdicts: Mapping[Cell, Verdict], seconds: float) -> Iterator[str]:
     """The results as lines of Markdown."""
     counts = Counter(verdict.verdict for verdict in verdicts.values())
-    nothing = len(all_cells()) - len(verdicts)
+    not_applicable = len(all_cells()) - len(verdicts)
     yield (
         f"{len(verdicts):,} cells in {seconds / 60:.0f} minutes with openai {openai.__version__} on Python "
-        f"{platform.python_version()}: **{counts['same']:,} the same, {counts['better']:,} otherwise on purpose, "
-        f"{counts['failed']:,} failed**; {nothing:,} more have no meaning."
+        f"{platform.python_version()}: **{counts['same']:,} the same, {counts['better']:,} different on purpose, "
+        f"{counts['failed']:,} failed**; {not_applicable:,} more do not apply."
     )
     yield ""
-    ways = [
-        f"{protocol.removeprefix('HTTP/')} {form} {'stream' if stream else 'whole'}" for protocol, form, stream in _WAYS
-    ]
-    yield "| fault | made by | stock client, whole | streamed | retries | longest | " + " | ".join(ways) + " |"
-    yield "|---" * (6 + len(ways)) + "|"
-    for fault in FAULTS.values():
-        yield _row(fault, verdicts)
+    yield "| fault | made by | stock client, whole | streamed | retries | longest | " + " | ".join(PROTOCOLS) + " |"
+    yield "|---" * (6 + len(PROTOCOLS)) + "|"
+    yield from _rows(verdicts)
     yield ""
     yield from _differences(verdicts)
     failed = [verdict for _, verdict in sorted(verdicts.items()) if verdict.verdict == "failed"]
@@ -64,19 +59,36 @@ def rendered(verdicts: Mapping[Cell, Verdict], seconds: float) -> Iterator[str]:
             yield f"| {str(verdict.cell).replace(' | ', ', ')} | {'; '.join(verdict.problems)} |"
 
 
-def _row(fault: Fault, verdicts: Mapping[Cell, Verdict]) -> str:
+def _rows(verdicts: Mapping[Cell, Verdict]) -> Iterator[str]:
+    """One line for all faults that came out alike, whatever time each took."""
+    alike: dict[tuple[str, ...], list[Fault]] = {}
+    for fault in FAULTS.values():
+        alike.setdefault(_outcome(fault, verdicts), []).append(fault)
+    for (made_by, whole, streamed, retries, bound, *marks), faults in alike.items():
+        names = {fault.name for fault in faults}
+        longest = max((each.seconds for cell, each in verdicts.items() if cell.fault in names), default=0.0)
+        timed = f"{longest:.1f} of {bound}"
+        cells = ["; ".join(fault.name for fault in faults), made_by, whole, streamed, retries, timed, *marks]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _outcome(fault: Fault, verdicts: Mapping[Cell, Verdict]) -> tuple[str, ...]:
+    """What came of a fault, column by column, without its time."""
     of_it = {cell: verdict for cell, verdict in verdicts.items() if cell.fault == fault.name}
     stock = [_said({each.stock for cell, each in of_it.items() if cell.stream is stream}) for stream in STREAMS]
     retries = _said({str(each.stock_retries) for each in of_it.values()})
-    longest = max((each.seconds for each in of_it.values()), default=0.0)
+    marks = [_marks(fault, protocol, verdicts) for protocol in PROTOCOLS]
+    return _MADE_BY[fault.peer], *stock, retries, f"{fault.bound_s:.0f} s", *marks
+
+
+def _marks(fault: Fault, protocol: str, verdicts: Mapping[Cell, Verdict]) -> str:
+    """A mark for each set of plays, for every form and stream; once if these are all the same."""
     marks = []
-    for protocol, form, stream in _WAYS:
-        cells = [Cell(fault.name, form, stream, protocol, plays) for plays in PLAYS]
-        marks.append("".join("-" if why_not(fault, cell) else _MARKS[verdicts[cell].verdict] for cell in cells))
-    timed = f"{longest:.1f} of {fault.bound_s:.0f} s"
-    return (
-        f"| {fault.name} | {_MADE_BY[fault.peer]} | {' | '.join(stock)} | {retries} | {timed} | {' | '.join(marks)} |"
-    )
+    for form in FORMS:
+        for stream in STREAMS:
+            cells = [Cell(fault.name, form, stream, protocol, plays) for plays in PLAYS]
+            marks.append("".join("-" if why_not(fault, cell) else _MARKS[verdicts[cell].verdict] for cell in cells))
+    return marks[0] if len(set(marks)) == 1 else " ".join(marks)
 
 
 def _said(values: set[str]) -> str:
@@ -84,7 +96,7 @@ def _said(values: set[str]) -> str:
 
 
 def _differences(verdicts: Mapping[Cell, Verdict]) -> Iterator[str]:
-    """What is otherwise on purpose: one line for each fault, outcome and reason."""
+    """What differs on purpose: one line for all faults with the same cells, outcome and reason."""
     found: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell, each in sorted(verdicts.items()):
         if each.verdict == "better":
@@ -93,8 +105,11 @@ def _differences(verdicts: Mapping[Cell, Verdict]) -> Iterator[str]:
             found.setdefault((cell.fault, stock, ours, each.why), []).append(cell)
     yield "| fault | where | stock client | ours | why |"
     yield "|---|---|---|---|---|"
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
     for (name, stock, ours, why), cells in found.items():
-        yield f"| {name} | {_where(cells)} | {stock} | {ours} | {why} |"
+        alike.setdefault((_where(cells), stock, ours, why), []).append(name)
+    for (where, stock, ours, why), names in alike.items():
+        yield f"| {'; '.join(names)} | {where} | {stock} | {ours} | {why} |"
 
 
 def _where(cells: list[Cell]) -> str:

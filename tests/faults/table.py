@@ -98,18 +98,14 @@ class Cell:
 _H2 = ("HTTP/2",)
 _OURS = ("default", "all")
 _ALL = ("all",)
-_DEADLINE = (
-    "with `Routing` all attempts of a call together have its deadline, which is its time-out for reading where no "
-    "other is given: nothing is left for a retry"
-)
+_DEADLINE = "`Routing` gives all attempts of a call one deadline"
 _LATE = Difference(raises="APITimeoutError", plays=_ALL, retries=0, why=_DEADLINE)
 _HEAD = Difference(
     raises="APITimeoutError",
     plays=("default",),
     retries=2,
     begun=3,
-    why="the time-out for reading is that of the whole head: a server that drips it cannot hold a call for as long as "
-    "it likes. Then it is retried, as the stock client retries any time-out",
+    why="the read timeout covers the whole head; then retried as any timeout",
 )
 
 CODES = (
@@ -169,8 +165,7 @@ def _transport() -> Iterator[Fault]:
         plays=_OURS,
         retries=2,
         begun=3,
-        why="the error of the stock client is that of a library underneath, which no `except openai.OpenAIError` "
-        "catches; ours is what both raise over HTTP/1.1, after as many retries",
+        why="an error of openai's instead of a library's, as over HTTP/1.1",
     )
     differs = (broken, replace(broken, stream=True, retries=0, begun=0))
     yield _script("truncated chunk", scripts.truncated, differs=differs)
@@ -191,8 +186,7 @@ def _bodies() -> Iterator[Fault]:
         plays=_ALL,
         stream=False,
         retries=0,
-        why="the answer is streamed underneath; where the provider told no usage, it has an estimated one, which says "
-        "so (`usage.estimated`)",
+        why="streamed underneath: usage is estimated (`usage.estimated`)",
     )
     yield _emulated("usage missing", "no_usage", differs=(estimated,))
     yield _script("100 MB answer", scripts.large, is_large=True, bound_s=300.0, read_s=60.0)
@@ -202,8 +196,7 @@ def _bodies() -> Iterator[Fault]:
         plays=_OURS,
         retries=2,
         begun=3,
-        why="it grew to 64 MiB and 300 times what came: it is broken off, where the stock client unpacks as long as "
-        "there is memory; a whole answer is tried again, as any that cannot be decoded",
+        why="decompression is limited; a whole answer is retried, as any that cannot be decoded",
     )
     differs = (bomb, replace(bomb, stream=True, retries=0, begun=0))
     yield _script("gzip bomb", scripts.gzip_bomb, is_large=True, bound_s=300.0, read_s=60.0, differs=differs)
@@ -226,8 +219,7 @@ def _frames() -> Iterator[Fault]:
     finished = Difference(
         plays=_OURS,
         retries=0,
-        why="the server says that it ends what it has begun (RFC 9113, 6.8), and does: the answer is whole, and is "
-        "billed once",
+        why="the server finishes what it has begun (RFC 9113, 6.8)",
     )
     yield _emulated("GOAWAY graceful, mid-stream", "goaway=graceful;after=2", protocols=_H2, differs=(finished,))
     yield _emulated("GOAWAY hard, mid-stream", "goaway=hard;after=2", protocols=_H2)

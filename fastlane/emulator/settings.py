@@ -419,9 +419,3 @@ class Wire(Settings):
     rate_bits_per_s: Annotated[float, Field(ge=1_000, description="bits per second from 1,000")] | None = None
     """Per connection and per direction; None: the link never limits."""
     slow_start: bool = True
-    initial_window_segments: Count = 10
-    """RFC 6928; what Linux, macOS and Windows use."""
-    segment_bytes: Annotated[int, Field(ge=1, le=65_535)] = 1_448
-    """An Ethernet MTU of 1500 less the IPv4 and TCP headers and the timestamp option."""
-    restart_after_idle: bool = True
-    """Linux's default (net.ipv4.tcp_slow_start_after_idle=1): the client that waited for a model starts over."""

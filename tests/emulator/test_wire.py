@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from fastlane.emulator._wire_relay import ProxiedConnection
-from fastlane.emulator.wire import RunningWire, Wire, serve
+from fastlane.emulator.wire import ProxiedConnection, RunningWire, Wire, serve
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

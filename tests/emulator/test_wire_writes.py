@@ -7,7 +7,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from fastlane.emulator._wire_writes import Writes
+from fastlane.emulator.wire import Writes
 
 
 def record(size: int) -> bytes:

@@ -165,7 +165,6 @@ class RunOptions(ReportOptions):
             show_default=False,
         ),
     ] = DEFAULT_WORKLOAD
-    tools: Annotated[Path | None, _seldom(_WHAT, "JSON file with the tools of all conversations of --workload.")] = None
     conversations: Annotated[int | None, _seldom(_WHAT, "Replay only the first N conversations.", min=1)] = None
     turns: Annotated[int | None, _seldom(_WHAT, "Replay only the first N turns of each.", min=1)] = None
     metrics: Annotated[str | None, _seldom(_WHAT, "Metrics to compare by, separated by commas.")] = None
@@ -323,8 +322,6 @@ class RunOptions(ReportOptions):
         name = self.workload
         of, slash, _ = name.partition("/")
         if of in presets() and not Path(name).exists():
-            if self.tools is not None:
-                raise ConfigurationError(f"--tools goes with a --workload file: {name!r} brings its own")
             made = (preset_workload(name, seed=self.seed),) if slash else scenarios(of, seed=self.seed)
             return tuple(each.limited(conversations) for each in made)
         path = Path(name)
@@ -333,7 +330,7 @@ class RunOptions(ReportOptions):
                 f"no workload {name!r}: neither a file nor a preset. The presets are {', '.join(presets())}; a file "
                 'has one JSON object with "messages" per line, or is a trace or a recording (docs/workloads.md)'
             )
-        return (read_workload(path, self.tools, limit=conversations),)
+        return (read_workload(path, limit=conversations),)
 
     def _provider(self) -> Provider:
         if self.base_url is None:

@@ -219,7 +219,6 @@ def test_an_arm_whose_first_request_fails_ends_the_run_and_says_why(
         (["--target", "time_to_first_token < 500"], "--target goes with --kind lengths"),
         (["--fail-if", "slow"], "slow"),
         (["--max-money", "1"], "price"),
-        (["--tools", "tools.json"], "--tools goes with a --workload file"),
         (["--model", "any"], "--model goes with --base-url"),
         (["--base-url", "http://localhost/v1"], "--base-url needs --model"),
         (["--base-url", "localhost", "--model", "any"], "must begin with https:// or http://, got 'localhost'"),

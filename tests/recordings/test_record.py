@@ -171,7 +171,6 @@ def test_the_shape_of_a_conversation_is_replayed_with_its_shared_prefixes(
     assert arrivals == sorted(arrivals)
     for call, conversation in zip(recorded, workload.conversations, strict=True):
         (turn,) = conversation.turns
-        assert [message["role"] for message in turn.messages] == [message["role"] for message in call["messages"]]
         assert turn.answer_tokens == max(2, call["output_tokens"])
         assert turn.input_tokens == call["input_tokens"]
 
@@ -194,29 +193,6 @@ def test_a_replay_is_counted_about_as_the_recorded_calls_were(arguments: dict[st
             (turn,) = conversation.turns
             answer = send(client, list(turn.messages), max_completion_tokens=2)
             assert answer.usage.prompt_tokens == pytest.approx(call["input_tokens"], rel=0.02)
-
-
-def test_calls_of_tools_are_replayed_in_a_form_that_an_api_takes(arguments: dict[str, Any], path: Path) -> None:
-    called = [
-        {"id": f"call_{at}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a/b"}'}}
-        for at in range(2)
-    ]
-    talk: list[dict[str, Any]] = [
-        SYSTEM,
-        {"role": "user", "content": "Read both."},
-        {"role": "assistant", "content": None, "tool_calls": called},
-        *({"role": "tool", "tool_call_id": call["id"], "content": "text " * 300} for call in called),
-    ]
-    with OpenAI(**arguments) as client:
-        with record(client, path):
-            send(client, talk, tools=[TOOL] * 2, max_completion_tokens=2)
-        (turn,) = read_workload(path).conversations[0].turns
-        messages = list(turn.messages)
-        send(client, messages, tools=list(turn.tools), max_completion_tokens=2)
-
-    assert [message["role"] for message in messages] == [message["role"] for message in talk]
-    assert [call["id"] for call in messages[2]["tool_calls"]] == [message["tool_call_id"] for message in messages[3:]]
-    assert len(turn.tools) == 2
 
 
 def test_calls_after_the_end_are_not_recorded(arguments: dict[str, Any], path: Path) -> None:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fastlane.errors import ConfigurationError
 
-from ._files import described, rows_of, whole
-from ._messages import GeneratedMessages, Message, UnusableMessageError, sendable
+from ._files import described, rows_of
+from ._messages import Message, UnusableMessageError, sendable
 from ._recorded_calls import HEADER_KEY, recorded_calls
-from ._text import shared_prompt, user_prompt
-from ._workload import Conversation, Made, Turn, Workload
+from ._requests import MOST_REQUESTS, RecordedRequest, notes_of, workload_of
+from ._workload import Conversation, Workload
 
-MOST_REQUESTS: Final = 100_000
-"""Requests that are kept of recorded traffic without a limit: about 20 MB."""
 BLOCK_TOKENS: Final = 512
 """Of a trace's blocks, by the description of Mooncake's traces."""
 _MOST_TOKENS: Final = 10_000_000
 
 
-def read_workload(path: Path, tools_path: Path | None = None, *, limit: int | None = None) -> Workload:
+def read_workload(path: Path, *, limit: int | None = None) -> Workload:
     """Read a file of conversations or of recorded traffic, by how it begins.
 
     - conversations: JSON lines, or one JSON list, of objects with "messages" each, "tools" optional
@@ -33,9 +30,8 @@ def read_workload(path: Path, tools_path: Path | None = None, *, limit: int | No
       blocks where prompts share prefixes
     - a recording: what `fastlane.recordings.record` has written
 
-    `tools_path` names a JSON list of tool definitions for every conversation that brings none of its own. No more
-    than `limit` conversations or requests are kept; of recorded traffic 100,000 if not given. Prompts of traces are
-    made when they are used.
+    No more than `limit` conversations or requests are kept; of recorded traffic 100,000 if not given. Prompts of traces
+    are made when they are used.
 
     Raises ConfigurationError, which names the line, for what cannot be replayed.
     """
@@ -47,21 +43,21 @@ def read_workload(path: Path, tools_path: Path | None = None, *, limit: int | No
     if begin is None:
         raise ConfigurationError(f'{path} holds no conversation: expected one JSON object with "messages" per line')
     keys = begin[1].keys() if isinstance(begin[1], dict) else set()
-    recorded, traced = HEADER_KEY in keys, "messages" not in keys and keys & {"input_length", "hash_ids"}
-    if tools_path is not None and (recorded or traced):
-        raise ConfigurationError(f"{tools_path}: tools go with conversations, and {path} is recorded traffic")
-    if recorded:
+    if HEADER_KEY in keys:
         return recorded_calls(path, limit or MOST_REQUESTS)
     changes: Counter[str] = Counter()
     rows = chain([begin], rows)
-    if traced:
+    if "messages" not in keys and keys & {"input_length", "hash_ids"}:
         return _trace(path, rows, limit or MOST_REQUESTS, changes)
-    tools = _tools_of(whole(tools_path), str(tools_path)) if tools_path else ()
-    conversations = tuple(islice((_conversation(path, where, row, tools, changes) for where, row in rows), limit))
-    return Workload(name=path.name, conversations=conversations, notes=_notes(changes), source=f"the file {path.name}")
+    return Workload(
+        name=path.name,
+        conversations=tuple(islice((_conversation(path, where, row, changes) for where, row in rows), limit)),
+        notes=tuple(notes_of(changes)),
+        source=f"the file {path.name}",
+    )
 
 
-def _conversation(path: Path, where: str, row: Any, tools: tuple[Message, ...], changes: Counter[str]) -> Conversation:
+def _conversation(path: Path, where: str, row: Any, changes: Counter[str]) -> Conversation:
     if not isinstance(row, dict) or "messages" not in row:
         raise ConfigurationError(
             f'{where}: expected an object with a list of chat messages under "messages", got {described(row)}'
@@ -76,14 +72,10 @@ def _conversation(path: Path, where: str, row: Any, tools: tuple[Message, ...], 
     except UnusableMessageError as error:
         raise ConfigurationError(f"{where}: {error}") from error
     given = next((str(row[key]) for key in ("run", "id", "name") if row.get(key)), where.removeprefix(f"{path}, "))
-    return Conversation(
-        name=given, messages=cleaned, tools=_tools_of(row["tools"], where) if row.get("tools") else tools
-    )
+    return Conversation(name=given, messages=cleaned, tools=_tools_of(row.get("tools") or [], where))
 
 
 def _tools_of(value: object, where: str) -> tuple[Message, ...]:
-    if isinstance(value, Mapping) and isinstance(value.get("tools"), list):
-        value = value["tools"]
     if not isinstance(value, list) or not all(isinstance(each, dict) and "type" in each for each in value):
         raise ConfigurationError(
             f'{where}: expected tools as a list of objects such as {{"type": "function", "function": …}}, '
@@ -92,51 +84,32 @@ def _tools_of(value: object, where: str) -> tuple[Message, ...]:
     return tuple(value)
 
 
-class _TraceRow(NamedTuple):
-    """One request of a trace."""
-
-    number: int
-    """Its place in the file, from 1."""
-    arrival_s: float
-    input_tokens: int
-    output_tokens: int
-    blocks: tuple[int, ...]
-    """Hashes of its prompt's blocks from the start: equal hashes stand for equal text. None known: nothing shared."""
-
-
 def _trace(path: Path, rows: Iterator[tuple[str, Any]], limit: int, changes: Counter[str]) -> Workload:
-    read = list(islice(_trace_rows(rows, changes), limit + 1))
+    read = list(islice(_trace_rows(path.stem, rows, changes), limit + 1))
     if not read:
         raise ConfigurationError(f"{path} holds no request: expected a trace in Mooncake's form")
-    kept = sorted(read[:limit], key=lambda row: row.arrival_s)
-    begin_s = kept[0].arrival_s
-    kept = [row._replace(arrival_s=round(row.arrival_s - begin_s, 6)) for row in kept]
-    shared = any(row.blocks for row in kept)
+    kept = read[:limit]
+    span_s = max(row.arrival_s for row in kept) - min(row.arrival_s for row in kept)
     sent = sum(row.input_tokens for row in kept) / len(kept)
-    got = sum(row.output_tokens for row in kept) / len(kept)
+    got = sum(row.answer_tokens for row in kept) / len(kept)
     alike = (
         "those whose blocks have equal hashes begin with equal text"
-        if shared
+        if any(row.blocks for row in kept)
         else "no two alike: the trace does not say which prompts share a prefix"
     )
     notes = [
-        *_notes(changes),
-        f"{len(kept):,} requests over {kept[-1].arrival_s:,.0f} s, on average {sent:,.0f} tokens in and {got:,.0f} out",
+        *notes_of(changes),
+        f"{len(kept):,} requests over {span_s:,.0f} s, on average {sent:,.0f} tokens in and {got:,.0f} out",
         f"prompts are synthetic words; {alike}",
         "input tokens by construction, for o200k_base and cl100k_base; output tokens are the most that are asked for",
     ]
     if len(read) > limit:
         notes.append(f"the first {limit:,} requests of the file; it has more")
-    return Workload(
-        name=path.name,
-        conversations=Made(range(len(kept)), _TraceConversations(path.stem, tuple(kept))),
-        notes=tuple(notes),
-        source=f"the file {path.name}: a trace in Mooncake's form",
-        shares_prefixes=shared,
-    )
+    source = f"the file {path.name}: a trace in Mooncake's form"
+    return workload_of(path.name, kept, block_tokens=BLOCK_TOKENS, source=source, notes=notes)
 
 
-def _trace_rows(rows: Iterator[tuple[str, Any]], changes: Counter[str]) -> Iterator[_TraceRow]:
+def _trace_rows(key: str, rows: Iterator[tuple[str, Any]], changes: Counter[str]) -> Iterator[RecordedRequest]:
     for number, (where, row) in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise ConfigurationError(
@@ -161,7 +134,15 @@ def _trace_rows(rows: Iterator[tuple[str, Any]], changes: Counter[str]) -> Itera
             )
         arrival_ms = _number(row, "timestamp", "milliseconds, 0 or more", where)
         if length and output:
-            yield _TraceRow(number, arrival_ms / 1e3, int(length), int(output), tuple(hashes))
+            yield RecordedRequest(
+                name=f"request {number}",
+                number=number,
+                arrival_s=arrival_ms / 1e3,
+                input_tokens=int(length),
+                answer_tokens=int(output),
+                key=key,
+                blocks=tuple(hashes),
+            )
         else:
             changes["left out requests without a prompt or without an answer"] += 1
 
@@ -171,36 +152,3 @@ def _number(row: Mapping[str, Any], name: str, expected: str, where: str) -> flo
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ConfigurationError(f'{where}: expected "{name}" to be {expected}, got {described(value)}')
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class _TraceConversations:
-    """Makes the conversation of each row."""
-
-    key: str
-    rows: tuple[_TraceRow, ...]
-
-    def __call__(self, at: int) -> Conversation:
-        row = self.rows[at]
-        name = f"request {row.number}"
-        known = (self.key, row.number, row.input_tokens)
-        turn = Turn(
-            conversation=name,
-            number=1,
-            messages=GeneratedMessages(1, _shared, (*known, row.blocks))
-            if row.blocks
-            else GeneratedMessages(1, user_prompt, known),
-            tools=(),
-            answer_tokens=max(2, row.output_tokens),
-            input_tokens=row.input_tokens,
-            arrival_s=row.arrival_s,
-        )
-        return Conversation(name=name, arrival_s=row.arrival_s, made=(turn,))
-
-
-def _shared(key: str, number: int, tokens: int, blocks: tuple[int, ...]) -> tuple[Message, ...]:
-    return ({"role": "user", "content": shared_prompt(key, number, tokens, blocks, BLOCK_TOKENS)},)
-
-
-def _notes(changes: Counter[str]) -> tuple[str, ...]:
-    return tuple(f"{change} ({count} times)" for change, count in sorted(changes.items()))

@@ -1,185 +1,72 @@
-"""Replay an application's own calls from their recording: with their text where it has any, else in the same shape."""
+"""Read the recording of an application's own calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastlane.errors import ConfigurationError
 
 from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
-from ...recordings.shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
+from ...recordings.shape import BLOCK_CHARACTERS
 from ._files import described, lines_of, parsed
-from ._messages import CHARACTERS_PER_TOKEN, GeneratedMessages, Message, UnusableMessageError, sendable
-from ._text import words
-from ._workload import Conversation, Made, Turn, Workload
+from ._messages import CHARACTERS_PER_TOKEN, UnusableMessageError, sendable
+from ._requests import RecordedRequest, notes_of, workload_of
+from ._workload import Workload
 
 # What of the sampling parameters a chat request can be sent with again; how long its answer was is known better.
 _SENT_AGAIN = (
     "temperature", "top_p", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "service_tier",
     "parallel_tool_calls",
 )  # fmt: skip
-_LEAST_SCALE, _GREATEST_SCALE = 0.25, 4.0
 _ANSWER_TOKENS = 256
 """Of a call that failed before its answer's length was known."""
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-# A tool's definition without its description.
-_TOOL_FRAME = 120
-
-
-class _Call(NamedTuple):
-    """One recorded call."""
-
-    number: int
-    arrival_s: float
-    family: str
-    messages: tuple[Spoken, ...]
-    tools: int
-    tools_length: int
-    blocks: tuple[str, ...]
-    answer_tokens: int
-    fields: tuple[tuple[str, Any], ...]
-    text: tuple[tuple[Message, ...], tuple[Message, ...]] | None
-    input_tokens: int | None
-
-    @property
-    def length(self) -> int:
-        """Characters of the whole prompt, as it is laid out."""
-        tools = TOOLS_FRAME + self.tools_length if self.tools else 0
-        return tools + sum(message.laid_out for message in self.messages)
+_UNCOUNTED = 0
+"""Input tokens of a call that the provider did not count."""
 
 
 def recorded_calls(path: Path, limit: int) -> Workload:
     """Return the workload of a recording. Raises ConfigurationError, which names the line."""
     changes: Counter[str] = Counter()
-    calls = sorted(_calls(path, changes, limit), key=lambda call: call.arrival_s)
+    calls = list(_calls(path, changes, limit))
     if not calls:
         raise ConfigurationError(f"{path} holds no call: expected a recording with at least one")
-    begin_s = calls[0].arrival_s
-    kept = tuple(call._replace(arrival_s=round(call.arrival_s - begin_s, 6)) for call in calls)
-    notes = [f"{change} ({count} times)" for change, count in sorted(changes.items())]
-    with_text = sum(call.text is not None for call in kept)
-    if with_text < len(kept):
-        scale = _scale(kept)
+    block_tokens = _block_tokens(calls)
+    notes = notes_of(changes)
+    if synthetic := sum(call.text is None for call in calls):
         notes.append(
-            f"{len(kept) - with_text} calls are replayed in their shape: synthetic words in {scale:.2f} times their "
-            f"characters, so that the provider's count of tokens is about the recorded one; what begins alike in the "
-            f"recording, to {BLOCK_CHARACTERS} characters, begins alike here"
+            f"{synthetic} calls are replayed as one message of synthetic words with about the recorded tokens; what "
+            f"begins alike in the recording, to {BLOCK_CHARACTERS} characters, begins alike here"
         )
-    else:
-        scale = 1.0
-    return Workload(
-        name=path.name,
-        conversations=Made(range(len(kept)), _Replay(kept, scale)),
-        notes=tuple(notes),
+    return workload_of(
+        path.name,
+        [
+            call
+            if call.input_tokens != _UNCOUNTED
+            else replace(call, input_tokens=max(1, len(call.blocks) * block_tokens))
+            for call in calls
+        ],
+        block_tokens=block_tokens,
         source=f"the recording {path.name} of one's own calls",
-        shares_prefixes=True,
+        notes=notes,
     )
 
 
-def _scale(calls: tuple[_Call, ...]) -> float:
-    """By what lengths are multiplied so that synthetic words, at four characters a token, have the recorded tokens."""
-    counted = [call for call in calls if call.input_tokens and call.length]
-    characters = sum(call.length for call in counted)
-    if not characters:
-        return 1.0
-    tokens = sum(call.input_tokens or 0 for call in counted)
-    return min(max(tokens * CHARACTERS_PER_TOKEN / characters, _LEAST_SCALE), _GREATEST_SCALE)
+def _block_tokens(calls: Sequence[RecordedRequest]) -> int:
+    """Return the tokens of a block, by the calls whose tokens were counted; the last block of each is half full."""
+    counted = [call for call in calls if call.input_tokens != _UNCOUNTED and call.blocks]
+    blocks = sum(len(call.blocks) - 0.5 for call in counted)
+    if not blocks:
+        return BLOCK_CHARACTERS // CHARACTERS_PER_TOKEN
+    return max(1, round(sum(call.input_tokens for call in counted) / blocks))
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """Makes the conversation of each call."""
-
-    calls: tuple[_Call, ...]
-    scale: float
-
-    def __call__(self, at: int) -> Conversation:
-        call = self.calls[at]
-        name = f"call {call.number}"
-        messages: Sequence[Message]
-        tools: Sequence[Message]
-        if call.text is not None:
-            messages, tools = call.text
-        else:
-            messages = GeneratedMessages(len(call.messages), _messages, (call, self.scale))
-            tools = GeneratedMessages(call.tools, _tools, (call, self.scale))
-        turn = Turn(
-            conversation=name,
-            number=1,
-            messages=messages,
-            tools=tools,
-            answer_tokens=call.answer_tokens,
-            input_tokens=call.input_tokens,
-            arrival_s=call.arrival_s,
-            fields=dict(call.fields),
-        )
-        return Conversation(name=name, arrival_s=call.arrival_s, made=(turn,))
-
-
-def _messages(call: _Call, scale: float) -> tuple[Message, ...]:
-    return _synthetic(call, scale)[0]
-
-
-def _tools(call: _Call, scale: float) -> tuple[Message, ...]:
-    return _synthetic(call, scale)[1]
-
-
-@lru_cache(maxsize=1_024)
-def _block(key: str, tokens: int) -> str:
-    return words(key, tokens) + " "
-
-
-def _synthetic(call: _Call, scale: float) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Messages and tools of the same lengths, scaled, of which those parts are equal that have equal digests."""
-    # A block has whole tokens, and every position is scaled alike: what is shared stays shared.
-    tokens = max(1, round(BLOCK_CHARACTERS * scale / CHARACTERS_PER_TOKEN))
-    size = tokens * CHARACTERS_PER_TOKEN
-    stream = "".join(_block(f"{call.family}/{digest}", tokens) for digest in call.blocks)
-    at = 0
-
-    def take(length: int, frame: int) -> str:
-        nonlocal at
-        start, at = at + frame, at + frame + length
-        return stream[start * size // BLOCK_CHARACTERS : at * size // BLOCK_CHARACTERS]
-
-    tools: list[Message] = []
-    if call.tools:
-        share, rest = divmod(call.tools_length, call.tools)
-        for number in range(call.tools):
-            text = take(share + (rest if number == 0 else 0), TOOLS_FRAME if number == 0 else 0)
-            tools.append(_tool(number, text))
-    messages: list[Message] = []
-    for spoken in call.messages:
-        text = take(spoken.length, MESSAGE_FRAME)
-        arguments = [take(each, CALL_FRAME) for each in spoken.calls]
-        for _ in range(spoken.attachments):
-            take(0, ATTACHMENT_FRAME)
-        message: dict[str, Any] = {"role": spoken.role if spoken.role != "other" else "user", "content": text}
-        if arguments:
-            message["tool_calls"] = [
-                {"type": "function", "function": {"name": "tool_1", "arguments": f'{{"text": "{each}"}}'}}
-                for each in arguments
-            ]
-        messages.append(message)
-    return sendable(messages, Counter()), tuple(tools)
-
-
-def _tool(number: int, text: str) -> Message:
-    function = {
-        "name": f"tool_{number + 1}",
-        "description": text[_TOOL_FRAME:],
-        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
-    }
-    return {"type": "function", "function": function}
-
-
-def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[_Call]:
+def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[RecordedRequest]:
     began: dict[str, tuple[float, str]] = {}
     found = 0
     cut_off: ConfigurationError | None = None
@@ -234,30 +121,25 @@ def _header(row: Mapping[str, Any], where: str) -> tuple[float, str]:
 
 def _call(
     row: Mapping[str, Any], number: int, where: str, session: tuple[float, str], changes: Counter[str]
-) -> _Call | None:
+) -> RecordedRequest | None:
+    began_s, family = session
     try:
-        spoken = tuple(
-            Spoken(str(each["role"]), int(each["length"]), tuple(map(int, each.get("calls", ()))),
-                   int(each.get("attachments", 0)))
-            for each in row["messages"]
-        )  # fmt: skip
         sampling = dict(row.get("sampling") or {})
         text = None
         if row.get("text"):
             text = sendable(row["text"]["messages"], changes), tuple(row["text"]["tools"])
-        call = _Call(
+        call = RecordedRequest(
+            name=f"call {number}",
             number=number,
-            arrival_s=session[0] + float(row["at"]),
-            family=session[1],
-            messages=spoken,
-            tools=int(row.get("tools", 0)),
-            tools_length=int(row.get("tools_length", 0)),
-            blocks=tuple(map(str, row["blocks"])),
+            arrival_s=began_s + float(row["at"]),
+            input_tokens=int(row.get("input_tokens") or _UNCOUNTED),
             answer_tokens=_answer_tokens(row, sampling, changes),
-            fields=tuple((name, sampling[name]) for name in _SENT_AGAIN if sampling.get(name) not in (None, "other")),
+            key=family,
+            blocks=tuple(int(digest, 16) for digest in row["blocks"]),
             text=text,
-            input_tokens=row.get("input_tokens"),
+            fields={name: sampling[name] for name in _SENT_AGAIN if sampling.get(name) not in (None, "other")},
         )
+        attachments = any(message.get("attachments") for message in row["messages"])
     except UnusableMessageError as error:
         raise ConfigurationError(f"{where}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -265,10 +147,10 @@ def _call(
             f'{where}: expected a recorded call with "at", "messages" and "blocks", got {described(row)} '
             f"({type(error).__name__}: {error})"
         ) from None
-    if not call.messages:
+    if not call.blocks:
         changes["left out calls without a message"] += 1
         return None
-    if any(message.attachments for message in spoken) and text is None:
+    if attachments and text is None:
         changes["left out pictures, sounds and files of calls"] += 1
     return call
 
@@ -276,7 +158,7 @@ def _call(
 def _answer_tokens(row: Mapping[str, Any], sampling: Mapping[str, Any], changes: Counter[str]) -> int:
     counted = row.get("output_tokens")
     if isinstance(counted, int):
-        return max(2, counted)
+        return counted
     changes[f"asked for at most {_ANSWER_TOKENS} tokens where the answer's were not counted"] += 1
     limits: list[int] = [sampling[name] for name in _LIMITS if isinstance(sampling.get(name), int)]
-    return max(2, min([_ANSWER_TOKENS, *limits]))
+    return min([_ANSWER_TOKENS, *limits])

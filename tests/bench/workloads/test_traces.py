@@ -107,13 +107,11 @@ def test_requests_without_a_prompt_or_an_answer_are_left_out(tmp_path: Path) -> 
 
 
 def test_settings_that_do_not_go_with_a_file_are_refused(tmp_path: Path) -> None:
-    trace = written(tmp_path, row(0, 5, [1]))
     talk = written(tmp_path, '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
                    name="talk")  # fmt: skip
     other = written(tmp_path, "name,age", "Ada,36", name="people.csv")
 
     for settings, expected in (
-        ({"path": trace, "tools_path": talk}, "tools go with conversations"),
         ({"path": talk, "limit": 0}, "1 or more"),
         ({"path": other}, "line 1: not valid JSON"),
     ):

@@ -46,19 +46,18 @@ def test_a_workload_without_an_answer_is_refused() -> None:
         Workload(name="monologue", conversations=(Conversation(name="a", messages=(USER, USER)),))
 
 
-def test_a_file_is_read_with_its_own_tools_or_those_of_the_other_file(tmp_path: Path) -> None:
+def test_a_file_is_read_with_its_names_and_tools(tmp_path: Path) -> None:
     path = written(
         tmp_path / "talks.jsonl",
         {"messages": [USER, ANSWER]},
         {"run": "second", "messages": [USER, ANSWER], "tools": [TOOL, TOOL]},
     )
-    tools = written(tmp_path / "tools.json", [TOOL])
 
-    workload = read_workload(path, tools)
+    workload = read_workload(path)
 
     assert workload.name == "talks.jsonl"
     assert [each.name for each in workload.conversations] == ["line 1", "second"]
-    assert [len(each.tools) for each in workload.conversations] == [1, 2]
+    assert [len(each.tools) for each in workload.conversations] == [0, 2]
     assert workload.notes == ()
 
 
@@ -125,14 +124,12 @@ def test_a_limit_keeps_the_first_conversations() -> None:
     assert workload.limited(None) == workload
 
 
-@pytest.mark.parametrize(
-    ("file", "tools"), [("airline_agent_runs.jsonl", "airline_tools.json"), ("coding_agent_runs.jsonl", None)]
-)
-def test_recorded_conversations_of_others_can_be_replayed(file: str, tools: str | None) -> None:
+@pytest.mark.parametrize("file", ["airline_agent_runs.jsonl", "coding_agent_runs.jsonl"])
+def test_recorded_conversations_of_others_can_be_replayed(file: str) -> None:
     if not (RECORDED / file).is_file():
         pytest.skip("these recordings are not part of the project")
 
-    workload = read_workload(RECORDED / file, RECORDED / tools if tools else None)
+    workload = read_workload(RECORDED / file)
 
     assert all(conversation.turns for conversation in workload.conversations)
     calls: list[Any] = [

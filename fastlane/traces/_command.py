@@ -25,7 +25,7 @@ from ._model import TraceEntry
 from ._otlp import SpanFile, TraceFileError, read_spans
 from ._page import page
 
-_FILE_HELP = "A file of spans as OTLP-JSON, gzipped or not."
+_FILE_HELP = "A file of spans as OTLP-JSON."
 _LAST_HELP = "Take the newest file that fastlane.telemetry.configure() had spans written to."
 _SUFFIX: Final = ".html"
 _POLL_S: Final = 0.5
@@ -223,7 +223,7 @@ def _read(path: Path) -> tuple[SpanFile, tuple[TraceEntry, ...]]:
 
 def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
     """Write the page, and say where: `is_own` for a file where fastlane keeps its traces, and no pages."""
-    beside = source.with_name(source.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json") + _SUFFIX)
+    beside = source.with_name(source.name.removesuffix(".jsonl").removesuffix(".json") + _SUFFIX)
     path = out or (None if is_own else beside)
     if path is not None:
         try:

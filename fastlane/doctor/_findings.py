@@ -60,9 +60,6 @@ PROBLEMS: Mapping[str, KnownProblem] = {
         "failed", "Nothing answers: a firewall, a VPN that is off, or the wrong host. Try from another network."
     ),
     "unreachable": KnownProblem("failed", "There is no network route: check the connection, VPN and proxy settings."),
-    "silent addresses": KnownProblem(
-        "notable", "Connections go to whichever address answers first, so this costs a delay at most."
-    ),
     "certificate not trusted": KnownProblem(
         "failed",
         "The certificate is not trusted here. If it should be (a company's proxy, a test server), name its authority's "
@@ -74,11 +71,7 @@ PROBLEMS: Mapping[str, KnownProblem] = {
     ),
     "not encrypted": KnownProblem("notable", "Key and prompts can be read by everybody on the network path."),
     "old TLS": KnownProblem("notable", "One round trip more than TLS 1.3 takes, for every new connection."),
-    "certificate ends": KnownProblem("notable", "The certificate ends soon."),
     # the connection
-    "no HTTP": KnownProblem(
-        "failed", "Something listens there that is no HTTP server: check the port, and whether https:// is right."
-    ),
     "small window": KnownProblem("notable", "A longer body waits for a window update, a round trip each time."),
     "few streams": KnownProblem("notable", "More calls at once than that open further connections."),
     "intermediary": KnownProblem(

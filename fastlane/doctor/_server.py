@@ -21,7 +21,7 @@ _MOST_NAME = 60
 
 def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """List the models twice over one connection, as the calls of an application go."""
-    url = f"{session.target.base_url}/models"
+    url = session.models_url
     phases = Phases()
     try:
         session.http.get(url, headers=session.settings.headers)

@@ -114,6 +114,11 @@ class DoctorSession:
         """The URL that is examined."""
         return self.settings.target
 
+    @property
+    def models_url(self) -> str:
+        """What is asked for where no model is needed: the list of models."""
+        return f"{self.target.base_url}/models"
+
     def body(self, prompt: str, tokens: int, **fields: Any) -> dict[str, Any]:
         """Return a body of a chat call with a limit of so many tokens, or the least that the model takes."""
         limit = {self.limit_field: max(tokens, self.least_tokens)}

@@ -274,9 +274,8 @@ def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pyt
 
     assert found["HTTP/2 limits"].seen.startswith("8 requests at once, window 32 KiB per request")
     assert found["HTTP/2 limits"].state == "notable"
-    assert min(found["round trip"].value["ping_ms"]) >= 50
+    assert min(found["round trip"].value["http2_ms"]) >= 50
     assert found["round trip"].state == "notable"
-    assert len(found["TCP"].value["ms"]) == 2  # the look at the address counts, or one pause of this process would
     assert found["a new connection"].value["ms"] >= 50
 
 

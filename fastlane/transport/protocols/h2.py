@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import lru_cache
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -169,6 +169,16 @@ class Stream:
         """Length of the body, where the head states it."""
         self.received = 0
         """Bytes of the body that have come."""
+
+
+class PeerLimits(NamedTuple):
+    """What a peer allows on one connection."""
+
+    most_streams: int | None
+    """Requests at once; None where it sets no limit."""
+    stream_window: int
+    """Bytes of one request's body that may be unacknowledged."""
+    connection_window: int
 
 
 class Http2Connection:
@@ -554,6 +564,14 @@ class Http2Connection:
         ):
             return 0
         return self._streams_allowed
+
+    @property
+    def peer_limits(self) -> PeerLimits:
+        """What the peer has allowed so far."""
+        said = self._h2.remote_settings
+        # h2 has a number of its own where the peer sets none.
+        most = said.max_concurrent_streams if SettingCodes.MAX_CONCURRENT_STREAMS in said else None
+        return PeerLimits(most, self._first_room, self._room)
 
     @property
     def open_exchanges(self) -> int:

@@ -85,7 +85,6 @@ def view(
 def listed(
     file: Annotated[Path | None, typer.Argument(help=_FILE_HELP, show_default=False)] = None,
     last: Annotated[bool, typer.Option("--last", help=_LAST_HELP)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as `view --json`.")] = False,
 ) -> None:
     """Print a line for each user action and each call without one.
 
@@ -97,9 +96,6 @@ def listed(
     except FastlaneError as error:
         _complain(str(error))
         raise typer.Exit(2) from None
-    if as_json:
-        typer.echo(json.dumps(document(read, entries, comparisons), indent=2))
-        return
     for entry in entries:
         typer.echo(_line(entry))
     for comparison in comparisons:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final
 
 from ._compare import ExperimentComparison
-from ._model import TraceAttempt, TraceCall, TraceEntry, WaterfallBar
+from ._model import TraceCall, TraceEntry, WaterfallBar
 from ._otlp import SpanFile
 from ._spans import Span
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Raised when a field of `document` changes its meaning or goes away."""
 
 # Where a number is of no use to a script that reads doubles.
@@ -30,69 +30,29 @@ _DRAWN: Final = frozenset({
 def document(
     file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison]
 ) -> dict[str, Any]:
-    """Everything that was read, for other programs. Durations are seconds, moments nanoseconds since the epoch."""
+    """Everything that was read, for other programs. `_s` are seconds, `_ns` nanoseconds since the epoch."""
     return {
         "schema": SCHEMA,
         "source": file.source,
         "notes": list(file.notes),
         "spans": len(file.spans),
-        "entries": [_entry(entry) for entry in entries],
+        "entries": [_fields(entry) for entry in entries],
         "comparisons": [asdict(comparison) for comparison in comparisons],
     }
 
 
-def _entry(entry: TraceEntry) -> dict[str, Any]:
-    return {
-        "kind": entry.kind,
-        "name": entry.name,
-        "trace_id": entry.trace_id,
-        "within": list(entry.within),
-        "start_ns": entry.start_ns,
-        "duration_s": entry.duration_s,
-        "time_to_first_token_s": entry.time_to_first_token_s,
-        "error": entry.error,
-        "experiment": None if entry.experiment is None else asdict(entry.experiment),
-        "phases_s": dict(entry.durations_s),
-        "calls": [_call(call) for call in entry.calls],
-        "rows": [_row(row, entry) for row in entry.rows],
-    }
-
-
-def _call(call: TraceCall) -> dict[str, Any]:
-    return {
-        "span_id": call.span.span_id,
-        **_plain_fields(call, "issued_ns", "durations_s"),
-        "duration_s": (call.span.end_ns - call.span.start_ns) / 1e9,
-        "phases_s": dict(call.durations_s),
-        "attempts": [
-            {
-                "span_id": attempt.span.span_id,
-                **_plain_fields(attempt),
-                "duration_s": (attempt.span.end_ns - attempt.span.start_ns) / 1e9,
-            }
-            for attempt in call.attempts
-        ],
-    }
-
-
-def _plain_fields(value: TraceCall | TraceAttempt, *left_out: str) -> dict[str, Any]:
-    """Return the fields that hold text or a number."""
-    left = {"span", "attempts", "phases", *left_out}
-    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in left}
-
-
-def _row(row: WaterfallBar, entry: TraceEntry) -> dict[str, Any]:
-    return {
-        "depth": row.depth,
-        "label": row.label,
-        "phase": row.phase,
-        "after_s": (row.start_ns - entry.start_ns) / 1e9,
-        "duration_s": (row.end_ns - row.start_ns) / 1e9,
-        "error": row.error,
-        "note": row.note,
-        "span_id": row.span.span_id if row.span else None,
-        "attributes": dict(row.span.attributes) if row.span else {},
-    }
+def _fields(value: Any) -> Any:
+    """Return the fields of a part of the model; a span by its id, and with its attributes in a waterfall."""
+    if isinstance(value, Span):
+        return value.span_id
+    if isinstance(value, tuple):
+        return [_fields(each) for each in value]
+    if not is_dataclass(value):
+        return dict(value) if isinstance(value, Mapping) else value
+    found = {field.name: _fields(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, WaterfallBar) and value.span is not None:
+        found["attributes"] = dict(value.span.attributes)
+    return found
 
 
 def overview(entry: TraceEntry) -> dict[str, Any]:

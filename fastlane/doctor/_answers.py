@@ -1,4 +1,4 @@
-"""What responses report beside the answer: rate limits in headers, and token counts in fields."""
+"""Where responses report their token counts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from ..providers import ProviderFacts
     from ._session import DoctorSession
 
-# Names of headers; the facts on record of a provider come first.
-_LIMIT_HEADER = re.compile(r"rate-?limit|^retry-after")
-
 # Names of counts anywhere in `usage`; the facts on record of a provider come first.
 _COUNTS: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(r"^(?:prompt|input)_tokens$"),
@@ -24,14 +21,6 @@ _COUNTS: Mapping[str, re.Pattern[str]] = {
     ),
     "reasoning": re.compile(r"^reasoning_tokens$"),
 }
-
-
-def limit_headers(headers: Mapping[str, str], known: ProviderFacts | None) -> tuple[str, ...]:
-    """Return the names of the headers that report rate limits, in lower case."""
-    fact = known.rate_limits.headers if known is not None else None
-    written = (fact.value if fact is not None else None) or ()
-    known_names = {name.lower() for name in written}
-    return tuple(sorted(name for name in map(str.lower, headers) if name in known_names or _LIMIT_HEADER.search(name)))
 
 
 def at_path(value: Any, path: str) -> Any:
@@ -76,10 +65,7 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def judge_answers(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Judge what all responses so far report of limits and tokens."""
-    limits = limit_headers(session.headers_seen, session.known)
-    fact = MeasuredFact(path=("rate_limits", "headers"), value=list(limits))
-    yield found("rate-limit headers", ", ".join(limits) or "none", value=list(limits), facts=[fact] if limits else [])
+    """Judge where the responses so far report their tokens."""
     for endpoint, paths in session.count_paths.items():
         words = ", ".join(f"{kind}: {path}" for kind, path in paths.items()) or "not counted"
         fact = MeasuredFact(path=("usage", endpoint), value=dict(paths))

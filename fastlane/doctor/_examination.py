@@ -79,7 +79,7 @@ def _run(
                 findings.append(found(check.name, f"left out: {missing}", "not run"))
                 continue
             run(check)
-            missing = "" if session.answers else "the first call to the model failed"
+            missing = "" if session.has_answered else "the first call to the model failed"
         findings.extend(judge_answers(session))
     if idle is not None:
         on_check(f"idle life of a connection, up to {settings.idle_s:g} s")
@@ -94,14 +94,12 @@ def paid_checks(session: DoctorSession) -> tuple[ProviderCheck, ...]:
     answer_s = session.settings.answer_timeout_s
     endpoints = 1 if session.settings.quick else len(_bodies.ENDPOINTS)
     forms = (len(_bodies.FORMS) + 1) * endpoints
-    tiers = 1 + len(_model.tiers_of(session.known)[1])
     prompt = _model.cache_tokens(session.known)
     costs = (
         ("first call", _model.look_first, Cost(1, _SHORT, 16)),
         (CHAT, _bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
         ("the stream", _model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
         ("equal prompts", _model.look_cache, Cost(2, 2 * prompt, 2)),
-        ("tiers", _model.look_tiers, Cost(tiers, tiers * _SHORT, tiers)),
         ("json_object", _model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),
     )
     return tuple(

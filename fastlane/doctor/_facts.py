@@ -18,7 +18,7 @@ from ._session import Examination
 _REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")
 
 # Facts of the other groups are the server's, whichever model is asked.
-_OF_THE_MODEL = ("streaming", "prompt cache", "service tiers", "structured outputs")
+_OF_THE_MODEL = ("streaming", "prompt cache", "structured outputs")
 
 
 def facts_file(examination: Examination, *, today: date | None = None) -> str | None:

@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "HTTP",
         "HTTP/2 limits",
         "round trip",
-        "HTTP versions",
+        "HTTP version",
         "a new connection",
         "a request without a model",
         "idle life",
@@ -30,9 +30,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "request bodies": ("/chat/completions", "/responses", "/completions"),
     "streaming": ("the stream", "first token", "chunks", "token counts", "end"),
     "prompt cache": ("equal prompts",),
-    "service tiers": ("without asking", "tiers"),
     "structured outputs": ("json_object", "json_schema"),
-    "limits and tokens": ("rate-limit headers", "tokens"),
+    "tokens": ("tokens",),
 }
 """The rows of the report, in groups."""
 
@@ -123,16 +122,11 @@ PROBLEMS: Mapping[str, KnownProblem] = {
     "nothing cached": KnownProblem(
         "notable", "It may need a longer prompt, more time, another server of theirs, or to be asked for it."
     ),
-    # service tiers
-    "tier ignored": KnownProblem(
-        "notable", "Asking for a tier seems to change nothing: a name that does not exist passes as well."
-    ),
-    "no tier taken": KnownProblem("notable", ""),
     # structured outputs
     "format refused": KnownProblem("notable", ""),
     "format ignored": KnownProblem("notable", "The server ignores the format: check what comes before you use it."),
     "cut off": KnownProblem("failed", ""),
-    # limits and tokens
+    # tokens
     "not counted": KnownProblem("notable", ""),
     # any check
     "error": KnownProblem("failed", ""),

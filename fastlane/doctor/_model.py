@@ -1,4 +1,4 @@
-"""Checks that call the model, each as small as can be: the first call, a stream, the cache, tiers and formats."""
+"""Checks that call the model, each as small as can be: the first call, a stream, the cache and formats."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     name, tokens = session.limit_field, session.least_tokens
     # One that was refused for fewer tokens than this may have been too small rather than unknown.
     unknown = tuple(each for each, least in refused if each != name and least >= tokens)
-    session.answers.append(answer.data)
+    session.has_answered = True
     session.count_paths[CHAT] = count_paths(answer.data, CHAT, session.known)
     heeded = name not in ignored
     words = f"answered in {milliseconds(answer.taken_ns)}, limited to {tokens} token{'s' * (tokens != 1)} by {name}"
@@ -144,7 +144,6 @@ def stream(session: DoctorSession, prompt: str, tokens: int) -> StreamedAnswer:
     response = session.http.send(session.request(body), stream=True)
     try:
         streamed.headers_ns = now_ns() - started
-        session.headers_seen.update(response.headers)
         if response.status_code != 200:
             raise StatusError(response.status_code)
         rest, size = b"", 0
@@ -167,10 +166,7 @@ def stream(session: DoctorSession, prompt: str, tokens: int) -> StreamedAnswer:
 
 def look_stream(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Have the model count, and watch the answer come."""
-    streamed = stream(session, _COUNTING, STREAM_TOKENS)
-    if streamed.last:
-        session.answers.append(streamed.last)
-    yield from judge_stream(streamed)
+    yield from judge_stream(stream(session, _COUNTING, STREAM_TOKENS))
 
 
 def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
@@ -300,89 +296,6 @@ def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> Pr
     note = f"{cached} of {second.input_tokens} tokens"
     fact = MeasuredFact(path=("cache", "automatic"), value=True, note=note)
     return found("equal prompts", words, value=value, facts=[fact])
-
-
-# Service tiers
-
-# A name that no provider has: a server that takes it does not look at the field.
-MADE_UP = "fastlane-doctor"
-_USUAL_TIERS = ("auto", "default", "flex", "priority")
-
-
-class Try(NamedTuple):
-    """One request for a tier."""
-
-    tier: str
-    answered: str | None = None
-    """The tier that the answer names; None where it names none."""
-    refused: int | None = None
-    """The status of a refusal."""
-    error: str | None = None
-    """What went wrong otherwise, in words."""
-
-
-def tiers_of(known: ProviderFacts | None) -> tuple[str, tuple[str, ...], str]:
-    """Return the field that asks for a tier, the tiers to try, and where the answer names its tier."""
-    tiers = known.tiers if known is not None else None
-    field = tiers.field.value if tiers is not None and tiers.field is not None else None
-    values = tiers.values.value if tiers is not None and tiers.values is not None else None
-    path = tiers.answer_path.value if tiers is not None and tiers.answer_path is not None else None
-    return field or "service_tier", values or _USUAL_TIERS, path or "service_tier"
-
-
-def look_tiers(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Ask for each tier, with one token, and for one that does not exist."""
-    field, values, path = tiers_of(session.known)
-    without = at_path(session.answers[0], path)
-    tries = [_try(session, field, value, path) for value in (MADE_UP, *values)]
-    yield from judge_tiers(field, path, without if isinstance(without, str) else None, tries)
-
-
-def _try(session: DoctorSession, field: str, tier: str, path: str) -> Try:
-    try:
-        answer = session.ask(session.body(PROMPT, 1, **{field: tier}))
-    except httpx2.HTTPError as error:
-        return Try(tier, error=type(error).__name__)
-    if answer.status in (400, 403, 404, 422):
-        return Try(tier, refused=answer.status)
-    if answer.status != 200:  # no capacity, no quota, a fault: says nothing of whether the tier exists
-        return Try(tier, error=of_status(answer.status))
-    answered = at_path(answer.data, path)
-    return Try(tier, answered=answered if isinstance(answered, str) else None)
-
-
-def judge_tiers(field: str, path: str, without: str | None, tries: Sequence[Try]) -> Iterator[ProviderFinding]:
-    """Judge what the tries say of the field."""
-    words = f"served as {without!r}" if without else "the answer does not say"
-    yield found("without asking", words, value={"answered": without})
-    made_up = next(each for each in tries if each.tier == MADE_UP)
-    real = [each for each in tries if each.tier != MADE_UP]
-    # Where a made-up name passes, being taken says nothing; being named in the answer still does.
-    heeded = made_up.refused is not None
-    taken = [
-        each.tier
-        for each in real
-        if each.refused is None and each.error is None and (heeded or (each.answered == each.tier != without))
-    ]
-    answers = list(dict.fromkeys(filter(None, [without, *(each.answered for each in real)])))
-    facts = {"field": field, "values": taken} if taken else {}
-    facts |= {"answers": answers, "answer_path": path} if answers else {}
-    problem = ""
-    if not heeded and not taken:
-        problem = "tier ignored" if made_up.error is None else "no tier taken"
-    yield found(
-        "tiers",
-        f"{field}: " + "; ".join(_tier_in_words(each) for each in real),
-        problem,
-        value=[each._asdict() for each in tries],
-        facts=[MeasuredFact(path=("tiers", name), value=value) for name, value in facts.items()],
-    )
-
-
-def _tier_in_words(each: Try) -> str:
-    if each.error is not None or each.refused is not None:
-        return f"{each.tier} {each.error or f'refused ({each.refused})'}"
-    return f"{each.tier} served as {each.answered!r}" if each.answered else f"{each.tier} taken, and not named"
 
 
 # Structured outputs

@@ -13,7 +13,6 @@ import httpx2
 
 from .._clock import now_ns
 from ..transport import PHASES, Opening, Phases, Transport
-from ..transport.pool.settings import Http2
 from ..transport.protocols.h2 import Http2Connection, PeerLimits
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms, milliseconds
 from ._session import DoctorSession
@@ -79,7 +78,7 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
         yield judge_http2(last.limits)
     round_trips_ns = [each.round_trip_ns for each in connections if each.limits and each.round_trip_ns is not None]
     yield judge_round_trip(min(tcp_ns), round_trips_ns)
-    yield judge_versions(target, last.opening.alpn, _speaks_http1(session))
+    yield judge_version(target, last.opening.alpn)
     total = dns_ns + min(tcp_ns) + min(tls_ns, default=0)
     words = f"{milliseconds(total)} before the first byte of a request can leave"
     yield found("a new connection", words, "pays for connections", value={"ms": in_ms(total)})
@@ -103,23 +102,11 @@ def _opened(session: DoctorSession) -> OpenedConnection:
     return OpenedConnection(first.opening, second.round_trip_time_ns or first.round_trip_time_ns, limits)
 
 
-def http_client(timeout_s: float, *, through_proxy: bool = False, http2: Http2 = "prefer") -> httpx2.Client:
+def http_client(timeout_s: float, *, through_proxy: bool = False) -> httpx2.Client:
     """Return a client on connections of its own: the transport's, or the HTTP library's where there is a proxy."""
     if through_proxy:
         return httpx2.Client(http2=True, timeout=timeout_s)
-    return httpx2.Client(transport=Transport(ping_s=None, idle_s=7_200, http2=http2), timeout=timeout_s)
-
-
-def _speaks_http1(session: DoctorSession) -> bool | None:
-    """Return whether the server answers where HTTP/1.1 alone is offered; None where that is not known."""
-    try:
-        with http_client(session.settings.timeout_s, http2="never") as client:
-            client.get(session.models_url, headers=session.settings.headers)
-    except httpx2.TimeoutException:
-        return None
-    except httpx2.HTTPError:
-        return False
-    return True
+    return httpx2.Client(transport=Transport(ping_s=None, idle_s=7_200), timeout=timeout_s)
 
 
 def judge_dns(target: Target, addresses: Sequence[str], taken_ns: int) -> ProviderFinding:
@@ -182,17 +169,16 @@ def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:
     return found("round trip", words, between and "intermediary", value=value)
 
 
-def judge_versions(target: Target, alpn: str | None, http1: bool | None) -> ProviderFinding:
-    """Judge which versions of HTTP the server speaks; `http1` is None where that is not known."""
+def judge_version(target: Target, alpn: str | None) -> ProviderFinding:
+    """Judge which version of HTTP the server has chosen."""
     http2 = alpn == "h2"
-    words = " and ".join(["HTTP/2"] * http2 + ["HTTP/1.1"] * bool(http1)) or "none that is known here"
-    if http2 and not http1:
-        words += "; HTTP/1.1 is not known" if http1 is None else ", and not HTTP/1.1"
     fact = MeasuredFact(path=("http2",), value=http2, note=f"ALPN: {alpn or 'none'}")
-    value = {"alpn": alpn, "http2": http2, "http1": http1}
-    secure = target.is_secure
     return found(
-        "HTTP versions", words, secure and not http2 and "no HTTP/2", value=value, facts=[fact] if secure else []
+        "HTTP version",
+        "HTTP/2" if http2 else "HTTP/1.1",
+        target.is_secure and not http2 and "no HTTP/2",
+        value={"alpn": alpn, "http2": http2},
+        facts=[fact] if target.is_secure else [],
     )
 
 

@@ -34,7 +34,6 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     answer = session.http.get(url, headers=session.settings.headers, extensions={PHASES: phases})
     taken_ns = now_ns() - started
     session.is_reached = True
-    session.headers_seen.update(answer.headers)
     yield judge_request(phases, taken_ns)
     listed = models_in(answer.content[:_MOST_BYTES]) if answer.status_code == 200 else None
     session.models = None if listed is None else tuple(listed)

@@ -61,7 +61,7 @@ class DoctorSettings:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of each request."""
-        own = {"Host": self.target.authority, "Accept": "application/json", "User-Agent": "fastlane doctor"}
+        own = {"Accept": "application/json", "User-Agent": "fastlane doctor"}
         return own if self.key is None else {**own, "Authorization": f"Bearer {self.key}"}
 
 
@@ -77,7 +77,6 @@ class Answer(NamedTuple):
     """A response that came whole."""
 
     status: int
-    headers: Mapping[str, str]
     data: Mapping[str, Any]
     """The JSON object of its body; empty for anything else."""
     taken_ns: int
@@ -104,10 +103,8 @@ class DoctorSession:
     """The smallest limit of output tokens that the model takes."""
     count_paths: dict[str, dict[str, str]] = field(default_factory=dict)
     """Where responses have their token counts, by endpoint."""
-    headers_seen: dict[str, str] = field(default_factory=dict, repr=False)
-    """Headers of the responses so far."""
-    answers: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
-    """The first whole answer and the last event of a stream."""
+    has_answered: bool = False
+    """The model has answered the first call."""
 
     @property
     def target(self) -> Target:
@@ -149,8 +146,7 @@ class DoctorSession:
         started = now_ns()
         response = self.http.send(request)
         taken_ns = now_ns() - started
-        self.headers_seen.update(response.headers)
-        return Answer(response.status_code, response.headers, json_object(response.content), taken_ns)
+        return Answer(response.status_code, json_object(response.content), taken_ns)
 
 
 def json_object(body: bytes | str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.doctor._answers import at_path, count_paths, limit_headers
+from fastlane.doctor._answers import at_path, count_paths
 from fastlane.doctor._facts import compare, differs
 from fastlane.doctor._findings import MeasuredFact, ProviderFinding, found
-from fastlane.doctor._model import MADE_UP, Try, judge_format, judge_tiers, look_first, tiers_of
+from fastlane.doctor._model import judge_format, look_first
 from fastlane.doctor._session import DoctorSession, DoctorSettings, StatusError
 from fastlane.doctor.target import target_of
 from fastlane.providers import Fact, ProviderFacts
@@ -23,14 +23,6 @@ def fact(value: object) -> Fact[object]:
 
 def known(**tables: object) -> ProviderFacts:
     return ProviderFacts.model_validate({"slug": "other", **tables})
-
-
-def test_rate_limit_headers_are_found_by_their_names() -> None:
-    headers = {"X-RateLimit-Remaining-Tokens": "5", "Retry-After-Ms": "5", "openai-processing-ms": "12", "x-left": "3"}
-    facts = known(rate_limits={"headers": fact(["X-Left"])})
-
-    assert limit_headers(headers, None) == ("retry-after-ms", "x-ratelimit-remaining-tokens")
-    assert limit_headers(headers, facts) == ("retry-after-ms", "x-left", "x-ratelimit-remaining-tokens")
 
 
 @pytest.mark.parametrize(
@@ -112,50 +104,6 @@ def test_both_forms_together_are_one_fact() -> None:
     ]
 
 
-def tiers(without: str | None, *tries: Try) -> tuple[ProviderFinding, dict[str, object]]:
-    findings = list(judge_tiers("service_tier", "service_tier", without, tries))
-    return findings[-1], {each.path[-1]: each.value for each in findings[-1].facts}
-
-
-def test_a_server_that_refuses_a_tier_that_does_not_exist_takes_what_it_does_not_refuse() -> None:
-    finding, facts = tiers(
-        "default",
-        Try(MADE_UP, refused=400),
-        Try("auto", answered="default"),
-        Try("flex", refused=400),
-    )
-
-    assert facts["values"] == ["auto"]
-    assert facts["answers"] == ["default"]
-    assert finding.seen == "service_tier: auto served as 'default'; flex refused (400)"
-
-
-def test_a_server_that_takes_any_name_offers_only_what_its_answers_name() -> None:
-    _, facts = tiers(
-        "default",
-        Try(MADE_UP, answered="default"),
-        Try("auto", answered="default"),
-        Try("flex", answered="flex"),
-    )
-
-    assert facts["values"] == ["flex"]
-
-
-def test_a_server_that_looks_at_no_tier_is_notable_and_no_fact() -> None:
-    finding, facts = tiers(None, Try(MADE_UP), Try("flex"))
-
-    assert finding.state == "notable"
-    assert facts == {}
-    assert "a name that does not exist passes as well" in finding.advice
-
-
-def test_tiers_are_tried_that_are_written_down() -> None:
-    facts = known(tiers={"field": fact("speed"), "values": fact(["fast"]), "answer_path": fact("usage.speed")})
-
-    assert tiers_of(facts) == ("speed", ("fast",), "usage.speed")
-    assert tiers_of(None)[0] == "service_tier"
-
-
 Reply = Callable[[dict[str, Any]], tuple[int, int]]
 """Status and output tokens for a request's body."""
 
@@ -217,7 +165,7 @@ def test_first_call_that_is_refused_gives_its_status(status: int, requests: int)
 
     assert finding.value == status
     assert len(asked) == requests
-    assert session.answers == []
+    assert not session.has_answered
 
 
 @pytest.mark.parametrize(
@@ -227,8 +175,8 @@ def test_first_call_that_is_refused_gives_its_status(status: int, requests: int)
         (("http2",), True, True, False),
         (("encodings", "/responses"), ["json"], ["json", "json+gzip"], True),
         (("encodings", "/responses"), ["json", "json+gzip"], ["json+gzip", "json"], False),
-        (("tiers", "values"), ["flex"], ["auto", "flex"], False),
-        (("tiers", "values"), ["fast"], ["auto", "flex"], True),
+        (("structured", "formats"), ["json_object"], ["json_object", "json_schema"], False),
+        (("structured", "formats"), ["json_schema"], ["json_object"], True),
         (("parameters", "verbosity"), True, ["low", "high"], False),
     ],
 )
@@ -246,8 +194,8 @@ def test_a_list_that_is_not_whole_differs_only_by_what_is_in_it() -> None:
 
 
 def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
-    facts = [MeasuredFact(path=("http2",), value=False), MeasuredFact(path=("tiers", "field"), value="service_tier")]
-    measured = found("HTTP versions", "HTTP/1.1", facts=facts)
+    facts = [MeasuredFact(path=("http2",), value=False), MeasuredFact(path=("cache", "automatic"), value=True)]
+    measured = found("HTTP version", "HTTP/1.1", facts=facts)
 
     finding = compare(known(http2=fact(True)), [measured])
 
@@ -255,12 +203,3 @@ def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
     assert finding.seen == "http2: no here, yes on record (documented)"
     assert finding.value == {"provider": "other", "compared": 1, "differing": ["http2"]}
     assert compare(known(), [measured]) is None
-
-
-def test_a_tier_that_has_no_room_is_neither_taken_nor_refused() -> None:
-    finding, facts = tiers(
-        "default", Try(MADE_UP, refused=400), Try("flex", error="429: too many requests, or no quota")
-    )
-
-    assert "values" not in facts
-    assert finding.seen == "service_tier: flex 429: too many requests, or no quota"

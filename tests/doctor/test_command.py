@@ -44,7 +44,6 @@ def test_the_findings_are_printed_in_groups_with_the_facts_behind_them(provider:
         "Request bodies",
         "json+gzip, msgpack, msgpack+gzip taken",
         "Prompt cache",
-        "Service tiers",
         "Structured outputs",
         "# Measured by fastlane doctor on ",
         '[encodings."/chat/completions"]',
@@ -111,7 +110,7 @@ def test_facts_that_cannot_be_written_are_an_error_and_the_findings_are_printed(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["localhost:8000"], "begin with https:// or http://"),
+        (["localhost:8000"], "such as https://api.example.com/v1, got"),
         (["https://me:secret@a.example/v1"], "must not hold a name or a password"),
         (["https://a.example/v1", "--idle-s", "-1"], "--idle-s must be a number of seconds from 0"),
         (["https://a.example/v1", "--timeout-s", "0"], "must be above 0"),

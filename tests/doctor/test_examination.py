@@ -78,8 +78,6 @@ def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emu
         assert facts.forms(endpoint) == ("json", "json+gzip", "msgpack", "msgpack+gzip")
         assert facts.usage[endpoint].value is not None
     assert facts.cache.automatic is not None
-    assert facts.tiers.values is not None
-    assert facts.tiers.values.value == ("flex", "priority")
     assert facts.structured.formats is not None
     assert facts.structured.formats.value == ("json_object", "json_schema")
     assert facts.parameters["max_completion_tokens"].value is True
@@ -113,7 +111,6 @@ def test_without_leave_no_token_is_spent(provider: Emulator) -> None:
         "request bodies",
         "streaming",
         "prompt cache",
-        "service tiers",
         "structured outputs",
     }
     assert all("--yes" in finding.seen for finding in left_out)
@@ -245,7 +242,7 @@ def test_without_a_key_nothing_is_claimed_of_bodies(provider: Emulator, tmp_path
 
 def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     dialect = Dialect(
-        headers={"server": "uvicorn", "x-ratelimit-remaining-requests": "9", "openai-processing-ms": ""},
+        headers={"server": "uvicorn", "openai-processing-ms": ""},
         owned_by="vllm",
         cached_tokens_path="usage.prompt_cache_hit_tokens",
         structured_outputs=False,
@@ -256,10 +253,9 @@ def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.Monk
 
     found = by_name(examination)
     facts = facts_of(examination, tmp_path)
-    assert found["HTTP versions"].seen == "HTTP/1.1"
+    assert found["HTTP version"].seen == "HTTP/1.1"
     assert found["what it is"].value["by_its_word"] == "vllm"
     assert found["json_schema"].seen == "taken, but the answer is no JSON object"
-    assert found["rate-limit headers"].seen == "x-ratelimit-remaining-requests"
     assert facts.http2 is not None
     assert facts.http2.value is False
     assert facts.forms("/chat/completions") == ("json", "json+gzip")
@@ -285,7 +281,7 @@ def test_without_tls_there_is_neither_http2_nor_a_fact_about_it(plain: Emulator)
 
     found = by_name(examination)
     assert found["TLS"].seen == "none: the URL begins with http://"
-    assert found["HTTP versions"].seen == "HTTP/1.1"
+    assert found["HTTP version"].seen == "HTTP/1.1"
     assert not any(fact.path == ("http2",) for finding in examination.findings for fact in finding.facts)
     assert idle.value["at_least_s"] == 0.2
 

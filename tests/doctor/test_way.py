@@ -12,7 +12,7 @@ from fastlane.doctor._network import (
     judge_no_connection,
     judge_round_trip,
     judge_tls,
-    judge_versions,
+    judge_version,
 )
 from fastlane.doctor.target import target_of
 from fastlane.transport.protocols.h2 import PeerLimits
@@ -92,24 +92,14 @@ def test_a_proxy_shows_by_http_that_is_farther_away_than_tcp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alpn", "http1", "seen", "measured"),
-    [
-        ("h2", True, "HTTP/2 and HTTP/1.1", True),
-        ("h2", False, "HTTP/2, and not HTTP/1.1", True),
-        ("h2", None, "HTTP/2; HTTP/1.1 is not known", True),
-        ("http/1.1", True, "HTTP/1.1", False),
-        (None, True, "HTTP/1.1", False),
-        (None, False, "none that is known here", False),
-    ],
+    ("alpn", "seen", "measured"), [("h2", "HTTP/2", True), ("http/1.1", "HTTP/1.1", False), (None, "HTTP/1.1", False)]
 )
-def test_versions_are_said_and_the_fact_is_whether_http2_is_spoken(
-    alpn: str | None, http1: bool | None, seen: str, measured: bool
-) -> None:
-    finding = judge_versions(HTTPS, alpn, http1)
+def test_version_is_said_and_the_fact_is_whether_http2_is_spoken(alpn: str | None, seen: str, measured: bool) -> None:
+    finding = judge_version(HTTPS, alpn)
 
     assert finding.seen == seen
     assert [(fact.path, fact.value) for fact in finding.facts] == [(("http2",), measured)]
 
 
 def test_without_tls_nothing_is_known_of_http2() -> None:
-    assert judge_versions(target_of("http://a.example"), None, True).facts == ()
+    assert judge_version(target_of("http://a.example"), None).facts == ()

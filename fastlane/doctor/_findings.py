@@ -217,14 +217,6 @@ def measured_facts(
     return {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
 
 
-def milliseconds(duration_ns: float) -> str:
-    """Return a duration in words, to two digits or to the millisecond."""
-    value = duration_ns / 1e6
-    if value < 1:
-        return f"{value:.2f} ms"
-    return f"{value:.1f} ms" if value < 10 else f"{value:,.0f} ms"
-
-
 def in_ms(duration_ns: float | None) -> float | None:
     """Return a duration for JSON: milliseconds to the microsecond."""
     return None if duration_ns is None else round(duration_ns / 1e6, 3)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx2
 
 from .._clock import now_ns
+from ..records.ledger import seconds_shown
 from ._answers import at_path, count_paths
-from ._findings import MeasuredFact, ProviderFinding, found, in_ms, milliseconds
+from ._findings import MeasuredFact, ProviderFinding, found, in_ms
 from ._session import CHAT, DoctorSession, StatusError, json_object, of_status
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     session.has_answered = True
     session.count_paths[CHAT] = count_paths(answer.data, CHAT, session.known)
     heeded = name not in ignored
-    words = f"answered in {milliseconds(answer.taken_ns)}, limited to {tokens} token{'s' * (tokens != 1)} by {name}"
+    words = (
+        f"answered in {seconds_shown(answer.taken_ns / 1e9)}, limited to {tokens} token{'s' * (tokens != 1)} by {name}"
+    )
     if unknown:
         words += f"; {' and '.join(unknown)} refused"
     yield found(
@@ -179,9 +182,9 @@ def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
     else:
         first_ns = output[0].at_ns
         ahead_ns = first_ns - streamed.headers_ns
-        words = milliseconds(first_ns)
+        words = seconds_shown(first_ns / 1e9)
         if ahead_ns > 5_000_000:
-            words += f"; the headers came {milliseconds(ahead_ns)} earlier"
+            words += f"; the headers came {seconds_shown(ahead_ns / 1e9)} earlier"
         yield found("first token", words, value={"ms": in_ms(first_ns), "head_earlier_ms": in_ms(ahead_ns)})
         yield _judge_chunks(output, at_path(streamed.last, "usage.completion_tokens"))
     if streamed.last:
@@ -204,7 +207,7 @@ def _judge_chunks(output: Sequence[StreamEvent], tokens: Any) -> ProviderFinding
     if per_event is not None:
         words += f", {per_event:.1f} tokens each"
     if p50 is not None and p90 is not None:
-        words += f"; gaps p50 {milliseconds(p50)}, p90 {milliseconds(p90)}"
+        words += f"; gaps p50 {seconds_shown(p50 / 1e9)}, p90 {seconds_shown(p90 / 1e9)}"
     reads = len(set(moments))
     bundled = len(output) >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
     value = {
@@ -273,7 +276,7 @@ def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> Pr
     """Judge what two equal requests say of a cache."""
     times = ""
     if first.first_ns is not None and second.first_ns is not None:
-        times = f"; first token {milliseconds(first.first_ns)}, then {milliseconds(second.first_ns)}"
+        times = f"; first token {seconds_shown(first.first_ns / 1e9)}, then {seconds_shown(second.first_ns / 1e9)}"
     value = {
         "input_tokens": second.input_tokens,
         "cached_tokens": [first.cached_tokens, second.cached_tokens],

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import httpx2
 
 from .._clock import now_ns
+from ..records.ledger import seconds_shown
 from ..transport import PHASES, Opening, Phases, Transport
 from ..transport.protocols.h2 import Http2Connection, PeerLimits
-from ._findings import MeasuredFact, ProviderFinding, found, in_ms, milliseconds
+from ._findings import MeasuredFact, ProviderFinding, found, in_ms
 from ._session import DoctorSession
 from .target import Target
 
@@ -36,9 +37,9 @@ class OpenedConnection(NamedTuple):
     """How a connection was opened, and what two requests on it have shown."""
 
     opening: Opening
-    round_trip_ns: int | None
-    """To the server's end of HTTP."""
-    limits: PeerLimits | None
+    round_trip_ns: int | None = None
+    """Until the server had acknowledged the client's HTTP/2 settings; None without HTTP/2."""
+    limits: PeerLimits | None = None
     """None without HTTP/2."""
 
     @property
@@ -76,30 +77,31 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     yield judge_tls(target, tls_ns, last.opening.tls_version)
     if last.limits is not None:
         yield judge_http2(last.limits)
-    round_trips_ns = [each.round_trip_ns for each in connections if each.limits and each.round_trip_ns is not None]
+    round_trips_ns = [each.round_trip_ns for each in connections if each.round_trip_ns is not None]
     yield judge_round_trip(min(tcp_ns), round_trips_ns)
     yield judge_version(target, last.opening.alpn)
     total = dns_ns + min(tcp_ns) + min(tls_ns, default=0)
-    words = f"{milliseconds(total)} before the first byte of a request can leave"
+    words = f"{seconds_shown(total / 1e9)} before the first byte of a request can leave"
     yield found("a new connection", words, "pays for connections", value={"ms": in_ms(total)})
 
 
 def _opened(session: DoctorSession) -> OpenedConnection:
     """Open a connection and send two requests on it. Raises httpx2.HTTPError where none can be opened."""
-    transport = Transport(ping_s=None)
-    first, second = Phases(), Phases()
+    transport, phases = Transport(ping_s=None), Phases()
     with httpx2.Client(transport=transport, timeout=session.settings.timeout_s) as client:
         try:
-            for phases in (first, second):
-                client.get(session.models_url, headers=session.settings.headers, extensions={PHASES: phases})
+            client.get(session.models_url, headers=session.settings.headers, extensions={PHASES: phases})
+            client.get(session.models_url, headers=session.settings.headers)
         except httpx2.HTTPError:
-            if first.opening is None:
+            if phases.opening is None:
                 raise
             # It was opened; that requests are not answered is for the list of models to say.
-        https = [member.http for member in transport.members()]
-    assert first.opening is not None
-    limits = next((http.peer_limits for http in https if isinstance(http, Http2Connection)), None)
-    return OpenedConnection(first.opening, second.round_trip_time_ns or first.round_trip_time_ns, limits)
+        found_http = [member.http for member in transport.members()]
+    assert phases.opening is not None
+    for http in found_http:
+        if isinstance(http, Http2Connection):
+            return OpenedConnection(phases.opening, min(http.round_trips_ns, default=None), http.peer_limits)
+    return OpenedConnection(phases.opening)
 
 
 def http_client(timeout_s: float, *, through_proxy: bool = False) -> httpx2.Client:
@@ -115,7 +117,7 @@ def judge_dns(target: Target, addresses: Sequence[str], taken_ns: int) -> Provid
         return found("DNS", "not needed: the URL holds an address", value={"ms": None})
     slow = taken_ns > _SLOW_DNS_NS and not target.is_local
     count = f"{len(addresses)} address{'' if len(addresses) == 1 else 'es'}"
-    words = f"{count} in {milliseconds(taken_ns)}: {_few(addresses)}"
+    words = f"{count} in {seconds_shown(taken_ns / 1e9)}: {_few(addresses)}"
     return found("DNS", words, slow and "slow DNS", value={"ms": in_ms(taken_ns), "addresses": list(addresses)})
 
 
@@ -161,9 +163,9 @@ def judge_http2(limits: PeerLimits) -> ProviderFinding:
 
 def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:
     """Judge how far away the provider is, by TCP and by HTTP/2."""
-    words = f"{milliseconds(tcp_ns)} by TCP"
+    words = f"{seconds_shown(tcp_ns / 1e9)} by TCP"
     if http_ns:
-        words += f", {milliseconds(median(http_ns))} to its HTTP/2"
+        words += f", {seconds_shown(median(http_ns) / 1e9)} to its HTTP/2"
     between = bool(http_ns) and min(http_ns) - tcp_ns > _IN_BETWEEN_NS and min(http_ns) > 2 * tcp_ns
     value = {"tcp_ms": in_ms(tcp_ns), "http2_ms": [in_ms(each) for each in http_ns]}
     return found("round trip", words, between and "intermediary", value=value)
@@ -242,8 +244,9 @@ def judge_idle(outcomes: dict[float, str]) -> ProviderFinding:
 def _spread(taken_ns: Sequence[int]) -> str:
     """Return a few durations in words: the median and the range."""
     if len(taken_ns) < 2:
-        return milliseconds(taken_ns[0]) if taken_ns else "not timed"
-    return f"{milliseconds(median(taken_ns))} ({milliseconds(min(taken_ns))} to {milliseconds(max(taken_ns))})"
+        return seconds_shown(taken_ns[0] / 1e9) if taken_ns else "not timed"
+    middle, least, most = (seconds_shown(each / 1e9) for each in (median(taken_ns), min(taken_ns), max(taken_ns)))
+    return f"{middle} ({least} to {most})"
 
 
 def _bytes(count: int) -> str:

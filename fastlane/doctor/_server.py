@@ -11,8 +11,9 @@ import httpx2
 from .._clock import now_ns
 from ..providers import facts_of, identified_facts
 from ..providers.registry import UNKNOWN
+from ..records.ledger import seconds_shown
 from ..transport import PHASES, Phases
-from ._findings import ProviderFinding, found, in_ms, milliseconds
+from ._findings import ProviderFinding, found, in_ms
 from ._session import DoctorSession, of_status, problem_of
 
 _MOST_BYTES = 16 * 1_048_576
@@ -60,7 +61,7 @@ def models_in(body: bytes) -> dict[str, str | None] | None:
 
 def judge_request(phases: Phases, taken_ns: int) -> ProviderFinding:
     """Judge what a request takes that needs no model, on an open connection of the transport that calls use."""
-    words = f"{milliseconds(taken_ns)} over {phases.http_version or 'a connection of another library'}"
+    words = f"{seconds_shown(taken_ns / 1e9)} over {phases.http_version or 'a connection of another library'}"
     new = phases.reused is False
     if new:
         words += ", on a new connection: the first one was not kept"

@@ -179,6 +179,8 @@ def _live_line(row: LiveCall) -> str:
         words.append(f"{row.tokens_per_second:,.0f} tokens/s")
     if row.cached_tokens is not None and row.input_tokens:
         words.append(f"cached {row.cached_tokens / row.input_tokens:.0%}")
+    if row.price is not None:
+        words.append(f"price {row.price:.4g}")
     if row.connection_reused is not None:
         words.append("connection reused" if row.connection_reused else "new connection")
     if row.attempts > 1:

@@ -48,6 +48,8 @@ class LiveCall:
     input_tokens: int | None
     cached_tokens: int | None
     output_tokens: int | None
+    price: float | None
+    """In the catalog's currency."""
     connection_reused: bool | None
     attempts: int
     error: str | None
@@ -175,6 +177,7 @@ class Follower:
             input_tokens=call.input_tokens,
             cached_tokens=call.cached_tokens,
             output_tokens=call.output_tokens,
+            price=call.span.number("fastlane.route.price"),
             connection_reused=call.connection_reused,
             attempts=call.attempt_count or 1,
             error=call.error,

@@ -17,7 +17,7 @@
     const why = [call.error ? `failed: ${call.error}` : "", call.is_slow ? "slow" : "", ...call.reasons].filter(Boolean).join(" · ");
     line.append(
       make("td", at.toLocaleTimeString("en-GB")), make("td", call.model, "left"), make("td", ms(call.time_to_first_token_s)), bars,
-      make("td", ms(call.duration_s)), make("td", call.tokens_per_second === null ? "–" : number(call.tokens_per_second)), make("td", cached),
+      make("td", ms(call.duration_s)), make("td", call.tokens_per_second === null ? "–" : number(call.tokens_per_second)), make("td", cached), make("td", call.price === null ? "–" : String(Number(call.price.toPrecision(4)))),
       make("td", reused, "left"), make("td", call.attempts), make("td", why, call.reasons.some((each) => each.startsWith("cache miss")) ? "why left miss" : "why left"),
     );
     return line;

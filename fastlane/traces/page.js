@@ -26,6 +26,7 @@
     action: ["user action", ""], call: ["call", ""], attempt: ["HTTP request", ""], span: ["span", ""],
   };
   const LEADING = new Set(["prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "unsplit"]);
+  const PLAIN = new Set(["action", "call", "attempt", "span"]);
   const MOST_ROWS = 1000;
 
   // Elements. Text goes in as text.
@@ -302,7 +303,8 @@
   function entryView(index) {
     const entry = entries[index];
     const told = detail(index);
-    return [heading(entry, told), figures(entry, told), parts(entry), waterfall(index, entry.d, "Waterfall"), callTable(entry, told)];
+    const lonely = entry.k === "action" && !entry.c ? h("p", { class: "hint" }, "No call belongs to this action. A thread takes part in it with contextvars.copy_context().run(...).") : null;
+    return [heading(entry, told), lonely, figures(entry, told), parts(entry), waterfall(index, entry.d, "Waterfall"), callTable(entry, told)];
   }
   function heading(entry, told) {
     const around = told.within.length ? ` · within ${told.within.join(" › ")}` : "";
@@ -400,7 +402,7 @@
       let under = Infinity;
       for (let at = 0; at < rows.length; at += 1) {
         const depth = rows[at].o || 0;
-        if (depth > under) continue;
+        if (depth > under || (rows[at].p === "first_token" && !(rows[at].d >= 0.05))) continue;
         under = closed.has(at) ? depth : Infinity;
         kept.push(at);
         if (!all && kept.length >= MOST_ROWS) break;
@@ -420,7 +422,7 @@
       const row = rows[at];
       const phase = WORDS[row.p] ? row.p : "span";
       const open = hasBelow(at) ? !closed.has(at) : undefined;
-      const label = row.i === undefined ? WORDS[phase][0] : row.l;
+      const label = PLAIN.has(phase) ? row.l : WORDS[phase][0];
       const lost = /late|lost|cancelled/.test(row.n || "");
       const says = [label, row.n, row.e ? `failed: ${row.e}` : "", `${ms(row.d || 0)}, ${ms(row.s || 0)} after the start`, row.f === undefined ? "" : `first token after ${ms(row.f)}`].filter(Boolean).join(", ");
       const lane = h("div", { class: "lane", "aria-hidden": "true", style: { "--ticks": grid } },
@@ -428,7 +430,7 @@
         firsts[at] === undefined ? null : h("div", { class: row.f === undefined ? "first" : "first here", style: { left: `${(100 * firsts[at]) / scale}%` } }));
       return h("div", {
         class: "row", role: "treeitem", tabindex: -1, "data-row": at, "data-phase": phase, "aria-level": depth + 1, "aria-expanded": open === undefined ? undefined : String(open),
-        "aria-label": says, "aria-selected": "false", title: `${label}\n${ms(row.d || 0)}, from ${ms(row.s || 0)} to ${ms((row.s || 0) + (row.d || 0))}${row.n ? `\n${row.n}` : ""}`,
+        "aria-label": says, "aria-selected": "false", title: `${row.l}\n${ms(row.d || 0)}, from ${ms(row.s || 0)} to ${ms((row.s || 0) + (row.d || 0))}${row.n ? `\n${row.n}` : ""}`,
         onclick: (event) => { if (event.target.classList.contains("twist") && open !== undefined) toggle(at, open); else { mark(at); show(index, at); } },
         onkeydown: (event) => key(event, at, open),
       },

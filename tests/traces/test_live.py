@@ -178,10 +178,14 @@ def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, b
     rows = page.locator("#calls tbody tr")
     expect(rows).to_have_count(2, timeout=20_000)
     expect(page.locator("#saved")).to_contain_text("19,200 tokens, 91 %")
-    some_calls(tmp_path / "more.jsonl", 400.0, fastlane__cache__mismatch_reason="<b>timestamp", model="<img src=x>")
+    some_calls(
+        tmp_path / "more.jsonl", 400.0, fastlane__cache__mismatch_reason="<b>timestamp", model="<img src=x>",
+        fastlane__route__price=0.00123,
+    )  # fmt: skip
     expect(rows).to_have_count(3, timeout=20_000)
     expect(rows.first).to_contain_text("cache miss: <b>timestamp")
     expect(rows.first).to_contain_text("<img src=x>")
+    expect(rows.first).to_contain_text("0.00123")
     expect(rows.first).to_contain_text("new")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1_280
     assert heard == []

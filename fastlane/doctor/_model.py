@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx2
 
 from .._clock import now_ns
+from ..protocol.content import choices_kind
+from ..protocol.events import EventReader
 from ..records.ledger import seconds_shown
 from ._answers import at_path, count_paths
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms
@@ -108,14 +110,7 @@ class StreamEvent(NamedTuple):
     def has_output(self) -> bool:
         """Whether it carries text, reasoning or a tool's arguments."""
         choices = json_object(self.data).get("choices")
-        deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)] if choices else []
-        return any(
-            value
-            for delta in deltas
-            if isinstance(delta, dict)
-            for name, value in delta.items()
-            if name not in ("role", "refusal")
-        )
+        return isinstance(choices, list) and choices_kind(choices) is not None
 
 
 @dataclass(kw_only=True)
@@ -149,14 +144,12 @@ def stream(session: DoctorSession, prompt: str, tokens: int) -> StreamedAnswer:
         streamed.headers_ns = now_ns() - started
         if response.status_code != 200:
             raise StatusError(response.status_code)
-        rest, size = b"", 0
+        reader, size = EventReader(), 0
         for piece in response.iter_bytes():
             at_ns, size = now_ns() - started, size + len(piece)
-            *lines, rest = (rest + piece).split(b"\n")
             streamed.events += [
-                StreamEvent(at_ns, len(line) + 2, line[5:].decode("utf-8", "replace").strip())
-                for line in lines
-                if line.startswith(b"data:")
+                StreamEvent(at_ns, len(b"data: \n\n") + len(data), data.decode("utf-8", "replace").strip())
+                for data in reader.feed(piece)
             ]
             if size > _MOST_STREAM_BYTES:
                 break

@@ -244,14 +244,15 @@ def _size(directory: Path) -> int:
 
 
 def _on_postgres(jobs: int, kills: int, random: Random) -> _Counted | None:
-    from scripts.postgres_server import PostgresServer, PostgresUnavailableError
+    from scripts.distribution import UnavailableError
+    from scripts.postgres_server import PostgresServer
 
     if shutil.which("apt-get") is None and shutil.which("postgres") is None:
         return None
     try:
         server = PostgresServer()
         server.start()
-    except PostgresUnavailableError:
+    except UnavailableError:
         return None
     with ExitStack() as stack:
         stack.callback(server.stop)

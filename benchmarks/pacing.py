@@ -12,9 +12,7 @@ with a Redis server between them (None where there is none).
 Inside: everything that the provider received, by its own log. `_refused_ratio`: answers of status 429 among all
 answers, from the first call on. `_useful_ratio`: what was admitted, against what the limit allows in the same time,
 requests or tokens, whichever is nearer to its limit: in whole minutes from the second on, counted from the first
-request, because a bucket is full when it begins, and windows begin with it. `quantized_in_order_ratio`: what of a
-second's share can be used by requests of these sizes that go in order, where none is divided: the last one that does
-not fit leaves E[c^2] / 2 E[c] of it unused, the mean residual of a renewal process. `_failed_ratio`: calls that ended
+request, because a bucket is full when it begins, and windows begin with it. `_failed_ratio`: calls that ended
 with an error in the application. Outside: how long calls wait; at twice the limit a queue grows without end, and what
 waits at the end of the run is given up.
 """
@@ -65,14 +63,15 @@ def _redis() -> Iterator[str | None]:
     try:
         import redis  # noqa: F401 - without its client there is no store
 
-        from scripts.redis_server import RedisServer, RedisUnavailableError
+        from scripts.distribution import UnavailableError
+        from scripts.redis_server import RedisServer
     except ImportError:
         yield None
         return
     server = RedisServer()
     try:
         server.start()
-    except RedisUnavailableError:
+    except UnavailableError:
         server.stop()
         yield None
         return
@@ -127,21 +126,9 @@ def _figures(
             used.append(sum(sizes) / _TOKENS)
         figures[f"{name}_refused_ratio"] = sum(one.status == 429 for one in asked) / max(1, len(asked))
         figures[f"{name}_useful_ratio"] = max(used) / minutes
-        if name == "quantized":
-            unused = sum(size * size for size in sizes) / (2 * sum(sizes))
-            figures["quantized_in_order_ratio"] = 1 - unused / (_TOKENS / 60)
         over = sum(how.values()) - how["given up at the end"]
         figures[f"{name}_failed_ratio"] = (over - how["answered"]) / max(1, over)
     return figures
-
-
-def _errors(ended: Mapping[str, Counter[str]]) -> str:
-    """How calls of ours failed."""
-    failed: Counter[str] = Counter()
-    for model, how in ended.items():
-        if not model.startswith("stock"):
-            failed.update({name: number for name, number in how.items() if name[0].isupper()})
-    return ", ".join(f"{number} {name}" for name, number in failed.most_common()) or "none"
 
 
 def measure(quick: bool) -> Report:
@@ -169,10 +156,5 @@ def measure(quick: bool) -> Report:
     return Report(
         figures=figures,
         reach=tuple(reach),
-        conditions={
-            "seconds": seconds,
-            "useful from, s": from_s,
-            "offered": "20 calls a second to each model",
-            "errors of ours": _errors(ended),
-        },
+        conditions={"seconds": seconds, "useful from, s": from_s},
     )

@@ -14,29 +14,21 @@ from scripts import distribution
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _PACKAGE = "chromium"
-_INSTALL_S = 300.0
 
 ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 """With which it runs without a display, as root, in a small container, and calls nobody at home."""
 
 
-class BrowserUnavailableError(RuntimeError):
-    """No browser is installed, and none can be: the message says why."""
-
-
-def program(*, limit_s: float = _INSTALL_S) -> str:
-    """Return the browser's program, which is installed first where it is missing. Raises BrowserUnavailableError."""
-    try:
-        return distribution.program(_PROGRAMS, package=_PACKAGE, limit_s=limit_s)
-    except distribution.MissingProgramError as error:
-        raise BrowserUnavailableError(str(error)) from error
+def program() -> str:
+    """Return the browser's program, which is installed first where it is missing. Raises UnavailableError."""
+    return distribution.program(_PROGRAMS, package=_PACKAGE)
 
 
 def main() -> int:
     """Do what the command line says, and return the exit code."""
     try:
         print(program())
-    except BrowserUnavailableError as error:
+    except distribution.UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -16,24 +16,24 @@ _APT = ("apt-get", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=2", "
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
-class MissingProgramError(RuntimeError):
-    """A program is not installed, and cannot be: the message says why."""
+class UnavailableError(RuntimeError):
+    """A program is not installed and cannot be, or does not do its work: the message says why."""
 
 
-def program(names: Sequence[str], *, package: str, limit_s: float) -> str:
+def program(names: Sequence[str], *, package: str, limit_s: float = 300.0) -> str:
     """Return the path of the first program of these that there is, after installing `package` where there is none.
 
-    By apt-get, and only as root. Raises MissingProgramError.
+    By apt-get, and only as root. Raises UnavailableError.
     """
     if (found := _found(names)) is not None:
         return found
     if not shutil.which("apt-get"):
-        raise MissingProgramError(f"no {names[0]} is installed, and there is no apt-get that could install one")
+        raise UnavailableError(f"no {names[0]} is installed, and there is no apt-get that could install one")
     if os.geteuid() != 0:
-        raise MissingProgramError(f"no {names[0]} is installed, and only root can: apt-get install {package}")
+        raise UnavailableError(f"no {names[0]} is installed, and only root can: apt-get install {package}")
     _install(names[0], package, time.monotonic() + limit_s)
     if (found := _found(names)) is None:
-        raise MissingProgramError(f"the package {package} was installed, and has no program of that name")
+        raise UnavailableError(f"the package {package} was installed, and has no program of that name")
     return found
 
 
@@ -48,7 +48,7 @@ def _install(name: str, package: str, until: float) -> None:
         if problem is not None:  # The lists of packages may be missing, or old.
             problem = _apt((*_APT, "update"), until) or _apt(install, until)
     if problem is not None:
-        raise MissingProgramError(f"no {name} is installed, and apt-get could not install one: {problem}")
+        raise UnavailableError(f"no {name} is installed, and apt-get could not install one: {problem}")
 
 
 def _apt(command: Sequence[str], until: float) -> str | None:

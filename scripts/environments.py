@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.distribution import UnavailableError
+
 ROOT = Path(__file__).parents[1]
-
-
-class InstallationError(RuntimeError):
-    """Packages cannot be installed: the message says why."""
 
 
 def environment(
@@ -33,7 +31,7 @@ def environment(
 
     `pins` holds the versions of all that is installed, `variables` what a build is told, and `decisive` what else
     decides what is installed. `quick` leaves it to uv where that is here and reaches an index, which takes a second
-    where pip takes a minute. Raises InstallationError.
+    where pip takes a minute. Raises UnavailableError.
     """
     decisive += pins.read_bytes() + "\0".join((sys.version, *packages)).encode()
     # Named by what decides the installation, so that an unchanged one is not repeated.
@@ -50,10 +48,10 @@ def environment(
     uv = uv_program() if quick else None
     try:
         if uv is None:
-            raise InstallationError("uv is not here")
+            raise UnavailableError("uv is not here")
         run(uv, "venv", "--quiet", "--no-project", "--no-config", "--python", sys.executable, str(home))
         run(uv, "pip", "install", "--no-config", "--python", str(home / "bin" / "python"), *wanted)
-    except InstallationError:
+    except UnavailableError:
         # pip knows indexes that uv was not told of.
         venv.create(home, clear=True, with_pip=True)
         run(str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", *wanted)
@@ -74,13 +72,13 @@ class _Installer:
     pins: Path
 
     def __call__(self, *command: str) -> None:
-        """Run a step of the installation. Raises InstallationError where it fails."""
+        """Run a step of the installation. Raises UnavailableError where it fails."""
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=self.limit_s, env=self.variables, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise InstallationError(f"{self.what} is not installed within {self.limit_s:.0f} s") from error
+            raise UnavailableError(f"{self.what} is not installed within {self.limit_s:.0f} s") from error
         if done.returncode:
             last = "\n".join(done.stderr.splitlines()[-5:])
-            raise InstallationError(f"{self.what} cannot be installed with {self.pins.relative_to(ROOT)}:\n{last}")
+            raise UnavailableError(f"{self.what} cannot be installed with {self.pins.relative_to(ROOT)}:\n{last}")

@@ -32,7 +32,8 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.table import Table
 
-from scripts.environments import ROOT, InstallationError, environment, uv_program
+from scripts.distribution import UnavailableError
+from scripts.environments import ROOT, environment, uv_program
 
 _TESTS = ROOT / "tests/frameworks"
 _HOME = ROOT / ".venv-frameworks"
@@ -122,17 +123,17 @@ class Standing:
 
 
 def lock(homes: Sequence[Home]) -> None:
-    """Write what each environment resolves to today into its pins. Raises InstallationError."""
+    """Write what each environment resolves to today into its pins. Raises UnavailableError."""
     uv = uv_program()
     if uv is None:
-        raise InstallationError("pinning anew needs uv: pip install uv")
+        raise UnavailableError("pinning anew needs uv: pip install uv")
     for home in homes:
         asked = "\n".join((f"{ROOT}[bench]", *_OURS[2:], *home.packages))
         command = [uv, "pip", "compile", "--no-config", "--quiet", "--upgrade", "--no-header", "--no-annotate"]
         command += ["--no-emit-package", "fastlane-llm", "--output-file", str(home.pins), "-"]
         done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False, cwd=ROOT)
         if done.returncode:
-            raise InstallationError(f"{home.name} does not resolve:\n{done.stderr.strip()}")
+            raise UnavailableError(f"{home.name} does not resolve:\n{done.stderr.strip()}")
 
 
 def test(home: Home, frameworks: Sequence[Framework], more: Sequence[str]) -> tuple[list[Standing], str]:
@@ -148,7 +149,7 @@ def test(home: Home, frameworks: Sequence[Framework], more: Sequence[str]) -> tu
             decisive=(ROOT / "pyproject.toml").read_bytes(),
             quick=True,
         )
-    except InstallationError as error:
+    except UnavailableError as error:
         for standing in standings.values():
             standing.trouble = "not installed"
         return list(standings.values()), str(error)
@@ -245,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.lock:
         try:
             lock([home for home, _ in chosen])
-        except InstallationError as error:
+        except UnavailableError as error:
             console.print(str(error), markup=False)
             return 1
     standings: list[Standing] = []

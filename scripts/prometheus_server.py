@@ -8,10 +8,8 @@ Where no server is installed, the distribution's package is, by apt-get and only
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,10 +18,9 @@ from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from scripts import distribution
-from scripts.backends._server import BackendError, Server
-from scripts.distribution import MissingProgramError
-
-_INSTALL_S = 180.0
+from scripts.backends._server import Server
+from scripts.distribution import UnavailableError
+from scripts.servers import run_script
 
 
 class Series(TypedDict):
@@ -33,12 +30,12 @@ class Series(TypedDict):
     value: tuple[float, str]
 
 
-def program(name: str = "prometheus", *, limit_s: float = _INSTALL_S) -> str:
+def program(name: str = "prometheus") -> str:
     """Path of `prometheus`, or of its `promtool`, which are installed first where they are missing.
 
-    Raises MissingProgramError.
+    Raises UnavailableError.
     """
-    return distribution.program((name,), package="prometheus", limit_s=limit_s)
+    return distribution.program((name,), package="prometheus")
 
 
 class Prometheus(Server):
@@ -74,14 +71,14 @@ class Prometheus(Server):
         ]
 
     def query(self, expression: str) -> list[Series]:
-        """What the expression comes to now. Raises BackendError where Prometheus does not take it."""
+        """What the expression comes to now. Raises UnavailableError where Prometheus does not take it."""
         return list(self._data(f"/api/v1/query?{urlencode({'query': expression})}")["result"])
 
     def value(self, expression: str) -> float:
-        """The same for an expression that comes to one number. Raises BackendError where it does not."""
+        """The same for an expression that comes to one number. Raises UnavailableError where it does not."""
         found = self.query(expression)
         if len(found) != 1:
-            raise BackendError(f"{expression} should come to one number, and comes to {len(found)}")
+            raise UnavailableError(f"{expression} should come to one number, and comes to {len(found)}")
         return float(found[0]["value"][1])
 
     def names(self) -> set[str]:
@@ -97,14 +94,14 @@ class Prometheus(Server):
         return list(self._data("/api/v1/targets")["activeTargets"])
 
     def wait_for(self, expression: str, at_least: float, *, within_s: float = 30.0) -> None:
-        """Wait until the expression has come to so much. Raises BackendError where that takes too long."""
+        """Wait until the expression has come to so much. Raises UnavailableError where that takes too long."""
         until = time.monotonic() + within_s
         while True:
             found = sum(float(series["value"][1]) for series in self.query(expression))
             if found >= at_least:
                 return
             if time.monotonic() > until:
-                raise BackendError(f"{expression} should come to {at_least}, and is {found} after {within_s:.0f} s")
+                raise UnavailableError(f"{expression} should come to {at_least}, and is {found} after {within_s:.0f} s")
             time.sleep(0.25)
 
     def _data(self, path: str) -> Mapping[str, Any]:
@@ -113,20 +110,7 @@ class Prometheus(Server):
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
-    try:
-        if arguments in ([], ["--help"], ["-h"]):
-            print(__doc__)
-            return 0
-        if arguments == ["--install"]:
-            print(program())
-            return 0
-        with Prometheus(arguments) as server, contextlib.suppress(KeyboardInterrupt):
-            print(server.url, flush=True)
-            signal.pause()
-    except (BackendError, MissingProgramError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run_script(__doc__, arguments or ["--help"], install=program, server=lambda: Prometheus(arguments))
 
 
 if __name__ == "__main__":

@@ -9,31 +9,17 @@ Where no server is installed, the distribution's package is, by apt-get and only
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import quote
 
-from scripts import distribution
-from scripts.ports import free_port
-
-# Valkey speaks the same protocol, and some distributions have only that.
-_PROGRAMS = ("redis-server", "valkey-server")
-_PACKAGE = "redis-server"
-_INSTALL_S = 120.0
-_START_S = 10.0
-
-
-class RedisUnavailableError(RuntimeError):
-    """No server is installed, and none can be: the message says why."""
+from scripts.distribution import UnavailableError, program as installed
+from scripts.servers import LocalServer, free_port, run_script
 
 
 class Certificates(NamedTuple):
@@ -44,16 +30,16 @@ class Certificates(NamedTuple):
     key: Path
 
 
-def program(*, limit_s: float = _INSTALL_S) -> str:
-    """Return the server's program, which is installed first where it is missing. Raises RedisUnavailableError."""
-    try:
-        return distribution.program(_PROGRAMS, package=_PACKAGE, limit_s=limit_s)
-    except distribution.MissingProgramError as error:
-        raise RedisUnavailableError(str(error)) from error
+def program() -> str:
+    """Return the server's program, which is installed first where it is missing. Raises UnavailableError."""
+    # Valkey speaks the same protocol, and some distributions have only that.
+    return installed(("redis-server", "valkey-server"), package="redis-server")
 
 
-class RedisServer:
-    """A server on a free port of 127.0.0.1 and on a Unix socket, in a directory that goes with it."""
+class RedisServer(LocalServer):
+    """A server on a free port of 127.0.0.1 and on a Unix socket."""
+
+    name = "redis"
 
     def __init__(
         self,
@@ -63,12 +49,10 @@ class RedisServer:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """`settings` are further lines of its configuration."""
-        self.port = 0
+        super().__init__()
         self._given = dict(settings or {})
         self._password = password
         self._tls = tls
-        self._process: subprocess.Popen[bytes] | None = None
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def url(self) -> str:
@@ -88,30 +72,16 @@ class RedisServer:
 
     @property
     def _socket(self) -> Path:
-        assert self._directory is not None, "the server has not been started"
-        return Path(self._directory.name, "redis.sock")
+        return self.directory / "redis.sock"
 
-    def start(self) -> None:
-        """Start it, on its former port where it had one. Raises RedisUnavailableError."""
-        name = program()
-        self._directory = self._directory or tempfile.TemporaryDirectory(prefix="redis-")
-        for _ in range(1 if self.port else 5):
-            port = self.port or free_port()
-            if self._starts(name, port):
-                self.port = port
-                return
-        log = Path(self._directory.name, "log")
-        last = next(reversed(log.read_text(errors="replace").splitlines()), "") if log.exists() else ""
-        raise RedisUnavailableError(f"{name} does not start: {last}")
-
-    def _starts(self, name: str, port: int) -> bool:
+    def command(self) -> list[str]:
+        """Return the command line, after writing the configuration."""
         settings = {
             "bind": "127.0.0.1",
             "dir": str(self._socket.parent),
             "unixsocket": str(self._socket),
-            "logfile": "log",
             "daemonize": "no",
-            "port": str(port),
+            "port": str(self.port),
             "save": "",
             "appendonly": "no",
             **self._given,
@@ -119,25 +89,17 @@ class RedisServer:
         if self._password is not None:
             settings["requirepass"] = self._password
         if self._tls is not None:
-            settings |= {"port": "0", "tls-port": str(port), "tls-auth-clients": "no"}
+            settings |= {"port": "0", "tls-port": str(self.port), "tls-auth-clients": "no"}
             settings |= {"tls-ca-cert-file": str(self._tls.authority), "tls-cert-file": str(self._tls.certificate)}
             settings |= {"tls-key-file": str(self._tls.key)}
         # By a file, because what is on a command line is seen by everybody.
         file = self._socket.with_name("redis.conf")
         lines = [f'{key} "{value}"\n' for key, value in settings.items()]
         file.write_text("".join(lines), encoding="utf-8")
-        self._process = subprocess.Popen(
-            [name, str(file)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        until = time.monotonic() + _START_S
-        while self._process.poll() is None and time.monotonic() < until:
-            if self._answers():
-                return True
-            time.sleep(0.01)
-        self.kill()
-        return False
+        return [program(), str(file)]
 
-    def _answers(self) -> bool:
+    def is_ready(self) -> bool:
+        """Return whether the server answers."""
         try:
             with socket.socket(socket.AF_UNIX) as client:
                 client.settimeout(1.0)
@@ -156,10 +118,6 @@ class RedisServer:
             client.sendall(f"*{len(command)}\r\n{parts}".encode())
             return client.recv(65_536).decode()
 
-    def kill(self) -> None:
-        """End it at once, as a crash does."""
-        self._end(signal.SIGKILL)
-
     def pause(self) -> None:
         """Have it accept connections, by its kernel, and answer nothing."""
         assert self._process is not None, "the server has not been started"
@@ -169,37 +127,6 @@ class RedisServer:
         """Let it go on."""
         assert self._process is not None, "the server has not been started"
         self._process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        """End it, and remove what it has left."""
-        self._end(signal.SIGTERM)
-        if self._directory is not None:
-            self._directory.cleanup()
-            self._directory = None
-
-    def _end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        if number != signal.SIGKILL:
-            process.send_signal(signal.SIGCONT)
-        try:
-            process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 class RedisCluster:
@@ -218,7 +145,7 @@ class RedisCluster:
         return self.servers[0].url.replace("redis://", "redis+cluster://").removesuffix("/0")
 
     def start(self) -> None:
-        """Start the servers and join them. Raises RedisUnavailableError."""
+        """Start the servers and join them. Raises UnavailableError."""
         last = 16_383
         for number, server in enumerate(self.servers):
             server.start()
@@ -226,10 +153,10 @@ class RedisCluster:
             server.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(end))
             if number:
                 server.ask("CLUSTER", "MEET", "127.0.0.1", str(self.servers[0].port), str(self._ports[0]))
-        until = time.monotonic() + _START_S
+        until = time.monotonic() + 10.0
         while not all("cluster_state:ok" in server.ask("CLUSTER", "INFO") for server in self.servers):
             if time.monotonic() > until:
-                raise RedisUnavailableError("the servers do not become a cluster")
+                raise UnavailableError("the servers do not become a cluster")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -240,22 +167,7 @@ class RedisCluster:
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
-    try:
-        if arguments in (["--help"], ["-h"]):
-            print(__doc__)
-            return 0
-        if arguments == ["--install"]:
-            print(program())
-            return 0
-        with RedisServer() as server, contextlib.suppress(KeyboardInterrupt):
-            if arguments:
-                return subprocess.run(arguments, env={**os.environ, "REDIS_URL": server.url}, check=False).returncode
-            print(server.url, flush=True)
-            signal.pause()
-    except RedisUnavailableError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run_script(__doc__, arguments, install=program, server=RedisServer, variable="REDIS_URL")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ from scripts import prometheus_server
 from scripts.backends import _environments
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
-from scripts.backends._server import BackendError
-from scripts.distribution import MissingProgramError
+from scripts.distribution import UnavailableError
 
 _NAME = "my-application"
 
@@ -29,7 +28,7 @@ def _install() -> None:
         print(_environments.program(name))
     try:
         print(prometheus_server.program())
-    except MissingProgramError as error:
+    except UnavailableError as error:
         # Tests that need it are skipped and say so; the others are worth no less.
         print(error, file=sys.stderr)
 
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
             _run(MLflow())
         else:
             print(__doc__)
-    except BackendError as error:
+    except UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

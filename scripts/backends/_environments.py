@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.backends._server import BackendError
-from scripts.environments import ROOT, InstallationError, environment
+from scripts.environments import ROOT, environment
 
 PACKAGES = {"phoenix": "arize-phoenix", "mlflow": "mlflow"}
 _HOME = ROOT / ".venv-backends"
@@ -18,9 +17,6 @@ def constraints(name: str) -> Path:
 
 
 def program(name: str) -> str:
-    """Path of the backend's program, which is installed first where it is missing. Raises BackendError."""
-    try:
-        home = environment(_HOME / name, (PACKAGES[name],), pins=constraints(name), limit_s=_INSTALL_S)
-    except InstallationError as error:
-        raise BackendError(str(error)) from error
+    """Path of the backend's program, which is installed first where it is missing. Raises UnavailableError."""
+    home = environment(_HOME / name, (PACKAGES[name],), pins=constraints(name), limit_s=_INSTALL_S)
     return str(home / "bin" / name)

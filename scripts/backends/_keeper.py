@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-LOG = "server.log"
 _PATIENCE_S = 5.0
 
 
@@ -25,20 +24,15 @@ def keep(directory: Path, command: Sequence[str]) -> int:
     """Run `command` in `directory` until standard input ends, and return the server's exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    with (directory / LOG).open("wb") as log:
-        server = subprocess.Popen(
-            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+    server = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        while server.poll() is None and not select.select([sys.stdin], [], [], 0.2)[0]:
-            pass
-        said = server.poll()
-        # The owner reads the log of a server that has ended by itself before it ends the pipe.
-        sys.stdin.read()
+        while not select.select([sys.stdin], [], [], 0.2)[0]:
+            if (code := server.poll()) is not None:
+                return code  # the owner reads its log
     finally:
         _end(server)
-        shutil.rmtree(directory, ignore_errors=True)
-    return said or 0
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
 
 
 def _stop(number: int, _frame: object) -> None:

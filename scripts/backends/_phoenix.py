@@ -10,7 +10,7 @@ from urllib.parse import quote
 from scripts.backends import _environments
 from scripts.backends._server import Server
 from scripts.backends._spans import SeenSpan, SeenSpans
-from scripts.ports import free_port
+from scripts.servers import free_port
 
 _PAGE = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

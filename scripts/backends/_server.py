@@ -4,98 +4,57 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
-from scripts.backends._keeper import LOG
+from scripts.distribution import UnavailableError
 from scripts.environments import ROOT
-from scripts.ports import free_port
+from scripts.servers import LocalServer
 
-_START_S = 120.0
-_STOP_S = 15.0
 _ASK_S = 60.0
 
 
-class BackendError(RuntimeError):
-    """A backend does not start, or answers otherwise than it should."""
-
-
-class Server:
+class Server(LocalServer):
     """One server, as a context manager. It ends with this process, even with one that is killed."""
 
-    name: str
-    """For messages."""
-    health: str
+    health: ClassVar[str]
     """A path that is answered with 200 once the server can be used."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.directory = Path()
-        self._keeper: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def command(self) -> list[str]:
-        """The server's command line, once `port` and `directory` are known."""
-        raise NotImplementedError
+    start_s = 120.0
 
     def environment(self) -> Mapping[str, str]:
         """What the server's environment has beside that of this process."""
         return {}
 
-    def start(self) -> None:
-        """Start it and wait until it answers. Raises BackendError with the last lines of its log."""
-        self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
-        self.port = free_port()
+    def options(self) -> dict[str, Any]:
+        """Return the environment, and a session of its own: Ctrl-C is to leave the server the time to clean up."""
         # What exporters of this process are told is not meant for the server, which may have some of its own.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-m", "scripts.backends._keeper", str(self.directory), *self.command()],
-            cwd=ROOT,
-            env={**inherited, "PYTHONPATH": str(ROOT), **self.environment()},
-            stdin=subprocess.PIPE,
-            # What ends a whole group of processes, as Ctrl-C does, is to leave it the time to clean up.
-            start_new_session=True,
-        )
-        until = time.monotonic() + _START_S
-        while time.monotonic() < until and self._keeper.poll() is None:
-            try:
-                with urllib.request.urlopen(self.url + self.health, timeout=5.0):
-                    return
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.1)
-        raise BackendError(f"{self.name} does not answer on {self.url} within {_START_S:.0f} s:\n{self.log()}")
+        variables = {**inherited, **self.environment()}
+        return {"cwd": ROOT, "env": variables, "stdin": subprocess.PIPE, "start_new_session": True}
 
-    def log(self) -> str:
-        """The last lines that it has printed."""
-        file = self.directory / LOG
-        return "\n".join(file.read_text(errors="replace").splitlines()[-30:]) if file.exists() else ""
+    def kept(self, command: list[str]) -> list[str]:
+        """Return the command that runs `command` for as long as its standard input is open."""
+        return [sys.executable, "-m", "scripts.backends._keeper", str(self.directory), *command]
 
-    def stop(self) -> None:
-        """End it, and remove what it has left."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is None:
-            return
-        assert keeper.stdin is not None
-        keeper.stdin.close()
+    def is_ready(self) -> bool:
+        """Return whether the server answers."""
         try:
-            keeper.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            keeper.terminate()
-            keeper.wait()
+            with urllib.request.urlopen(self.url + self.health, timeout=5.0):
+                return True
+        except OSError:
+            return False
+
+    def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        assert process.stdin is not None
+        process.stdin.close()
 
     def ask(self, path: str, body: Any = None) -> Any:
-        """The JSON with which the server answers a GET, or a POST of `body`. Raises BackendError."""
+        """The JSON with which the server answers a GET, or a POST of `body`. Raises UnavailableError."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers={"content-type": "application/json"})
         try:
@@ -103,15 +62,4 @@ class Server:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")
-            raise BackendError(f"{self.name} answers {error.code} to {path}: {text:.500}") from error
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+            raise UnavailableError(f"{self.name} answers {error.code} to {path}: {text:.500}") from error

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from scripts.backends._server import BackendError
+from scripts.distribution import UnavailableError
 from scripts.engines._servers import ENGINES, LlamaCpp, Transformers, model, model_file
-from scripts.environments import ROOT, InstallationError
+from scripts.environments import ROOT
 
 # 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count. A
 # median has an interval from six on; the report that the lengths come from has five.
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
             print(model(), model_file(), sep="\n")
             return 0
         codes = [_bench(ENGINES[name](), further) for name in own or ENGINES]
-    except (BackendError, InstallationError) as error:
+    except UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
     return max(codes)

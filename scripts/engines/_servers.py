@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from scripts.backends._server import Server
-from scripts.environments import ROOT, InstallationError, environment
+from scripts.distribution import UnavailableError
+from scripts.environments import ROOT, environment
 
 _HOME = ROOT / ".venv-engines"
 _INSTALL_S = 1_800.0
@@ -44,13 +45,13 @@ def _made(script: str, target: Path, *arguments: Path) -> Path:
     command = [str(_transformers() / "bin" / "python"), str(_HERE / script), *map(str, arguments), str(unfinished)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_MAKE_S, check=False)
     if done.returncode:
-        raise InstallationError(f"{script} fails:\n" + "\n".join(done.stderr.splitlines()[-5:]))
+        raise UnavailableError(f"{script} fails:\n" + "\n".join(done.stderr.splitlines()[-5:]))
     unfinished.rename(target)
     return target
 
 
 def model() -> Path:
-    """The model's folder, made first where it is missing. Raises InstallationError."""
+    """The model's folder, made first where it is missing. Raises UnavailableError."""
     return _made("_make_model.py", _HOME / "gpt2-random")
 
 

@@ -10,7 +10,7 @@ import pytest
 from scripts import prometheus_server
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
-from scripts.distribution import MissingProgramError
+from scripts.distribution import UnavailableError
 from tests.backends.kept import Kept, kept_by, recorded
 from tests.backends.measured import Measured, measured_by_prometheus
 
@@ -43,7 +43,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     try:
         prometheus_server.program()
-    except MissingProgramError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
     with measured_by_prometheus(recorded(request.config), tmp_path_factory.mktemp("prometheus")) as made:
         yield made

@@ -13,8 +13,8 @@ from typing import Any
 
 from scripts.backends._notes import Notes, read
 from scripts.environments import ROOT
-from scripts.ports import free_port
 from scripts.prometheus_server import Prometheus
+from scripts.servers import free_port
 from tests.backends.kept import environment
 
 RULES = ROOT / "docs/dashboards/fastlane.rules.yml"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import prometheus_server
-from scripts.distribution import MissingProgramError
+from scripts.distribution import UnavailableError
 from scripts.environments import ROOT
 from scripts.prometheus_server import Prometheus
 
@@ -29,7 +29,7 @@ time.sleep(60)
 def installed() -> None:
     try:
         prometheus_server.program()
-    except MissingProgramError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
 
 

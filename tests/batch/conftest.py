@@ -15,7 +15,8 @@ from fastlane.batch.jobs import BatchRow, BatchState, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import Emulator, preset
-from scripts.postgres_server import PostgresServer, PostgresUnavailableError
+from scripts.distribution import UnavailableError
+from scripts.postgres_server import PostgresServer
 
 CHAT = "/v1/chat/completions"
 ORIGIN = "https://provider.test/v1/"
@@ -25,7 +26,7 @@ def _running(server: PostgresServer) -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg")
     try:
         server.start()
-    except PostgresUnavailableError as error:
+    except UnavailableError as error:
         server.stop()
         pytest.skip(str(error))
     yield server

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion
 import fastlane
 from fastlane.batch import JobCancelledError, JobFailedError, Queue, WorkerDeniedError, WorkerSettings
 from fastlane.emulator import Emulator
-from scripts.ports import free_port
+from scripts.servers import free_port
 from tests.batch.offline_parts import (
     QUICK,
     body,

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from scripts.ports import free_port
+from scripts.servers import free_port
 from tests.conformance.suite import HERE, SuiteError
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.redis_server import Certificates, RedisServer, RedisUnavailableError
+from scripts.distribution import UnavailableError
+from scripts.redis_server import Certificates, RedisServer
 
 PASSWORD = "hunter/2?#@ nobody"
 
@@ -17,7 +18,7 @@ def _running(server: RedisServer) -> Iterator[RedisServer]:
     pytest.importorskip("redis")
     try:
         server.start()
-    except RedisUnavailableError as error:
+    except UnavailableError as error:
         server.stop()
         pytest.skip(str(error))
     yield server

@@ -21,7 +21,8 @@ import pytest
 from fastlane.errors import ConfigurationError, MissingExtraError
 from fastlane.knowledge import redis as module
 from fastlane.knowledge.redis import Redis, client_of, shared
-from scripts.redis_server import RedisCluster, RedisServer, RedisUnavailableError
+from scripts.distribution import UnavailableError
+from scripts.redis_server import RedisCluster, RedisServer
 from tests.knowledge.forks import in_child
 from tests.knowledge.redis_servers import PASSWORD, eventually
 
@@ -62,7 +63,7 @@ def cluster() -> Iterator[RedisCluster]:
     try:
         servers.start()
         yield servers
-    except RedisUnavailableError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
     finally:
         servers.stop()

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from scripts import distribution, redis_server as script
-from scripts.redis_server import RedisServer, RedisUnavailableError
+from scripts.distribution import UnavailableError
+from scripts.redis_server import RedisServer
 
 
 def test_where_nothing_can_be_installed_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(RedisUnavailableError, match="there is no apt-get"), RedisServer():
+    with pytest.raises(UnavailableError, match="there is no apt-get"), RedisServer():
         pass
 
 
@@ -28,7 +29,7 @@ def test_what_apt_get_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(distribution, "_POLICY", tmp_path / "policy")
 
-    with pytest.raises(RedisUnavailableError, match="apt-get could not install one: E: no such luck"):
+    with pytest.raises(UnavailableError, match="apt-get could not install one: E: no such luck"):
         script.program()
     assert not (tmp_path / "policy").exists()
 
@@ -40,7 +41,7 @@ def test_only_root_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1_000)
 
-    with pytest.raises(RedisUnavailableError, match="only root can"):
+    with pytest.raises(UnavailableError, match="only root can"):
         script.program()
 
 
@@ -54,7 +55,7 @@ def test_while_a_package_is_installed_no_service_starts(tmp_path: Path, monkeypa
 
 
 def test_a_server_that_is_stopped_leaves_nothing(redis_of_its_own: RedisServer) -> None:
-    folder = redis_of_its_own._socket.parent
+    folder = redis_of_its_own.directory
     assert folder.is_dir()
 
     redis_of_its_own.stop()

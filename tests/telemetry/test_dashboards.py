@@ -18,7 +18,7 @@ from fastlane import OpenAI
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import meters_of
 from fastlane.telemetry.settings import providers
-from scripts.distribution import MissingProgramError
+from scripts.distribution import UnavailableError
 from scripts.prometheus_server import program
 from tests.telemetry.measuring import everything
 
@@ -139,7 +139,7 @@ def test_every_variable_of_the_dashboard_is_defined_and_every_panel_has_a_place_
 def promtool() -> str:
     try:
         return program("promtool")
-    except MissingProgramError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.browser import BrowserUnavailableError, main, program
+from scripts.browser import main, program
+from scripts.distribution import UnavailableError
 
 
 def test_where_none_is_installed_and_none_can_be_it_says_why(
@@ -10,7 +11,7 @@ def test_where_none_is_installed_and_none_can_be_it_says_why(
 ) -> None:
     monkeypatch.setenv("PATH", "")
 
-    with pytest.raises(BrowserUnavailableError, match="no chromium is installed, and there is no apt-get"):
+    with pytest.raises(UnavailableError, match="no chromium is installed, and there is no apt-get"):
         program()
     assert main() == 1
     assert capsys.readouterr().err.startswith("no chromium is installed")

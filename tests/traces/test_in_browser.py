@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from fastlane.traces import compare, entries, page as page_of, read_spans
-from scripts.browser import ARGUMENTS, BrowserUnavailableError, program
+from scripts.browser import ARGUMENTS, program
+from scripts.distribution import UnavailableError
 from tests.traces.recorded import everyday, experiment, many, recording
 
 Opens = Callable[..., Page]
@@ -17,7 +18,7 @@ Opens = Callable[..., Page]
 def browser() -> Iterator[Browser]:
     try:
         executable = program()
-    except BrowserUnavailableError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))

@@ -17,7 +17,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from fastlane.emulator import Emulator, preset
 from fastlane.traces._live import Follower, LiveServer
-from scripts.browser import ARGUMENTS, BrowserUnavailableError, program
+from scripts.browser import ARGUMENTS, program
+from scripts.distribution import UnavailableError
 from tests.traces.recorded import everyday, recording
 
 APPLICATION = """
@@ -158,7 +159,7 @@ def test_only_who_knows_the_address_gets_anything(server: LiveServer, tmp_path: 
 def browser() -> Iterator[Browser]:
     try:
         executable = program()
-    except BrowserUnavailableError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))

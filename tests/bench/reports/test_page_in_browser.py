@@ -9,7 +9,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fastlane.bench.reports import Kind, report
 from fastlane.bench.reports._page import page as page_of
-from scripts.browser import ARGUMENTS, BrowserUnavailableError, program
+from scripts.browser import ARGUMENTS, program
+from scripts.distribution import UnavailableError
 from tests.bench.recorded_runs import a_run
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
@@ -51,7 +52,7 @@ FAINT = """() => {
 def browser() -> Iterator[Browser]:
     try:
         executable = program()
-    except BrowserUnavailableError as error:
+    except UnavailableError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from fastlane._clock import cpu_ns
 
 _Arm = TypeVar("_Arm")
+_T = TypeVar("_T")
 
 
 class Median(NamedTuple):
@@ -31,15 +32,25 @@ def median(values: Sequence[float]) -> Median:
     return Median(statistics.median(ordered), ordered[low], ordered[high])
 
 
-def cpu_pairs(arms: Sequence[Callable[[], object]], pairs: int, *, warm_ups: int = 3) -> list[list[int]]:
+def cpu_pairs(
+    arms: Sequence[Callable[..., object]],
+    pairs: int,
+    *,
+    warm_ups: int = 3,
+    prepare: Sequence[Callable[[], object]] | None = None,
+) -> list[list[int]]:
     """CPU nanoseconds of each arm, once per round, the order reversed in every other round.
 
     Inside: the process's CPU time, all threads, while the arm runs. Outside: garbage collection, which is off while an
-    arm runs and done between rounds.
+    arm runs and done between rounds; and `prepare` of each arm, whose result the arm is called with.
     """
+
+    def arguments(index: int) -> tuple[object, ...]:
+        return () if prepare is None else (prepare[index](),)
+
     for _ in range(warm_ups):
-        for arm in arms:
-            arm()
+        for index, arm in enumerate(arms):
+            arm(*arguments(index))
     taken: list[list[int]] = [[] for _ in arms]
     indexes = range(len(arms))
     gc.collect()
@@ -47,8 +58,9 @@ def cpu_pairs(arms: Sequence[Callable[[], object]], pairs: int, *, warm_ups: int
     gc.disable()
     try:
         for round_number, index in turns(indexes, pairs):
+            given = arguments(index)
             started = cpu_ns()
-            arms[index]()
+            arms[index](*given)
             taken[index].append(cpu_ns() - started)
             if round_number % 10 == 9 and min(map(len, taken)) > round_number:
                 gc.collect()
@@ -77,6 +89,24 @@ def added(name: str, ours: Sequence[float], theirs: Sequence[float], unit: str =
         f"{name}_low_{unit}": difference.low,
         f"{name}_high_{unit}": difference.high,
     }
+
+
+def sides(name: str, theirs: Sequence[float], ours: Sequence[float], unit: str) -> dict[str, float]:
+    """Return `paired` of the stock client over ours, and the median of each, as figures."""
+    return {
+        **paired(name, theirs, ours),
+        f"{name}_stock_{unit}": median(theirs).value,
+        f"{name}_fastlane_{unit}": median(ours).value,
+    }
+
+
+def in_turns(measure: Callable[[_Arm], _T], arms: Iterable[_Arm], rounds: int) -> dict[_Arm, list[_T]]:
+    """Measure each arm once per round, in reversed order every other round; what came of it, round by round."""
+    order = list(arms)
+    taken: dict[_Arm, list[_T]] = {arm: [] for arm in order}
+    for _, arm in turns(order, rounds):
+        taken[arm].append(measure(arm))
+    return taken
 
 
 def turns(arms: Iterable[_Arm], rounds: int, *, warm_ups: int = 0) -> Iterator[tuple[int, _Arm]]:

@@ -30,13 +30,6 @@ DRIFT: Final = 0.12
 CORRELATION: Final = 60
 TAIL_SHARE: Final = 0.03
 TAIL: Final = 0.7
-CONDITIONS: Final = {
-    "noise_sd": NOISE,
-    "drift_sd": DRIFT,
-    "drift_correlation_requests": CORRELATION,
-    "tail_share": TAIL_SHARE,
-    "tail_mean": TAIL,
-}
 LANES: Final = 6
 PREFILL_MS: Final = 40.0
 # What a request takes here beside the prefill, on a loopback without delay: it has to grow with the arm as well.

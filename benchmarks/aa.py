@@ -22,11 +22,8 @@ import numpy as np
 from benchmarks._peeking import Looked, look
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._swaying import (
-    CONDITIONS,
-    LANES,
     METRIC,
     NOISE,
-    PREFILL_MS,
     TAIL,
     TAIL_SHARE,
     drift,
@@ -103,14 +100,5 @@ def measure(quick: bool) -> Report:
             Reach(figure="simulated_sequence_false_share", op="<=", target=0.05),
             Reach(figure="run_sequence_false_share", op="<=", target=0.05),
         ),
-        conditions={
-            "simulated": simulations,
-            "simulated_pairs_each": _PAIRS,
-            "run": runs,
-            "run_pairs_each_meant": pairs,
-            "run_lanes": LANES,
-            "run_prefill_ms": PREFILL_MS,
-            "looks": "after 20 pairs and every 10 more",
-            **CONDITIONS,
-        },
+        conditions={"simulated": simulations, "run": runs, "run_pairs_each_meant": pairs},
     )

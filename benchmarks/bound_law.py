@@ -152,7 +152,5 @@ def measure(quick: bool) -> Report:
             Reach(figure="exceeding", op="==", target=0),
             Reach(figure="cached_bound_us", op="<=", target=10),
         ),
-        conditions={
-            "tokens": "the model's own" if counter(_MODEL).exact else "bytes, for want of its tokenizer",
-        },
+        conditions={"tokens": "the model's own" if counter(_MODEL).exact else "bytes, for want of its tokenizer"},
     )

@@ -5,8 +5,7 @@ and a list of events of eight classes (`classes`). Each is cut into pieces of 3 
 usual token; a ticket also where a tokenizer cuts, at words and punctuation (`ticket_words`), and written with line
 feeds and indents (`ticket_indented`). `numbers` is nothing but a list of integers. `collected` and `stream` are all
 that the play does with one event of a chat stream: of one that it reads for an application that does not stream (the
-event's JSON, the answer put together, the scanner), and of one that the application is given. Compared with: parsing
-all there is of an answer anew with every piece by `pydantic_core.from_json` (`parsing_anew`).
+event's JSON, the answer put together, the scanner), and of one that the application is given.
 
 Inside: all CPU time of the process from the first piece to the last, the scanner's construction too; each figure is the
 median of its rounds. `check_us`: saying of a whole ticket whether it is valid. Outside: receiving events, and garbage
@@ -15,7 +14,6 @@ collection.
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -24,12 +22,10 @@ from random import Random
 from typing import Any
 
 import orjson
-import pydantic_core
 from openai.types.chat import ChatCompletionChunk
 
-from benchmarks._paired import median
+from benchmarks._paired import cpu_pairs, median
 from benchmarks._report import Figure, Reach, Report
-from fastlane._clock import cpu_ns
 from fastlane.plays import BoundedOutput
 from fastlane.plays.bounded_output.answer import WatchedAnswer
 from fastlane.plays.bounded_output.plan import OutputPlan
@@ -137,17 +133,6 @@ def _watch(answers: Sequence[Sequence[str]]) -> None:
         assert said == "complete"
 
 
-def _parse_anew(answers: Sequence[Sequence[str]]) -> None:
-    for answer in answers:
-        text = ""
-        for piece in answer:
-            text += piece
-            try:
-                pydantic_core.from_json(text)
-            except ValueError:
-                continue
-
-
 def _chunk(text: str) -> dict[str, Any]:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_780_000_000, "model": "model"}
     return {**head, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}]}
@@ -191,29 +176,13 @@ def _per_piece_us(
     answers: Sequence[Sequence[Any]], rounds: int, run: Callable[[Sequence[Sequence[Any]]], None]
 ) -> float:
     """Median CPU microseconds for each piece."""
-    pieces = sum(map(len, answers))
-    run(answers)
-    taken: list[float] = []
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(rounds):
-            started = cpu_ns()
-            run(answers)
-            taken.append((cpu_ns() - started) / 1e3 / pieces)
-    finally:
-        gc.enable()
-    return median(taken).value
+    (taken,) = cpu_pairs([partial(run, answers)], rounds, warm_ups=1)
+    return median(taken).value / 1e3 / sum(map(len, answers))
 
 
-def _check_us(rounds: int, answers: Sequence[str]) -> float:
-    taken: list[float] = []
-    for _ in range(rounds):
-        for answer in answers:
-            started = cpu_ns()
-            assert problem_in(answer, _TICKET) is None
-            taken.append((cpu_ns() - started) / 1e3)
-    return median(taken).value
+def _check(answers: Sequence[Sequence[str]]) -> None:
+    for (answer,) in answers:
+        assert problem_in(answer, _TICKET) is None
 
 
 def measure(quick: bool) -> Report:
@@ -239,8 +208,6 @@ def measure(quick: bool) -> Report:
         cuts = [cut(answer, random) for answer in answers]
         assert all("".join(pieces) == answer for pieces, answer in zip(cuts, answers, strict=True))
         figures[f"{name}_us"] = _per_piece_us(cuts, rounds, _watch)
-        if name in ("ticket", "long_text"):
-            figures[f"{name}_parsing_anew_us"] = _per_piece_us(cuts, 2, _parse_anew)
         sizes += [len(piece) for pieces in cuts for piece in pieces]
     plan = _plan(_TICKET)
     cuts = [_pieces(answer, random) for answer in texts["ticket"][0]]
@@ -248,9 +215,9 @@ def measure(quick: bool) -> Report:
     typed = [[ChatCompletionChunk.model_validate_json(event) for event in answer] for answer in events]
     figures["collected_event_us"] = _per_piece_us(events, rounds, partial(_collect, plan))
     figures["stream_event_us"] = _per_piece_us(typed, rounds, partial(_see, plan))
-    figures["check_us"] = _check_us(rounds, texts["ticket"][0])
+    figures["check_us"] = _per_piece_us([[answer] for answer in texts["ticket"][0]], rounds, _check)
     return Report(
         figures=figures,
         reach=tuple([Reach(figure=f"{name}_us", op="<=", target=3.0) for name in texts]),
-        conditions={"answers": _ANSWERS, "rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
+        conditions={"rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
     )

@@ -7,33 +7,30 @@ The arms take turns, in reversed order every other round. A second arm without w
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx2
 import openai
-from openai._models import FinalRequestOptions
 
 import fastlane
 from benchmarks._conversation import conversation, tools
-from benchmarks._paired import added, cpu_pairs, differences, median, paired, turns
+from benchmarks._paired import added, cpu_pairs, differences, in_turns, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
 from benchmarks._provider import fact, providers
 from benchmarks._report import Figure, Reach, Report
 from fastlane import Connection, PromptCache, RateLimits, Urgency
-from fastlane._clock import cpu_ns, sleep, thread_cpu_ns
+from fastlane._clock import cpu_ns
 from fastlane.engine.drivers import async_run, run
-from fastlane.engine.effects import Acquire, Flow
+from fastlane.engine.effects import Acquire, Flow, Sleep
 from fastlane.experiments import Experiment, unit
-from fastlane.experiments.comparison import METRICS, ArmSums
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from fastlane.plays.urgency.slots import Slot, SlotQueue
@@ -194,7 +191,7 @@ def shell_cost(quick: bool) -> Report:
             *(Reach(figure=f"{mode}_call_added_us", op="<=", target=30) for mode in _MODES),
             *(Reach(figure=f"{mode}_chunk_added_us", op="<=", target=3) for mode in _MODES),
         ),
-        conditions={"pairs": pairs, "chunks_of_a_long_stream": _CHUNKS, "one_event_per_read": True},
+        conditions={"pairs": pairs},
     )
 
 
@@ -226,7 +223,7 @@ def urgency(quick: bool) -> Report:
             figures[f"{mode}_{kind}_us"] = _middle(without)
             figures |= {f"{mode}_{kind}_{name}_added_us": _added(arm, without) for name, arm in taken.items()}
             figures |= added(f"{mode}_{kind}_added", taken["urgency"], without)
-    return Report(figures=figures, reach=(), conditions={"pairs": pairs, "calls": _CALLS})
+    return Report(figures=figures, reach=(), conditions={"pairs": pairs})
 
 
 # Calls that wait
@@ -243,69 +240,41 @@ _HEADERS = {
 }
 _FACTS = facts_named("openai").rate_limits
 _HTTP: Any = SimpleNamespace(is_closed=False)
-_ADMISSION_ARMS = ("both", "slot", "semaphore", "nothing")
 _COST = RequestCost(1.0, 500.0, 400.0, 100.0)
 _USED = RequestCost(1.0, 400.0, 350.0, 50.0)
 
 
-class _WaitingCall:
-    """A call that waits for a slot, and with `both` for the rate limits."""
-
-    def __init__(self, arm: str, number: int, slots: SlotQueue, limits: RateLimitQueue) -> None:
-        self.slot = Slot(slots, 1 if number % 8 else 0, max_concurrency=_PLACES)
-        self.ticket = RateLimitTicket(limits, self.slot.level, _COST) if arm == "both" else None
-
-    def wait(self) -> Flow:
-        yield Acquire(_HTTP, self.slot, 600.0)
-        if self.ticket is not None:
-            yield Acquire(_HTTP, self.ticket, 600.0)
-
-    def answered(self) -> None:
-        queue: Any
-        for ticket in (self.slot, self.ticket):
-            if ticket is not None:
-                queue = ticket.queue
-                queue.answered(ticket, 200, _HEADERS)
-
-    def end(self) -> None:
-        self.slot.release(failed=False)
-        if self.ticket is not None:
-            queue: Any = self.ticket.queue
-            queue.settle(self.ticket, _USED)
+def _waiting(number: int, slots: SlotQueue, limits: RateLimitQueue) -> Flow:
+    """A call that waits for a slot and for the rate limits, is answered, and gives the slot back."""
+    slot = Slot(slots, 1 if number % 8 else 0, max_concurrency=_PLACES)
+    ticket = RateLimitTicket(limits, slot.level, _COST)
+    yield Acquire(_HTTP, slot, 600.0)
+    yield Acquire(_HTTP, ticket, 600.0)
+    slots.answered(slot, 200, _HEADERS)
+    limits.answered(ticket, 200, _HEADERS)
+    yield Sleep(None, 0.0)
+    slot.release(failed=False)
+    limits.settle(ticket, _USED)
 
 
-def _call_of_threads(arm: str) -> Callable[[int], None]:
-    """One call of a thread, of the given number."""
-    if arm in ("both", "slot"):
-        slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
+def _nothing() -> Flow:
+    """A call that waits for nothing."""
+    yield Sleep(None, 0.0)
 
-        def through(number: int) -> None:
-            call = _WaitingCall(arm, number, slots, limits)
-            run(call.wait())
-            call.answered()
-            sleep(0)
-            call.end()
 
-        return through
-    semaphore = threading.Semaphore(_PLACES)
-
-    def past(_: int) -> None:
-        if arm == "semaphore":
-            with semaphore:
-                sleep(0)
-        else:
-            sleep(0)
-
-    return past
+def _calls_of(arm: str) -> Callable[[int], Flow]:
+    """Make the calls of one arm in one round, by number."""
+    slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
+    return lambda number: _waiting(number, slots, limits) if arm == "both" else _nothing()
 
 
 def _threads_us(arm: str, calls: int) -> float:
-    call, ready, done = _call_of_threads(arm), threading.Barrier(_WAITING + _PLACES + 1), []
+    call, ready, done = _calls_of(arm), threading.Barrier(_WAITING + _PLACES + 1), []
 
     def work(number: int) -> None:
         ready.wait()
         for _ in range(calls):
-            call(number)
+            run(call(number))
         done.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(_WAITING + _PLACES)]
@@ -321,92 +290,43 @@ def _threads_us(arm: str, calls: int) -> float:
     return taken / 1e3 / calls / len(threads)
 
 
-def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
-    if arm in ("both", "slot"):
-        slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
-
-        async def through(number: int) -> None:
-            call = _WaitingCall(arm, number, slots, limits)
-            await async_run(call.wait())
-            call.answered()
-            await asyncio.sleep(0)
-            call.end()
-
-        return through
-    semaphore = asyncio.Semaphore(_PLACES)
-
-    async def past(_: int) -> None:
-        if arm == "semaphore":
-            async with semaphore:
-                await asyncio.sleep(0)
-        else:
-            await asyncio.sleep(0)
-
-    return past
-
-
 def _tasks_us(arm: str, calls: int) -> float:
-    async def work(call: Callable[[int], Awaitable[None]], number: int) -> None:
+    call = _calls_of(arm)
+
+    async def work(number: int) -> None:
         for _ in range(calls):
-            await call(number)
+            await async_run(call(number))
 
     async def round_() -> float:
-        call = _call_of_tasks(arm)
         started = cpu_ns()
-        await asyncio.gather(*(work(call, number) for number in range(_WAITING + _PLACES)))
+        await asyncio.gather(*(work(number) for number in range(_WAITING + _PLACES)))
         return (cpu_ns() - started) / 1e3 / calls / (_WAITING + _PLACES)
 
     return asyncio.run(round_())
 
 
-def _free_us(calls: int) -> float:
-    slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
-    started = cpu_ns()
-    for _ in range(calls):
-        call = _WaitingCall("both", 0, slots, limits)
-        run(call.wait())
-        call.answered()
-        call.end()
-    return (cpu_ns() - started) / 1e3 / calls
-
-
 def admission_cost(quick: bool) -> Report:
     """What waiting costs: CPU microseconds of a call with `Urgency` and `RateLimits` while 256 calls wait before it.
 
-    So many more threads, or tasks, than there are slots wait for one, are answered and give it back, again and again;
-    every call waits, and one in eight is interactive. `both`: each waits for the provider's rate limits too, and
-    responses tell of two limits, with OpenAI's six headers. Beside it, in turn and in reversed order every other time:
-    `slot`, without rate limits; `semaphore`, the standard library's, which knows neither urgency nor timeouts, and
-    which may let in a thread that runs past those that wait; and `nothing`, without waiting. Inside: this process's CPU
-    time, all threads, from the first call of a round to its last, what waking a thread or a task costs included.
-    Outside: starting them. `own_cpu_us` is what both plays add to calls that wait for nothing, by pairs,
-    `slot_own_cpu_us` and `semaphore_own_cpu_us` what the others add; `free_cpu_us` is a call that finds a slot. The
-    ratio is that of `both` to the semaphore.
+    So many more threads, or tasks, than there are slots wait for one and for the provider's rate limits, are answered
+    with OpenAI's six headers and give the slot back, again and again; every call waits, and one in eight is
+    interactive. Beside it, in turn and in reversed order every other time: calls that wait for `nothing`. Inside: this
+    process's CPU time, all threads, from the first call of a round to its last, what waking a thread or a task costs
+    included. Outside: starting them. `own_cpu_us` is what both plays add, by pairs.
     """
     rounds, calls = (5, 10) if quick else (25, 40)
-    figures: dict[str, Figure] = {"free_cpu_us": _middle([_free_us(2_000) for _ in range(rounds)])}
-    sides: dict[str, Callable[[str, int], float]] = {"threads": _threads_us, "asyncio": _tasks_us}
-    for side, of in sides.items():
-        taken: dict[str, list[float]] = {arm: [] for arm in _ADMISSION_ARMS}
-        for number, arm in turns(_ADMISSION_ARMS, rounds, warm_ups=1):
-            us = of(arm, calls)
-            if number >= 0:
-                taken[arm].append(us)
-        for arm, values in taken.items():
-            figures |= {f"{side}_{arm}_cpu_us": _middle(values), f"{side}_{arm}_high_cpu_us": median(values).high}
-        own = median(differences(taken["both"], taken["nothing"]))
-        figures |= {
-            f"{side}_own_cpu_us": own.value,
-            f"{side}_own_low_cpu_us": own.low,
-            f"{side}_own_high_cpu_us": own.high,
-            f"{side}_slot_own_cpu_us": _added(taken["slot"], taken["nothing"]),
-            f"{side}_semaphore_own_cpu_us": _added(taken["semaphore"], taken["nothing"]),
-            f"{side}_ratio": paired("", taken["both"], taken["semaphore"])["_ratio"],
-        }
+    figures: dict[str, Figure] = {}
+    measured: dict[str, Callable[[str, int], float]] = {"threads": _threads_us, "asyncio": _tasks_us}
+    for side, measure in measured.items():
+        for arm in ("both", "nothing"):
+            measure(arm, calls)
+        taken = in_turns(partial(measure, calls=calls), ("both", "nothing"), rounds)
+        figures |= {f"{side}_{arm}_cpu_us": _middle(values) for arm, values in taken.items()}
+        figures |= added(f"{side}_own", taken["both"], taken["nothing"], "cpu_us")
     return Report(
         figures=figures,
-        reach=tuple(Reach(figure=f"{side}_own_cpu_us", op="<=", target=25) for side in sides),
-        conditions={"waiting": _WAITING, "places": _PLACES, "rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
+        reach=tuple(Reach(figure=f"{side}_own_cpu_us", op="<=", target=25) for side in measured),
+        conditions={"rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
     )
 
 
@@ -467,52 +387,17 @@ def _experiment_added(folder: Path, *, stream: bool, pairs: int) -> dict[str, Fi
     }
 
 
-def _exchange_us(folder: Path, exchanges: int) -> float:
-    """CPU microseconds of telling the store of what was counted, when every cell has something."""
-    experiment, random = _experiment(folder, "exchange"), Random(0)
-    taken = []
-    for _ in range(exchanges):
-        for arm in ("control", "again"):
-            sums = experiment.ledger._pending[arm] = ArmSums()
-            for _ in range(200):
-                sums.add(random.choice(tuple(METRICS)), f"{random.getrandbits(64):016x}", abs(random.gauss(0, 1)))
-        started = cpu_ns()
-        if not experiment.flush():
-            raise RuntimeError("the store is unreachable")
-        taken.append((cpu_ns() - started) / 1e3)
-    experiment.close()
-    return _middle(taken)
-
-
-def _assign_us(folder: Path, batches: int) -> float:
-    """Microseconds of this thread's CPU for choosing the client and the arm of a call."""
-    experiment, taken = _experiment(folder, "assign"), []
-    with fastlane.OpenAI(**_SETTINGS, experiment=experiment) as client, unit("user-42"):
-        options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={}, extra_json={})
-        shell = client._fastlane
-        assert shell is not None
-        for _ in range(batches):
-            started = thread_cpu_ns()
-            for _ in range(200):
-                shell.arms.choose(client, options)
-            taken.append((thread_cpu_ns() - started) / 200 / 1e3)
-    experiment.close()
-    return _middle(taken)
-
-
 def experiment_cost(quick: bool) -> Report:
     """What an experiment adds to a call: CPU on the call's thread, and with all that is counted of it later.
 
     Pairs of batches of a client that takes part in an experiment of an arm against itself, half of the units in each,
     and of a client with the same plays and without one; both over the same in-memory transport. Each call is of one of
     1,000 units, told by `with fastlane.experiments.unit(...)`. `…_thread_added_us` is what the call's own thread does
-    (find the unit, draw its arm, hand over the call that is over), and `assign_cpu_us` the first two by themselves, by
-    this thread's CPU; `…_added_us` has the counting in it too, which a thread of its own does otherwise: here it is
-    done inside of the batch. `…_nothing_us` is a second client without an experiment, which shows how large a
-    difference this run would report where there is none. Inside: all CPU of the process from the application's call to
-    the typed answer, or to the last chunk of a stream. Outside: network, TLS, garbage collection, and the exchange with
-    the store, which is once a second for all calls together: `exchange_cpu_us` for a file of SQLite's, two arms that
-    are full.
+    (find the unit, draw its arm, hand over the call that is over); `…_added_us` has the counting in it too, which a
+    thread of its own does otherwise: here it is done inside of the batch. `…_nothing_us` is a second client without an
+    experiment, which shows how large a difference this run would report where there is none. Inside: all CPU of the
+    process from the application's call to the typed answer, or to the last chunk of a stream. Outside: network, TLS,
+    garbage collection, and the exchange with the store, which is once a second for all calls together.
     """
     pairs = 150 if quick else 600
     with tempfile.TemporaryDirectory() as name:
@@ -520,8 +405,6 @@ def experiment_cost(quick: bool) -> Report:
         figures = {
             **_experiment_added(folder, stream=False, pairs=pairs),
             **_experiment_added(folder, stream=True, pairs=pairs),
-            "assign_cpu_us": _assign_us(folder, 50 if quick else 200),
-            "exchange_cpu_us": _exchange_us(folder, 20 if quick else 100),
         }
     return Report(
         figures=figures,
@@ -529,7 +412,7 @@ def experiment_cost(quick: bool) -> Report:
             Reach(figure="call_thread_added_us", op="<=", target=10),
             Reach(figure="stream_thread_added_us", op="<=", target=10),
         ),
-        conditions={"pairs": pairs, "calls_in_a_batch": _CALLS, "chunks_of_a_stream": _STREAM_CHUNKS, "units": _UNITS},
+        conditions={"pairs": pairs},
     )
 
 
@@ -605,28 +488,20 @@ def _history_taken(case: _Case, pairs: int) -> list[list[float]]:
         fastlane.OpenAI(**_SETTINGS, only_plays=plays, http_client=httpx2.Client(transport=transport))
         for plays in ([], [PromptCache()], [])
     ]
-    histories = [case() for _ in clients]
-    taken: list[list[float]] = [[] for _ in clients]
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        for round_number, index in turns(range(len(clients)), pairs, warm_ups=3):
-            create = clients[index].chat.completions.create
-            block = [histories[index]() for _ in range(_HISTORY_CALLS)]
-            started = cpu_ns()
-            for history in block:
-                create(model=MODEL, messages=history, tools=_TOOLS)
-            if round_number >= 0:
-                taken[index].append((cpu_ns() - started) / 1e3 / _HISTORY_CALLS)
-            if round_number % 10 == 9 and min(map(len, taken)) > round_number:
-                gc.collect()
-    finally:
-        gc.enable()
-        gc.unfreeze()
-        for client in clients:
-            client.close()
-    return taken
+
+    def ask(client: fastlane.OpenAI, histories: Sequence[list[Any]]) -> None:
+        for history in histories:
+            client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS)
+
+    def block(histories: _Histories) -> list[list[Any]]:
+        return [histories() for _ in range(_HISTORY_CALLS)]
+
+    taken = cpu_pairs(
+        [partial(ask, client) for client in clients], pairs, prepare=[partial(block, case()) for _ in clients]
+    )
+    for client in clients:
+        client.close()
+    return [[one / 1e3 / _HISTORY_CALLS for one in arm] for arm in taken]
 
 
 def prompt_cache_cost(quick: bool) -> Report:
@@ -655,12 +530,7 @@ def prompt_cache_cost(quick: bool) -> Report:
     return Report(
         figures=figures,
         reach=tuple(Reach(figure=f"{name}_added_us", op="<=", target=150) for name in ("same", "growing", "parsed")),
-        conditions={
-            "pairs": pairs,
-            "messages": _LENGTH,
-            "kilobytes": round(len(json.dumps([_HISTORY[:_LENGTH], _TOOLS])) / 1e3),
-            "tools": len(_TOOLS),
-        },
+        conditions={"pairs": pairs},
     )
 
 

@@ -6,8 +6,7 @@ provider, whose prompt cache remembers whole blocks, in three ways: unbounded; t
 mark, as a sliding window does; and with `ContextTrimming()`. Only the last turn takes time at the provider. Compared
 with: the same last turn behind a history of the low-water mark's size, all of which the provider remembers (warm). And
 once more with nothing remembered, as after a pause (cold). Inside: from the application's call to its first token,
-planning too. Outside: opening the connections. Then histories drawn at random are cut, and looked through for broken
-pairs of a tool call and its result; and the CPU time of planning is taken.
+planning too. Outside: opening the connections. Then the CPU time of planning is taken.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import fastlane
-from benchmarks._histories import broken_pairs, history
 from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Reach, Report
@@ -35,10 +33,8 @@ from fastlane.plays.context_trimming.section import ContextTrimmingSection
 from fastlane.records.usage import Usage
 
 _TURNS = 100
-_RECORDED = Path(__file__).parent.parent.parent / "shared/data/coding_agent_runs.jsonl"
-_HISTORIES = 10_000
-_QUICK_HISTORIES = 1_000
 _CPU_MESSAGES = 100
+_RECORDED = Path(__file__).parent.parent.parent / "shared/data/coding_agent_runs.jsonl"
 
 
 class _Last(NamedTuple):
@@ -168,20 +164,6 @@ def _conversation(emulator: Emulator, conversation: list[dict[str, Any]]) -> dic
     return arms
 
 
-def _broken(count: int) -> int:
-    broken = 0
-    for seed in range(count):
-        random = Random(seed)
-        endpoint = random.choice(("/chat/completions", "/responses"))
-        messages = history(random, endpoint)
-        play = ContextTrimming(high_water_tokens=random.randint(20, 4_000), keep_turns=random.randint(1, 3))
-        name = "messages" if endpoint == "/chat/completions" else "input"
-        call = Call(call_id="1", endpoint=endpoint, origin="", body={name: messages}, stream=False)
-        session = play.open(call)
-        broken += session is None or bool(broken_pairs(session.plan(call).body[name]))
-    return broken
-
-
 def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float, Figure]:
     """Median CPU microseconds of planning a call: of a history one turn longer than before, and of one that is cut."""
     grown: list[float] = []
@@ -215,7 +197,7 @@ def _share(lasts: Sequence[_Last]) -> float:
 
 
 def measure(quick: bool) -> Report:
-    """Run every conversation in every way, then draw the histories."""
+    """Run every conversation in every way."""
     runs, source = _runs()
     conversations = [_grown(runs, first) for first in range(2 if quick else len(runs))]
     with providers(1, model=preset("bench")) as (emulator,):
@@ -226,7 +208,6 @@ def measure(quick: bool) -> Report:
         return [first.ttft_ms / second.ttft_ms for first, second in zip(arms[one], arms[other], strict=True)]
 
     shares = {name: _share(arms[name]) for name in ("unbounded", "truncating", "ours")}
-    histories = _QUICK_HISTORIES if quick else _HISTORIES
     grown_us, cut_us = _cpu_us(conversations[0], 3 if quick else 20)
     figures: dict[str, Figure] = {
         f"{name}_last_ttft_ms": median([last.ttft_ms for last in lasts]).value for name, lasts in arms.items()
@@ -240,8 +221,6 @@ def measure(quick: bool) -> Report:
         "cold_last_ttft_to_low_water_ratio": median(ratio("ours_cold", "low_water_cold")).value,
         "cold_unbounded_to_ours_ttft_ratio": median(ratio("unbounded_cold", "ours_cold")).value,
         "cached_share_to_unbounded_ratio": shares["ours"] / shares["unbounded"],
-        "histories": histories,
-        "histories_with_broken_pairs": _broken(histories),
         "plan_cpu_us": grown_us,
         "plan_with_a_cut_cpu_us": cut_us,
     }
@@ -250,13 +229,6 @@ def measure(quick: bool) -> Report:
         reach=(
             Reach(figure="last_ttft_to_low_water_ratio", op="<=", target=1.2),
             Reach(figure="cached_share_to_unbounded_ratio", op=">=", target=0.85),
-            Reach(figure="histories_with_broken_pairs", op="==", target=0),
         ),
-        conditions={
-            "conversations": f"{len(conversations)} of {_TURNS} turns, {source}",
-            "high_water_tokens": ContextTrimming().high_water_tokens,
-            "low_water_tokens": ContextTrimming().low_water,
-            "provider": "preset bench: 120 ms and 20 us for each token that is not remembered",
-            "tls": True,
-        },
+        conditions={"conversations": f"{len(conversations)} of {_TURNS} turns, {source}"},
     )

@@ -189,10 +189,5 @@ def measure(quick: bool) -> Report:
             Reach(figure="kinds_ratio", op=">=", target=0.95),
             Reach(figure="places_ratio", op="==", target=1),
         ),
-        conditions={
-            "conversations": "recorded" if recorded else "built",
-            "each": each,
-            "rounding": f"{_ROUNDING} characters",
-            "tls": True,
-        },
+        conditions={"conversations": "recorded" if recorded else "built", "each": each},
     )

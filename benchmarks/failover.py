@@ -8,9 +8,9 @@ application saw any content; a stream that breaks off behind that cannot be trie
 and counts apart. Inside: time to first token from the moment at which a call was due to the application's first
 content, in an answer that is not streamed to the first token on its way (as recorded). Added p95: that of all calls
 that waited for it when the upstream ended, or were due in the 10 s after that, less that of the calls before. One
-first-token time-out: what `Routing` had learned for the upstream by then, of which one second is the least. The breaker
-is looked at every 5 ms. Used again: the first call that the first upstream answers after it is there again; mostly, the
-first of 25 in a row of which it answers half; unknown where that was not seen while the calls lasted.
+first-token time-out: what `Routing` had learned for the upstream by then, of which one second is the least. Used again:
+the first call that the first upstream answers after it is there again; unknown where that was not seen while the calls
+lasted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks._server import trusted
 from benchmarks._transport import percentile, wishes
 from benchmarks._upstreams import ASKED, entry
 from fastlane._clock import now_ns
-from fastlane.catalog import Catalog, CatalogModel
+from fastlane.catalog import Catalog
 from fastlane.emulator import ProviderModel
 
 _CALLS_PER_S = 50
@@ -42,7 +42,6 @@ _WORDS = 200
 _VARIANTS = ("killed", "silent")
 _FIRST_S = {"first": 0.15, "second": 0.25}
 _TOKENS_PER_S = 100.0
-_IN_A_ROW = 25
 
 _own: contextvars.ContextVar[_Called] = contextvars.ContextVar("own")
 
@@ -104,27 +103,6 @@ async def _load(client: openai.AsyncOpenAI, started_ns: int, seconds: float) -> 
     return called
 
 
-class _Breaker:
-    """When calls were let through to a model and when not, as seen from outside."""
-
-    def __init__(self, play: fastlane.Routing, model: CatalogModel) -> None:
-        self._memory = play.knowledge.router
-        self._model = model
-        self.turns: list[tuple[int, bool]] = [(now_ns(), True)]
-        self._task = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while True:
-            now, was = now_ns(), self.turns[-1][1]
-            row = next(row for row in self._memory.report(now) if row["name"] == self._model.name)
-            if (row["breaker"] != "open") is not was:
-                self.turns.append((now, not was))
-            await asyncio.sleep(0.005)
-
-    def close(self) -> None:
-        self._task.cancel()
-
-
 def _model(name: str) -> ProviderModel:
     base = _FIRST_S[name]
     return ProviderModel(
@@ -152,7 +130,6 @@ async def _variant(variant: str, first: Mortal, second: Mortal, times: tuple[flo
         for number in range(3):  # one after the other, so that Python has loaded what it needs
             await _call(client, _Called(now_ns(), stream=number % 2 == 0), -number)
         started_ns = now_ns() + 100_000_000
-        breaker = _Breaker(play, model)
         load = asyncio.create_task(_load(client, started_ns, settle_s + before_s + _DOWN_S + watch_s))
         await asyncio.sleep(settle_s + before_s + (started_ns - now_ns()) / 1e9)
         timeout_s = play.knowledge.router.first_token_timeout(model, 620, now_ns())
@@ -163,11 +140,10 @@ async def _variant(variant: str, first: Mortal, second: Mortal, times: tuple[flo
         await asyncio.to_thread(first.start_again if variant == "killed" else first.wake)
         back_ns = now_ns()
         called = await load
-        breaker.close()
     if any(one.record is None for one in called):
         raise RuntimeError("a call left no record")
     _check(called, second)
-    return _figures(called, breaker, gone_ns=gone_ns, back_ns=back_ns, before_s=before_s, timeout_s=timeout_s)
+    return _figures(called, gone_ns=gone_ns, back_ns=back_ns, before_s=before_s, timeout_s=timeout_s)
 
 
 def _check(called: Sequence[_Called], second: Mortal) -> None:
@@ -180,7 +156,7 @@ def _check(called: Sequence[_Called], second: Mortal) -> None:
 
 
 def _figures(
-    called: Sequence[_Called], breaker: _Breaker, *, gone_ns: int, back_ns: int, before_s: float, timeout_s: float
+    called: Sequence[_Called], *, gone_ns: int, back_ns: int, before_s: float, timeout_s: float
 ) -> dict[str, Figure]:
     before: list[float] = []
     after: list[float] = []
@@ -191,21 +167,8 @@ def _figures(
             (before if one.first_ns < gone_ns else after).append((one.first_ns - one.due_ns) / 1e9)
     added_s = percentile(after, 0.95) - percentile(before, 0.95)
     failed = [one for one in called if one.error is not None]
-    opened = next((at for at, is_open in breaker.turns if not is_open and at >= gone_ns), None)
-    in_vain = [
-        fallback for one in called if one.record and one.record.routing for fallback in one.record.routing.fallbacks
-    ]
     later = [one for one in called if one.due_ns >= back_ns]
-    by_first = [one.answered_by == "first" for one in later]
-    again = next((one for one, is_first in zip(later, by_first, strict=True) if is_first), None)
-    mostly = next(
-        (
-            later[at]
-            for at in range(len(later) - _IN_A_ROW + 1)
-            if 2 * sum(by_first[at : at + _IN_A_ROW]) >= _IN_A_ROW and by_first[at]
-        ),
-        None,
-    )
+    again = next((one for one in later if one.answered_by == "first"), None)
     return {
         "failed_before_first_token": sum(one.first_ns is None for one in failed),
         "failed_after_first_token": sum(one.first_ns is not None for one in failed),
@@ -215,10 +178,7 @@ def _figures(
         "first_token_timeout_ms": 1e3 * timeout_s,
         "added_p95_to_timeout_ratio": added_s / timeout_s,
         "slowest_after_ms": 1e3 * max(after),
-        "tried_in_vain": len(in_vain),
-        "breaker_opened_after_ms": None if opened is None else (opened - gone_ns) / 1e6,
         "used_again_after_s": None if again is None else (again.due_ns - back_ns) / 1e9,
-        "mostly_used_again_after_s": None if mostly is None else (mostly.due_ns - back_ns) / 1e9,
         "calls": len(called),
         "p99_issued_late_ms": percentile([(one.issued_ns - one.due_ns) / 1e6 for one in called], 0.99),
     }
@@ -264,16 +224,5 @@ def measure(quick: bool) -> Report:
                 Reach(figure=f"{variant}_added_p95_to_timeout_ratio", op="<=", target=1.0),
             )
         ),
-        conditions={
-            "calls_per_s": _CALLS_PER_S,
-            "streamed": "every other call",
-            "first_token_s": _FIRST_S,
-            "tokens_out": _TOKENS_OUT,
-            "tokens_per_s": _TOKENS_PER_S,
-            "before_s": times[1],
-            "down_s": _DOWN_S,
-            "watched_after_s": times[2],
-            "asynchronous": True,
-            "tls": True,
-        },
+        conditions={"before_s": times[1], "watched_after_s": times[2]},
     )

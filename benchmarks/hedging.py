@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import fastlane
-from benchmarks._provider import MODEL, providers
+from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._structured import by_tag
 from benchmarks._transport import afirst_content_ms, first_content_ms, percentile
@@ -191,13 +191,4 @@ def measure(quick: bool) -> Report:
             *(Reach(figure=f"late_{name}_losers_not_reset", op="==", target=0) for name in _LATE),
             Reach(figure="late_30_second_half_hedged_share", op="<=", target=0.02),
         ),
-        conditions={
-            "play": repr(Hedging()),
-            "provider": "first token after 72/80/92 ms (quartiles), 20 times as long where it is late",
-            "prompt_tokens": "about 1,000",
-            "at_once": _LANES,
-            "learning_calls": _LEARNING,
-            "model": MODEL,
-            "tls": True,
-        },
     )

@@ -4,11 +4,8 @@ Conversations of 20, 100 and 400 messages with 14 tools, in the shape and sizes 
 over TLS to a server in another process that answers each at once with a short prepared completion. The stock client is
 as openai makes it (HTTP/1.1), ours as fastlane makes it (HTTP/2). Inside: the CPU time of the whole process, all
 threads, from `create()` to the typed answer. Outside: opening connections, garbage collection, and the server, which
-has a core of its own where the system allows it; its CPU time is stated. The two arms take turns, five calls one after
+has a core of its own where the system allows it. The two arms take turns, five calls one after
 the other each, in reversed order every other round.
-
-Where calls come one by one and the provider takes milliseconds for each, every call finds the processor's caches cold,
-which costs both sides some hundreds of microseconds: `alone` has the calls of 100 messages with the embedded provider.
 
 The event loop counts as held up for the longest time between two turns of a task that asks for every turn, while one
 call of 100 messages is made: wall-clock time, the median over all calls.
@@ -18,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +22,8 @@ import openai
 
 import fastlane
 from benchmarks._conversation import conversation, tools
-from benchmarks._paired import Median, cpu_pairs, median
-from benchmarks._provider import MODEL, provider_on_another_core
+from benchmarks._paired import cpu_pairs, median, sides
+from benchmarks._provider import MODEL
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._server import server_on_another_core
 from benchmarks._transport import wishes
@@ -92,28 +88,12 @@ async def _held_up_us(client: openai.AsyncOpenAI, calls: int) -> list[float]:
 
 
 def _figures(side: str, messages: int, stock: list[int], ours: list[int]) -> dict[str, Figure]:
-    ratio: Median = median([theirs / own for theirs, own in zip(stock, ours, strict=True)])
-    name = f"{side}_{messages}"
-    return {
-        f"{name}_ratio": ratio.value,
-        f"{name}_low_ratio": ratio.low,
-        f"{name}_high_ratio": ratio.high,
-        f"{name}_stock_us": median(stock).value / _BLOCK / 1e3,
-        f"{name}_fastlane_us": median(ours).value / _BLOCK / 1e3,
-    }
+    stock_us, ours_us = ([taken / _BLOCK / 1e3 for taken in arm] for arm in (stock, ours))
+    return {**sides(f"{side}_{messages}", stock_us, ours_us, "us")}
 
 
 def _settings(base_url: str) -> dict[str, Any]:
     return {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": wishes(output_tokens=8)}
-
-
-def _alone(pairs: int) -> dict[str, Figure]:
-    """Calls one by one to the embedded provider, which takes milliseconds for each."""
-    with provider_on_another_core() as (provider, _):
-        settings = _settings(provider.base_url)
-        with openai.OpenAI(**settings) as stock, fastlane.OpenAI(**settings) as ours:
-            taken = cpu_pairs([_sync_arm(client, _HELD_UP_MESSAGES) for client in (stock, ours)], pairs)
-    return _figures("alone", _HELD_UP_MESSAGES, *taken)
 
 
 def measure(quick: bool) -> Report:
@@ -121,7 +101,6 @@ def measure(quick: bool) -> Report:
     pairs, held_up_rounds, held_up_calls = (10, 4, 5) if quick else (60, 10, 10)
     figures: dict[str, Figure] = {}
     with server_on_another_core("benchmarks._at_once") as server, asyncio.Runner() as runner:
-        before_ns = server.cpu_ns()
         settings = _settings(server.base_url)
         with openai.OpenAI(**settings) as stock, fastlane.OpenAI(**settings) as ours:
             for messages in _RATIOS:
@@ -131,22 +110,17 @@ def measure(quick: bool) -> Report:
         for messages in _RATIOS:
             taken = cpu_pairs([_async_arm(client, messages, runner.run) for client in async_clients], pairs)
             figures |= _figures("async", messages, *taken)
-        calls = 4 * len(_RATIOS) * (pairs + 3) * _BLOCK
         held_up: tuple[list[float], list[float]] = ([], [])
         gc.disable()
         for _ in range(held_up_rounds):
             for client, values in zip(async_clients, held_up, strict=True):
                 values += runner.run(_held_up_us(client, held_up_calls))
-                calls += held_up_calls
         gc.enable()
         for client in async_clients:
             runner.run(client.close())
-        after_ns = server.cpu_ns()
-    figures |= _alone(max(4, pairs // 3))
     figures |= {
         f"loop_held_up_{_HELD_UP_MESSAGES}_stock_ms": median(held_up[0]).value / 1e3,
         f"loop_held_up_{_HELD_UP_MESSAGES}_ms": median(held_up[1]).value / 1e3,
-        "server_us_per_call": None if before_ns is None or after_ns is None else (after_ns - before_ns) / calls / 1e3,
     }
     return Report(
         figures=figures,
@@ -158,15 +132,5 @@ def measure(quick: bool) -> Report:
             ),
             Reach(figure=f"loop_held_up_{_HELD_UP_MESSAGES}_ms", op="<=", target=0.6),
         ),
-        conditions={
-            "pairs": pairs,
-            "calls_in_a_row": _BLOCK,
-            "cores": server.cores,
-            "tools": len(_TOOLS),
-            "body_kb": {
-                messages: round(len(json.dumps({"messages": history, "tools": _TOOLS})) / 1e3)
-                for messages, history in _CONVERSATIONS.items()
-            },
-            "tls": True,
-        },
+        conditions={"pairs": pairs, "cores": server.cores},
     )

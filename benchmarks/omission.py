@@ -137,10 +137,5 @@ def measure(quick: bool) -> Report:
             "stalls": len(log.stalls),
         },
         reach=(Reach(figure="open_p99_error_ratio", op="<=", target=_ALLOWED),),
-        conditions={
-            "stall": f"{_PACE.stall_s:g} s every {_PACE.stall_every_s:g} s",
-            "intended_rate_per_s": _RATE,
-            "closed_users": _USERS,
-            "measured_s": seconds,
-        },
+        conditions={"measured_s": seconds},
     )

@@ -1,14 +1,13 @@
 """Known effects of 5 % and 10 %: how often they are found, after how many calls, and whether intervals hold the truth.
 
-Simulated: 1,000 experiments for each effect against a provider that drifts, is noisy and has a tail (see the
-conditions), looked at every ten pairs until the confidence sequence excludes no change, or for 1,000 pairs at most.
-Really run: the engine with a plain arm and two of which every request is told to the embedded provider with a prefill
-that is 5 % or 10 % longer, times swaying as in the simulation; the long series of pairs is cut into experiments, one
-beginning where the one before it had its verdict. `found_share` is the share of experiments that had the right verdict
-`wrong_way` how many had the opposite one, `calls_…` how many calls an
-experiment took that found it (two for each pair). The report's interval (Hodges-Lehmann) is asked after each 100
-pairs: `interval_covers_share`; the confidence sequence where it was stopped: `sequence_covers_share`. Shares have
-their 95 % intervals by Wilson.
+Simulated: 1,000 experiments for each effect against a provider that drifts, is noisy and has a tail (as
+`benchmarks/_swaying.py` says), looked at every ten pairs until the confidence sequence excludes no change, or for 1,000
+pairs at most. Really run: the engine with a plain arm and two of which every request is told to the embedded provider
+with a prefill that is 5 % or 10 % longer, times swaying as in the simulation; the long series of pairs is cut into
+experiments, one beginning where the one before it had its verdict. `found_share` is the share of experiments that had
+the right verdict `wrong_way` how many had the opposite one, `calls_…` how many calls an experiment took that found it
+(two for each pair). The report's interval (Hodges-Lehmann) is asked after each 100 pairs: `interval_covers_share`; the
+confidence sequence where it was stopped: `sequence_covers_share`. Shares have their 95 % intervals by Wilson.
 
 Inside: the time to the first token as the caller sees it. What that has beside the prefill is no part of the effect:
 `run_…_truth_ratio` is what was injected over the whole time, by the provider's own log of the same run, and that is
@@ -27,10 +26,7 @@ import numpy as np
 from benchmarks._peeking import Looked, look, one_after_the_other
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._swaying import (
-    CONDITIONS,
-    LANES,
     OVERHEAD_MS,
-    PREFILL_MS,
     log_ratios_of,
     plain,
     run,
@@ -144,14 +140,5 @@ def measure(quick: bool) -> Report:
                 for name in _EFFECTS
             ),
         ),
-        conditions={
-            "simulated": experiments,
-            "most_pairs": _MOST_PAIRS,
-            "interval_pairs": _INTERVAL_PAIRS,
-            "run_pairs_each": pairs,
-            "run_lanes": LANES,
-            "run_prefill_ms": PREFILL_MS,
-            "looks": "after 20 pairs and every 10 more",
-            **CONDITIONS,
-        },
+        conditions={"simulated": experiments, "run_pairs_each": pairs},
     )

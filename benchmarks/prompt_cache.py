@@ -207,11 +207,5 @@ def measure(quick: bool) -> Report:
             Reach(figure="cached_share_ratio", op=">=", target=1.0),
             Reach(figure="paired_ttft_low_ratio", op=">=", target=1.0),
         ),
-        conditions={
-            "provider": "preset bench: 120 ms and 20 us for an uncached token",
-            "requests_per_key_per_minute": _PER_MINUTE,
-            "calls_per_minute": round(60 * len(calls) / seconds),
-            "streamed": True,
-            "tls": True,
-        },
+        conditions={"calls_per_minute": round(60 * len(calls) / seconds)},
     )

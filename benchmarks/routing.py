@@ -2,14 +2,13 @@
 
 Every other call is short (200 tokens in, 10 to 30 out), the others long (8,000 in, 150 to 250 out), a task each. One
 upstream begins soonest and reads slowly, one reads fastest, one writes fastest: none is the best for both sizes. The
-catalog has one figure of each for 1,000 tokens, some of them a third off, and does not say how fast they read. After
-half of the calls the one that writes fastest begins a second later than before. All arms make the same calls, in random
-order one after the other, in several lanes at once; equal draws give equal delays. By the catalog: all calls at the
-upstream whose figures give the least mean over both sizes. In turns: at one after the other. Best one, and best each
-(for each size): with hindsight, by the means that the turns have measured; what is routed also pays for finding out.
-Inside: from the application's call to the end of the stream. Outside: opening connections, but those that a routed call
-opens. The streams are as most applications ask for them, without usage. Providers in processes of their own, on
-loopback.
+catalog has one figure of each for 1,000 tokens, some of them a third off, and does not say how fast they read. All arms
+make the same calls, in random order one after the other, in several lanes at once; equal draws give equal delays. By
+the catalog: all calls at the upstream whose figures give the least mean over both sizes. In turns: at one after the
+other. Best one, and best each (for each size): with hindsight, by the means that the turns have measured; what is
+routed also pays for finding out. Inside: from the application's call to the end of the stream. Outside: opening
+connections, but those that a routed call opens. The streams are as most applications ask for them, without usage.
+Providers in processes of their own, on loopback.
 """
 
 from __future__ import annotations
@@ -55,14 +54,11 @@ _UPSTREAMS: Mapping[str, _Upstream] = {
     "writer": _Upstream(0.40, 20e-6, 800, 0.60, 550),
 }
 _SIZES: Mapping[str, _Size] = {"short": _Size(200, 10, 30), "long": _Size(8_000, 150, 250)}
-_PHASES = ("usual", "changed")
-_LATER = "slow_headers=1"
 _LANES = 12
 _ARMS = ("routed", "by_catalog", "in_turns")
 
 
 class _Call(NamedTuple):
-    phase: str
     size: str
     arm: str
     upstream: str
@@ -97,7 +93,7 @@ class _Clients(NamedTuple):
     plain: Mapping[str, openai.AsyncOpenAI]
 
 
-async def _lane(clients: _Clients, phase: str, numbers: Sequence[int], seed: int) -> list[_Call]:
+async def _lane(clients: _Clients, numbers: Sequence[int], seed: int) -> list[_Call]:
     order, found = random.Random(seed), []
     for number in numbers:
         size = ("short", "long")[number % 2]
@@ -107,7 +103,7 @@ async def _lane(clients: _Clients, phase: str, numbers: Sequence[int], seed: int
             upstream = {"routed": None, "by_catalog": _by_catalog(), "in_turns": turn}[arm]
             client = clients.routed if upstream is None else clients.plain[upstream]
             answered, taken_s = await _taken(client, size, number, upstream)
-            found.append(_Call(phase, size, arm, answered, taken_s))
+            found.append(_Call(size, arm, answered, taken_s))
     return found
 
 
@@ -132,7 +128,7 @@ async def _taken(client: openai.AsyncOpenAI, size: str, number: int, upstream: s
 
 
 async def _run(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
-    """Both phases, in lanes."""
+    """Make all calls, in lanes."""
     catalog = Catalog(
         models=tuple(
             entry(
@@ -144,7 +140,6 @@ async def _run(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
             for name, one in _UPSTREAMS.items()
         )
     )
-    found: list[_Call] = []
     async with AsyncExitStack() as stack:
         plain: dict[str, Any] = {}
         for name, emulator in started.items():
@@ -161,28 +156,23 @@ async def _run(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
             raise_play_errors=True,
         )
         clients = _Clients(await stack.enter_async_context(routed), plain)
-        for at, phase in enumerate(_PHASES):
-            if phase == "changed":
-                started["writer"].set_faults(_LATER)
-            numbers = range(at * calls, (at + 1) * calls)
-            # Pairs of both sizes, so that every lane has calls of each.
-            pairs = [numbers[first : first + 2] for first in range(0, calls, 2)]
-            lanes = [[number for pair in pairs[lane::_LANES] for number in pair] for lane in range(_LANES)]
-            done = await asyncio.gather(*(_lane(clients, phase, lane, at * _LANES + n) for n, lane in enumerate(lanes)))
-            found += [call for lane in done for call in lane]
-    return found
+        # Pairs of both sizes, so that every lane has calls of each.
+        pairs = [range(first, first + 2) for first in range(0, calls, 2)]
+        lanes = [[number for pair in pairs[lane::_LANES] for number in pair] for lane in range(_LANES)]
+        done = await asyncio.gather(*(_lane(clients, lane, seed) for seed, lane in enumerate(lanes)))
+        return [call for lane in done for call in lane]
 
 
 def _mean(calls: Sequence[_Call]) -> float:
     return sum(call.taken_s for call in calls) / len(calls)
 
 
-def _figures(calls: Sequence[_Call], phase: str) -> dict[str, Figure]:
-    arms = {arm: [call for call in calls if call.phase == phase and call.arm == arm] for arm in _ARMS}
+def _figures(calls: Sequence[_Call]) -> dict[str, Figure]:
+    arms = {arm: [call for call in calls if call.arm == arm] for arm in _ARMS}
     figures: dict[str, Figure] = {}
     for arm, made in arms.items():
         taken = [1e3 * call.taken_s for call in made]
-        figures |= {f"{phase}_{arm}_mean_ms": 1e3 * _mean(made), f"{phase}_{arm}_p95_ms": percentile(taken, 0.95)}
+        figures |= {f"usual_{arm}_mean_ms": 1e3 * _mean(made), f"usual_{arm}_p95_ms": percentile(taken, 0.95)}
     means = {
         (size, name): _mean([call for call in arms["in_turns"] if (call.size, call.upstream) == (size, name)])
         for size in _SIZES
@@ -192,29 +182,29 @@ def _figures(calls: Sequence[_Call], phase: str) -> dict[str, Figure]:
     best_each = sum(min(means[size, name] for name in _UPSTREAMS) for size in _SIZES) / len(_SIZES)
     routed = _mean(arms["routed"])
     figures |= {
-        f"{phase}_best_each_mean_ms": 1e3 * best_each,
-        f"{phase}_by_catalog_to_routed_ratio": _mean(arms["by_catalog"]) / routed,
-        f"{phase}_in_turns_to_routed_ratio": _mean(arms["in_turns"]) / routed,
-        f"{phase}_best_one_to_routed_ratio": best_one / routed,
-        f"{phase}_routed_to_best_each_ratio": routed / best_each,
+        "usual_best_each_mean_ms": 1e3 * best_each,
+        "usual_by_catalog_to_routed_ratio": _mean(arms["by_catalog"]) / routed,
+        "usual_in_turns_to_routed_ratio": _mean(arms["in_turns"]) / routed,
+        "usual_best_one_to_routed_ratio": best_one / routed,
+        "usual_routed_to_best_each_ratio": routed / best_each,
     }
     for size in _SIZES:
         best = min(_UPSTREAMS, key=lambda name: means[size, name])
         sent = [call.upstream for call in arms["routed"] if call.size == size]
-        figures[f"{phase}_{size}_at_its_best_share"] = sent.count(best) / len(sent)
+        figures[f"usual_{size}_at_its_best_share"] = sent.count(best) / len(sent)
     return figures
 
 
 def measure(quick: bool) -> Report:
-    """Run all arms in both phases."""
+    """Run all arms."""
     calls = 72 if quick else 480
     with upstreams([_provider(one) for one in _UPSTREAMS.values()]) as started:
         found = asyncio.run(_run(dict(zip(_UPSTREAMS, started, strict=True)), calls))
         for one in (one for emulator in started for one in emulator.log()):
             if one.method == "POST" and one.finished_ns is None and one.reset_ns is None:
                 raise RuntimeError(f"a provider still sends the answer {one.tag}")
-    figures = {name: value for phase in _PHASES for name, value in _figures(found, phase).items()}
-    figures["calls_of_an_arm"] = calls * len(_PHASES)
+    figures = _figures(found)
+    figures["calls_of_an_arm"] = calls
     return Report(
         figures=figures,
         reach=(
@@ -222,19 +212,4 @@ def measure(quick: bool) -> Report:
             Reach(figure="usual_in_turns_to_routed_ratio", op=">=", target=1.3),
             Reach(figure="usual_best_one_to_routed_ratio", op=">=", target=1.0),
         ),
-        conditions={
-            "upstreams": {
-                name: f"{one.base_s:g} s + {1e6 * one.s_per_token:g} us a token, {one.tokens_per_s:g} tokens/s; "
-                f"said: {one.said_first_s:g} s, {one.said_tokens_per_s:g} tokens/s"
-                for name, one in _UPSTREAMS.items()
-            },
-            "sizes": {
-                name: f"{size.tokens_in} in, {size.least_out} to {size.most_out} out" for name, size in _SIZES.items()
-            },
-            "changed": f"writer: {_LATER}",
-            "by_catalog": _by_catalog(),
-            "lanes": _LANES,
-            "streamed": True,
-            "tls": True,
-        },
     )

@@ -6,9 +6,7 @@ batches of this thread's CPU time: of the decision alone with plain questions (`
 candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
 hold for the worst (`decide_worst_cpu_us`); of noting one attempt (`note_cpu_us`); and of the whole plan of the play,
 `Routing(...).plan(call)`, for a prepared call of some 4,000 bytes, the question put together and decided
-(`plan_cpu_us`), a new call each time. Its share of a call
-(`plan_share_of_call_ratio`) is that of the CPU time which this process takes for a small call of the synchronous client
-by the emulator without routing (`call_cpu_us`). Inside: all CPU of the thread between the question (or the call) and
+(`plan_cpu_us`), a new call each time. Inside: all CPU of the thread between the question (or the call) and
 the decision (or the plan). Outside: what the ways of a routed call cost after the decision.
 """
 
@@ -18,13 +16,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 
-import fastlane
 from benchmarks._paired import median
-from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Reach, Report
-from benchmarks._transport import MESSAGES
 from fastlane import Routing
-from fastlane._clock import cpu_ns, thread_cpu_ns
+from fastlane._clock import thread_cpu_ns
 from fastlane.engine.call import Call
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
@@ -133,22 +128,6 @@ def _plan_us(batches: int) -> float:
     return median(taken).value
 
 
-def _call_us(rounds: int) -> float:
-    """This process's CPU time of a small call that names its model."""
-    taken = []
-    with (
-        provider_on_another_core() as (emulator, _),
-        fastlane.OpenAI(base_url=emulator.base_url, api_key="none", max_retries=0) as client,
-    ):
-        for round_number in range(-1, rounds):  # the first one opens the connection and is not counted
-            started = cpu_ns()
-            for _ in range(_BATCH):
-                client.chat.completions.create(model=MODEL, messages=MESSAGES)
-            if round_number >= 0:
-                taken.append((cpu_ns() - started) / _BATCH / 1e3)
-    return median(taken).value
-
-
 def measure(quick: bool) -> Report:
     """Decide and note, in batches."""
     batches = 30 if quick else 200
@@ -169,17 +148,14 @@ def measure(quick: bool) -> Report:
         "decide_full_cpu_us": _decide_us(_router(), full, batches),
         "decide_open_cpu_us": _decide_us(with_open, plain, batches),
     }
-    plan_us, call_us = _plan_us(batches), _call_us(5 if quick else 15)
     figures: dict[str, Figure] = {
         **decide,
         "decide_worst_cpu_us": max(decide.values()),
         "note_cpu_us": note_us,
-        "plan_cpu_us": plan_us,
-        "call_cpu_us": call_us,
-        "plan_share_of_call_ratio": plan_us / call_us,
+        "plan_cpu_us": _plan_us(batches),
     }
     return Report(
         figures=figures,
         reach=(Reach(figure="decide_worst_cpu_us", op="<=", target=50),),
-        conditions={"candidates": _MODELS, "batches": f"{batches} of {_BATCH}"},
+        conditions={"batches": f"{batches} of {_BATCH}"},
     )

@@ -201,6 +201,5 @@ def measure(quick: bool) -> Report:
             "fleets": f"{len(seeds)} seeds from {_FIRST_SEED} on, 8 models, 20 minutes each",
             "requests": f"{len(made):,}, {source}",
             "changes": f"{len(trials)} of each kind",
-            "interval": "ours_regret_low_ratio to ours_regret_high_ratio: 95 % by resampled seeds",
         },
     )

@@ -8,9 +8,8 @@ have all of their parts. Every figure is a difference: of a block of calls with 
 it in the same process, which had none; medians of many, with 95 % intervals. `none_again` is a second side without
 telemetry: how large a difference this run would report where there is none.
 
-A call of 200 chunks varies by as much as its telemetry takes, which is why there are so many of them. Of calls of 4
-chunks (`_brief_us`) the difference is seen more sharply, and is smaller: the less a call does, the more of telemetry's
-code is still in the processor's caches. `_chunk_us` is what 2,000 chunks add over those 4.
+A call of 200 chunks varies by as much as its telemetry takes, which is why there are so many of them. `_chunk_us` is
+what each of 1,800 further chunks adds.
 
 Sides of fastlane: `noop` is the default level where the application has imported OpenTelemetry and set no provider;
 `call` is the default level, `attempts` and `phases` make spans of requests and of their parts as well; `unsampled` is
@@ -59,7 +58,7 @@ from fastlane.telemetry import settings as telemetry_settings
 from fastlane.telemetry.settings import TelemetrySettings
 from fastlane.transport.protocols.exchange import PHASES, Opening, Phases
 
-_FEW_CHUNKS, _CHUNKS, _MANY_CHUNKS = 4, 200, 2_000
+_CHUNKS, _MANY_CHUNKS = 200, 2_000
 _WARM_UPS = 2
 _NONE = TelemetrySettings(level="off")
 _LEVELS: tuple[Any, ...] = ("call", "attempts", "phases")
@@ -350,23 +349,20 @@ def _taken(
 
 
 def measure(quick: bool) -> Report:
-    """Measure calls of few, of many and of the usual number of chunks."""
+    """Measure calls of many and of the usual number of chunks."""
     rounds = 40 if quick else 250
     with _settings_of_sides() as (settings, exporter):
-        few = _taken(settings, exporter, _FEW_CHUNKS, calls=5, rounds=rounds)
         many = _taken(settings, exporter, _MANY_CHUNKS, calls=1, rounds=rounds // 8)
         direct = _taken(settings, exporter, _CHUNKS, calls=2, rounds=rounds)
     figures: dict[str, Figure] = {"none_total_us": median(direct["noop"].base_thread).value}
-    for name in few:
-        usual, brief = median(direct[name].thread), median(few[name].thread)
-        chunk = median([(one - brief.value) / (_MANY_CHUNKS - _FEW_CHUNKS) for one in many[name].thread])
+    for name in direct:
+        usual = median(direct[name].thread)
+        chunk = median([(one - usual.value) / (_MANY_CHUNKS - _CHUNKS) for one in many[name].thread])
         figures |= {
             f"{name}_call_us": usual.value,
             f"{name}_call_low_us": usual.low,
             f"{name}_call_high_us": usual.high,
             f"{name}_process_us": median(direct[name].process).value,
-            f"{name}_brief_us": brief.value,
-            f"{name}_brief_high_us": brief.high,
             f"{name}_chunk_us": chunk.value,
             f"{name}_chunk_high_us": chunk.high,
         }
@@ -380,12 +376,4 @@ def measure(quick: bool) -> Report:
             Reach(figure="unsampled_call_us", op="<=", target=6),
             Reach(figure="unsampled_metrics_call_us", op="<=", target=6),
         ),
-        conditions={
-            "chunks": _CHUNKS,
-            "chunks_of_a_long_stream": _MANY_CHUNKS,
-            "calls_of_a_block": "5 of 4 chunks, 2 of 200, 1 of 2,000",
-            "synchronous": True,
-            "garbage_collection": "between blocks",
-            "exporters": "count and drop",
-        },
     )

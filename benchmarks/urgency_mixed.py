@@ -15,15 +15,12 @@ Inside: an interactive call from the moment at which the application issues it t
 for, retries included. `ttft_ratio` is its 95th percentile against that of a provider with as many places and no other
 calls. `background_share` is how much of the time of its places that interactive calls leave the provider spends on
 background ones, by its own log. Outside: the first seconds of each arm, in which connections are opened and places are
-found out; the same figures of these are told as `ramp_...`, and `limit_after_warm_up` is what was found. Of one that
-refuses, `refused_share` of all requests were. `best_...` are the figures of an order of sending that knows the places,
-and loses no time: the largest share with a ratio of at most 1.3, or the smallest ratio that there is.
+found out. Of one that refuses, `refused_share` of all requests were.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -32,13 +29,11 @@ from typing import Any, NamedTuple
 import openai
 
 import fastlane
-from benchmarks._guard_bound import best
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Reach, Report
 from benchmarks._transport import MESSAGES, percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
-from fastlane.plays.urgency.slots import queues
 
 _SCALE = 5
 _PER_S = 40 / 60 * _SCALE
@@ -65,10 +60,6 @@ class _Run(NamedTuple):
 
     ttft_ms: list[float]
     failed: int
-    ramp_ms: list[float]
-    """Of those that came before."""
-    limit: int | None
-    started_ns: int
     begun_ns: int
     ended_ns: int
 
@@ -82,12 +73,6 @@ def _model(places: int, refuses: bool) -> ProviderModel:
         concurrency=places,
         queue_places=0 if refuses else None,
     )
-
-
-def _limits(host: str) -> list[int | None]:
-    """The calls at once that a provider was found to serve, by model; None where no limit is known."""
-    limits = [queue.limit.value for (origin, _, _), queue in queues.items() if host in origin]
-    return [None if limit == math.inf else int(limit) for limit in limits]
 
 
 class _Calls:
@@ -112,12 +97,9 @@ class _Calls:
     async def run(self, seconds: _Seconds, flood: int) -> _Run:
         async with self.async_client:
             with self.client, ThreadPoolExecutor(64) as threads:
-                started_ns = now_ns()
                 background = [asyncio.create_task(self._flood()) for _ in range(flood)]
                 coming = asyncio.create_task(self._come(threads))
                 await asyncio.sleep(seconds.warm_up)
-                host = str(self.client.base_url.netloc, "ascii")
-                limits = _limits(host)
                 begun_ns = now_ns()
                 await asyncio.sleep(seconds.measured)
                 ended_ns = now_ns()
@@ -131,9 +113,6 @@ class _Calls:
         return _Run(
             [ms for at_ns, ms in self.ttft_ms if begun_ns <= at_ns < ended_ns],
             sum(begun_ns <= at_ns < ended_ns for at_ns in self.failed),
-            [ms for at_ns, ms in self.ttft_ms if at_ns < begun_ns],
-            limits[0] if self.arm == "with" and limits else None,
-            started_ns,
             begun_ns,
             ended_ns,
         )
@@ -236,15 +215,6 @@ def _arm(
         f"{arm}_background_share": _background_share(log, arm, places, run.begun_ns, run.ended_ns),
         f"{arm}_refused_share": refused / len(sent) if sent else None,
     }
-    if arm == "with":
-        figures |= {
-            "ramp_ttft_p95_ms": percentile(run.ramp_ms, 0.95) if run.ramp_ms else None,
-            "ramp_background_share": _background_share(log, arm, places, run.started_ns, run.begun_ns),
-        }
-    if run.limit is not None:
-        figures["limit_after_warm_up"] = run.limit
-        host = emulator.base_url.split("/")[2]
-        figures["limit_at_end"] = max((limit for limit in _limits(host) if limit is not None), default=None)
     return figures
 
 
@@ -255,8 +225,6 @@ def measure(quick: bool) -> Report:
     pool = 0
     idle_ms: dict[int, Figure] = {}
     for places in (16,) if quick else (4, 16, 64):
-        bound = best(places, _PER_S, (_QUARTILES_S[0], _QUARTILES_S[2]), _DECODE_S, _MOST_RATIO)
-        figures |= {f"best_{places}_ttft_ratio": bound.ratio, f"best_{places}_background_share": bound.share}
         for name in ("queueing", "refusing"):
             most = places if name == "queueing" else None
             with providers(1, model=_model(places, name == "refusing")) as (emulator,):
@@ -268,8 +236,6 @@ def measure(quick: bool) -> Report:
             for arm in ("without", "with"):
                 p95 = found[f"{arm}_ttft_p95_ms"]
                 found[f"{arm}_ttft_ratio"] = None if p95 is None or not idle else p95 / idle
-            p95 = found["ramp_ttft_p95_ms"]
-            found["ramp_ttft_ratio"] = None if p95 is None or not idle else p95 / idle
             figures |= {f"{name}_{places}_{figure}": value for figure, value in found.items()}
     return Report(
         figures=figures,
@@ -277,12 +243,5 @@ def measure(quick: bool) -> Report:
             *(Reach(figure=f"{name}_with_ttft_ratio", op="<=", target=_MOST_RATIO) for name in _HEADLINES),
             *(Reach(figure=f"{name}_with_background_share", op=">=", target=0.9) for name in _HEADLINES),
         ),
-        conditions={
-            "play": repr(fastlane.Urgency()),
-            "interactive_per_minute": f"40, times {_SCALE}",
-            "flood": "3 * places + 32",
-            "seconds": {arm: f"{given.warm_up:g} + {given.measured:g}" for arm, given in seconds.items()},
-            "model": MODEL,
-            "tls": True,
-        },
+        conditions={"seconds": {arm: f"{given.warm_up:g} + {given.measured:g}" for arm, given in seconds.items()}},
     )

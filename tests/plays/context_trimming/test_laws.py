@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from benchmarks._histories import broken_pairs, history
+from tests.plays.context_trimming.histories import broken_pairs, history
 from tests.plays.context_trimming.trimming import TrimmedContext, trim_context
 
 ENDPOINTS = ("/chat/completions", "/responses")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,28 +20,25 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How far one figure is meant to reach."""
-
-    figure: str
-    op: Literal["<=", ">=", "=="]
-    target: float
-
-    def held(self, figures: Mapping[str, Figure]) -> bool:
-        """Whether the figure reached its target; one that could not be measured did not."""
-        value = figures[self.figure]
-        return value is not None and _HOLDS[self.op](value, self.target)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The outcome of one run of a benchmark."""
 
     figures: Mapping[str, Figure]
     """By name; the name ends in the unit, a ratio in `_ratio`."""
-    reach: tuple[Reach, ...]
+    reach: Mapping[str, str]
+    """How far figures are meant to reach, such as "<= 2.5"."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What the figures depend on."""
+    """What differs from run to run."""
+
+    def reached(self) -> list[dict[str, Any]]:
+        """Return each target, and whether it is held; a figure that could not be measured holds none."""
+        found = []
+        for figure, bar in self.reach.items():
+            op, _, target = bar.partition(" ")
+            value = self.figures[figure]
+            held = value is not None and _HOLDS[op](value, float(target))
+            found.append({"figure": figure, "op": op, "target": float(target), "held": held})
+        return found
 
 
 def _machine() -> dict[str, Any]:
@@ -56,16 +53,9 @@ def _machine() -> dict[str, Any]:
 
 def as_json(name: str, report: Report) -> str:
     """Return a report as one line."""
+    conditions = {**report.conditions, **_machine()}
     return json.dumps(
-        {
-            "name": name,
-            "figures": dict(report.figures),
-            "reach": [
-                {"figure": reach.figure, "op": reach.op, "target": reach.target, "held": reach.held(report.figures)}
-                for reach in report.reach
-            ],
-            "conditions": {**report.conditions, **_machine()},
-        }
+        {"name": name, "figures": dict(report.figures), "reach": report.reached(), "conditions": conditions}
     )
 
 
@@ -80,11 +70,9 @@ def _held(held: bool) -> str:
 def print_report(name: str, report: Report) -> None:
     """Print all figures of one benchmark, and what they depend on."""
     table = Table("figure", "value", "reach", "held", title=name, title_justify="left")
-    targets = {reach.figure: reach for reach in report.reach}
+    held = {reach["figure"]: _held(reach["held"]) for reach in report.reached()}
     for figure, value in report.figures.items():
-        reach = targets.get(figure)
-        target, held = (f"{reach.op} {reach.target:g}", _held(reach.held(report.figures))) if reach else ("", "")
-        table.add_row(figure, _shown(value), target, held)
+        table.add_row(figure, _shown(value), report.reach.get(figure, ""), held.get(figure, ""))
     table.columns[1].justify = "right"
     console = Console()
     console.print(table)

@@ -25,7 +25,7 @@ import orjson
 from openai.types.chat import ChatCompletionChunk
 
 from benchmarks._paired import cpu_pairs, median
-from benchmarks._report import Figure, Reach, Report
+from benchmarks._report import Figure, Report
 from fastlane.plays import BoundedOutput
 from fastlane.plays.bounded_output.answer import WatchedAnswer
 from fastlane.plays.bounded_output.plan import OutputPlan
@@ -218,6 +218,6 @@ def measure(quick: bool) -> Report:
     figures["check_us"] = _per_piece_us([[answer] for answer in texts["ticket"][0]], rounds, _check)
     return Report(
         figures=figures,
-        reach=tuple([Reach(figure=f"{name}_us", op="<=", target=3.0) for name in texts]),
+        reach={f"{name}_us": "<= 3" for name in texts},
         conditions={"rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
     )

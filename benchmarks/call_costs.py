@@ -25,7 +25,7 @@ from benchmarks._conversation import conversation, tools
 from benchmarks._paired import added, cpu_pairs, differences, in_turns, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
 from benchmarks._provider import fact, providers
-from benchmarks._report import Figure, Reach, Report
+from benchmarks._report import Figure, Report
 from fastlane import Connection, PromptCache, RateLimits, Urgency
 from fastlane._clock import cpu_ns
 from fastlane.engine.drivers import async_run, run
@@ -187,10 +187,10 @@ def shell_cost(quick: bool) -> Report:
         }
     return Report(
         figures=figures | _connected(pairs // 10),
-        reach=(
-            *(Reach(figure=f"{mode}_call_added_us", op="<=", target=30) for mode in _MODES),
-            *(Reach(figure=f"{mode}_chunk_added_us", op="<=", target=3) for mode in _MODES),
-        ),
+        reach={
+            **{f"{mode}_call_added_us": "<= 30" for mode in _MODES},
+            **{f"{mode}_chunk_added_us": "<= 3" for mode in _MODES},
+        },
         conditions={"pairs": pairs},
     )
 
@@ -223,7 +223,7 @@ def urgency(quick: bool) -> Report:
             figures[f"{mode}_{kind}_us"] = _middle(without)
             figures |= {f"{mode}_{kind}_{name}_added_us": _added(arm, without) for name, arm in taken.items()}
             figures |= added(f"{mode}_{kind}_added", taken["urgency"], without)
-    return Report(figures=figures, reach=(), conditions={"pairs": pairs})
+    return Report(figures=figures, reach={}, conditions={"pairs": pairs})
 
 
 # Calls that wait
@@ -325,7 +325,7 @@ def admission_cost(quick: bool) -> Report:
         figures |= added(f"{side}_own", taken["both"], taken["nothing"], "cpu_us")
     return Report(
         figures=figures,
-        reach=tuple(Reach(figure=f"{side}_own_cpu_us", op="<=", target=25) for side in measured),
+        reach={f"{side}_own_cpu_us": "<= 25" for side in measured},
         conditions={"rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
     )
 
@@ -408,10 +408,7 @@ def experiment_cost(quick: bool) -> Report:
         }
     return Report(
         figures=figures,
-        reach=(
-            Reach(figure="call_thread_added_us", op="<=", target=10),
-            Reach(figure="stream_thread_added_us", op="<=", target=10),
-        ),
+        reach={"call_thread_added_us": "<= 10", "stream_thread_added_us": "<= 10"},
         conditions={"pairs": pairs},
     )
 
@@ -529,7 +526,7 @@ def prompt_cache_cost(quick: bool) -> Report:
             }
     return Report(
         figures=figures,
-        reach=tuple(Reach(figure=f"{name}_added_us", op="<=", target=150) for name in ("same", "growing", "parsed")),
+        reach={f"{name}_added_us": "<= 150" for name in ("same", "growing", "parsed")},
         conditions={"pairs": pairs},
     )
 

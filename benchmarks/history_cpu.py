@@ -24,7 +24,7 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import cpu_pairs, median, sides
 from benchmarks._provider import MODEL
-from benchmarks._report import Figure, Reach, Report
+from benchmarks._report import Figure, Report
 from benchmarks._server import server_on_another_core
 from benchmarks._transport import wishes
 from fastlane._clock import now_ns
@@ -124,13 +124,13 @@ def measure(quick: bool) -> Report:
     }
     return Report(
         figures=figures,
-        reach=(
-            *(
-                Reach(figure=f"{side}_{messages}_ratio", op=">=", target=target)
+        reach={
+            **{
+                f"{side}_{messages}_ratio": f">= {target}"
                 for side in ("sync", "async")
                 for messages, target in _RATIOS.items()
-            ),
-            Reach(figure=f"loop_held_up_{_HELD_UP_MESSAGES}_ms", op="<=", target=0.6),
-        ),
+            },
+            f"loop_held_up_{_HELD_UP_MESSAGES}_ms": "<= 0.6",
+        },
         conditions={"pairs": pairs, "cores": server.cores},
     )

@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks._peeking import Looked, look, one_after_the_other
-from benchmarks._report import Figure, Reach, Report
+from benchmarks._report import Figure, Report
 from benchmarks._swaying import (
     OVERHEAD_MS,
     log_ratios_of,
@@ -131,14 +131,10 @@ def measure(quick: bool) -> Report:
     experiments, pairs = (100, 600) if quick else (1_000, 8_000)
     return Report(
         figures={**_simulated(experiments), **_really_run(pairs)},
-        reach=(
-            Reach(figure="simulated_10_found_share", op=">=", target=0.9),
-            Reach(figure="run_10_found_share", op=">=", target=0.9),
-            *(
-                Reach(figure=f"{kind}_{name}_interval_covers_share", op=">=", target=0.93)
-                for kind in ("simulated", "run")
-                for name in _EFFECTS
-            ),
-        ),
+        reach={
+            "simulated_10_found_share": ">= 0.9",
+            "run_10_found_share": ">= 0.9",
+            **{f"{kind}_{name}_interval_covers_share": ">= 0.93" for kind in ("simulated", "run") for name in _EFFECTS},
+        },
         conditions={"simulated": experiments, "run_pairs_each": pairs},
     )

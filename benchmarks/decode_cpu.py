@@ -22,7 +22,7 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from benchmarks._paired import cpu_pairs, median
+from benchmarks._paired import cpu_pairs, median, paired
 from benchmarks._report import Figure, Report
 from fastlane.decode import answer_decoder, event_decoder
 
@@ -142,13 +142,10 @@ def measure(quick: bool) -> Report:
     for name, case in _CASES.items():
         pairs = 30 if quick else 100
         stock, ours = ([taken / 1e3 / case.repeats for taken in arm] for arm in cpu_pairs(_arms(case), pairs))
-        ratio = median([one / other for one, other in zip(stock, ours, strict=True)])
         figures |= {
             f"{name}_stock_us": median(stock).value,
             f"{name}_us": median(ours).value,
-            f"{name}_ratio": ratio.value,
-            f"{name}_low_ratio": ratio.low,
-            f"{name}_high_ratio": ratio.high,
+            **paired(name, stock, ours),
         }
     return Report(
         figures=figures,

@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 
-from benchmarks._paired import differences, median
+from benchmarks._paired import added, differences, in_turns, median
 from benchmarks._report import Report
 
 # What nobody should pay for who only wants to make calls.
@@ -55,11 +55,7 @@ def _in_turn(sides: dict[str, str], rounds: int) -> dict[str, list[float]]:
     """Start an interpreter for each side in turn."""
     for code in sides.values():
         _child_cpu_ms(code)
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for round_number in range(rounds):
-        for name in reversed(sides) if round_number % 2 else sides:
-            taken[name].append(_child_cpu_ms(sides[name]))
-    return taken
+    return in_turns(lambda name: _child_cpu_ms(sides[name]), sides, rounds)
 
 
 def measure(quick: bool) -> Report:
@@ -69,13 +65,10 @@ def measure(quick: bool) -> Report:
     calls = _in_turn(
         {"stock": _FIRST_CALL.format(module="openai"), "fastlane": _FIRST_CALL.format(module="fastlane")}, rounds
     )
-    added = median(differences(taken["fastlane"], taken["stock"]))
     loaded = _loaded_by_import()
     return Report(
         figures={
-            "added_cpu_ms": added.value,
-            "added_cpu_low_ms": added.low,
-            "added_cpu_high_ms": added.high,
+            **added("added_cpu", taken["fastlane"], taken["stock"], "ms"),
             "stock_cpu_ms": median(taken["stock"]).value,
             "fastlane_cpu_ms": median(taken["fastlane"]).value,
             "first_call_added_cpu_ms": median(differences(calls["fastlane"], calls["stock"])).value,

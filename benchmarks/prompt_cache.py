@@ -24,7 +24,7 @@ import openai
 
 import fastlane
 from benchmarks._conversation import conversation, tools
-from benchmarks._paired import median
+from benchmarks._paired import paired
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import percentile, wishes
@@ -180,7 +180,6 @@ def measure(quick: bool) -> Report:
     uncached = [fmean(each.prompt_tokens - each.cached_tokens for each in log[skipped:]) for log in logs]
     alone, keyed = ([taken[index] for _, taken in calls[skipped:]] for index in (0, 1))
     achievable = _achievable_share([body for body, _ in calls], skipped)
-    ratio = median([one / other for one, other in zip(alone, keyed, strict=True)])
     figures: dict[str, Figure] = {
         "alone_cached_share": shares[0],
         "prompt_cache_cached_share": shares[1],
@@ -194,9 +193,7 @@ def measure(quick: bool) -> Report:
         "alone_ttft_p90_ms": percentile(alone, 0.9),
         "prompt_cache_ttft_p90_ms": percentile(keyed, 0.9),
         "ttft_p50_ratio": percentile(alone, 0.5) / percentile(keyed, 0.5),
-        "paired_ttft_ratio": ratio.value,
-        "paired_ttft_low_ratio": ratio.low,
-        "paired_ttft_high_ratio": ratio.high,
+        **paired("paired_ttft", alone, keyed),
         "machines_alone": len({each.cache_machine for each in logs[0]}),
         "machines_prompt_cache": len({each.cache_machine for each in logs[1]}),
         "calls_per_side": len(calls),

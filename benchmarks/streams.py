@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import openai
 
 import fastlane
-from benchmarks._paired import median, paired, turns
+from benchmarks._paired import in_turns, median, paired, turns
 from benchmarks._provider import MODEL, provider_cpu_ns, provider_on_another_core
 from benchmarks._report import Figure, Report
 from benchmarks._server import server_on_another_core
@@ -40,28 +39,16 @@ _SPARE_S = 4.0
 _UNEVEN = 0.1
 
 
-def _async_client(side: str, base_url: str) -> openai.AsyncOpenAI:
+def _client(side: str, base_url: str, *, asynchronous: bool) -> Any:
     """Make a client of this side."""
     options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-    if side == "stock":
-        return openai.AsyncOpenAI(**options)
     if side == "stock_http2":
-        return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(http2=True), **options)
-    if side == "fastlane":
-        return fastlane.AsyncOpenAI(**options)
-    return fastlane.AsyncOpenAI(plays=[fastlane.Connection(http2="never")], **options)
-
-
-def _sync_client(side: str, base_url: str) -> openai.OpenAI:
-    """Make a client of this side."""
-    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-    if side == "stock":
-        return openai.OpenAI(**options)
-    if side == "stock_http2":
-        return openai.OpenAI(http_client=openai.DefaultHttpxClient(http2=True), **options)
-    if side == "fastlane":
-        return fastlane.OpenAI(**options)
-    return fastlane.OpenAI(plays=[fastlane.Connection(http2="never")], **options)
+        http_client = openai.DefaultAsyncHttpxClient if asynchronous else openai.DefaultHttpxClient
+        options["http_client"] = http_client(http2=True)
+    elif side == "fastlane_http1":
+        options["plays"] = [fastlane.Connection(http2="never")]
+    module: Any = openai if side.startswith("stock") else fastlane
+    return module.AsyncOpenAI(**options) if asynchronous else module.OpenAI(**options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +138,7 @@ def _check(side: str, counts: list[int], asked: list[tuple[int, dict[str, str]]]
 
 @asynccontextmanager
 async def _opened(side: str, base_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with _async_client(side, base_url) as client:
+    async with _client(side, base_url, asynchronous=True) as client:
         await client.models.list()
         yield client
 
@@ -200,7 +187,7 @@ def _sync_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, 
             count += 1
         return count
 
-    with _sync_client(side, emulator.base_url) as client, ThreadPoolExecutor(streams) as pool:
+    with _client(side, emulator.base_url, asynchronous=False) as client, ThreadPoolExecutor(streams) as pool:
         client.models.list()
         emulator.clear()
         reading = [pool.submit(read, client, headers) for _, headers in asked]
@@ -255,24 +242,12 @@ async def _lateness_turn(
 # CPU of a chunk
 
 
-def _with_tasks(emulator: Emulator, window_s: float, *, side: str, streams: int) -> _Taken:
-    return asyncio.run(_async_turn(side, emulator, streams=streams, token_ms=_TOKEN_MS, window_s=window_s))
-
-
-def _with_threads(emulator: Emulator, window_s: float, *, side: str, streams: int) -> _Taken:
-    return _sync_turn(side, emulator, streams=streams, token_ms=_TOKEN_MS, window_s=window_s)
-
-
-_STREAM_ARMS: dict[str, Callable[[Emulator, float], _Taken]] = {
-    **{
-        f"async_{streams}_{side}": partial(_with_tasks, side=side, streams=streams)
-        for streams in (64, 16, 1)
-        for side in ("stock", "fastlane", "stock_http2", "fastlane_http1")
-        if streams == 64 or side in ("stock", "fastlane")
-    },
-    **{f"threads_16_{side}": partial(_with_threads, side=side, streams=16) for side in ("stock", "fastlane")},
-}
-
+_STREAM_ARMS = (
+    *((f"async_64_{side}", 64, side) for side in ("stock", "fastlane", "stock_http2", "fastlane_http1")),
+    *((f"async_{streams}_{side}", streams, side) for streams in (16, 1) for side in ("stock", "fastlane")),
+    *((f"threads_16_{side}", 16, side) for side in ("stock", "fastlane")),
+)
+"""By name, the number of streams and the side."""
 
 # Each against the stock client as it comes, but for the last.
 _RATIOS = {
@@ -299,10 +274,16 @@ def stream_cpu(quick: bool) -> Report:
     subtracted. The arms take turns, in reversed order every other round.
     """
     rounds, window_s = (1, 1.5) if quick else (7, 4.0)
-    taken: dict[str, list[_Taken]] = {arm: [] for arm in _STREAM_ARMS}
+
+    def turn(arm: tuple[str, int, str]) -> _Taken:
+        name, streams, side = arm
+        settings: dict[str, Any] = {"streams": streams, "token_ms": _TOKEN_MS, "window_s": window_s}
+        if name.startswith("threads"):
+            return _sync_turn(side, emulator, **settings)
+        return asyncio.run(_async_turn(side, emulator, **settings))
+
     with provider_on_another_core() as (emulator, cores):
-        for _, arm in turns(_STREAM_ARMS, rounds):
-            taken[arm].append(_STREAM_ARMS[arm](emulator, window_s))
+        taken = {name: values for (name, _, _), values in in_turns(turn, _STREAM_ARMS, rounds).items()}
     figures: dict[str, Figure] = {}
     for name, (stock, ours, _) in _RATIOS.items():
         theirs, own = ([turn.us_per_chunk for turn in taken[arm]] for arm in (stock, ours))
@@ -336,14 +317,13 @@ def lateness(quick: bool) -> Report:
     core.
     """
     rounds, window_s = (2, 2.5) if quick else (9, 4.0)
-    both = ("stock", "fastlane")
-    late: dict[str, list[tuple[float, float]]] = {side: [] for side in both}
+
+    def turn(side: str) -> tuple[float, float]:
+        delays_ms = asyncio.run(_lateness_turn(side, emulator, streams=_STREAMS, token_ms=_TOKEN_MS, window_s=window_s))
+        return percentile(delays_ms, 0.5), percentile(delays_ms, 0.99)
+
     with provider_on_another_core() as (emulator, cores):
-        for _, side in turns(both, rounds):
-            delays_ms = asyncio.run(
-                _lateness_turn(side, emulator, streams=_STREAMS, token_ms=_TOKEN_MS, window_s=window_s)
-            )
-            late[side].append((percentile(delays_ms, 0.5), percentile(delays_ms, 0.99)))
+        late = in_turns(turn, ("stock", "fastlane"), rounds)
     return Report(
         figures={
             **paired("p99", [p99 for _, p99 in late["fastlane"]], [p99 for _, p99 in late["stock"]]),
@@ -367,7 +347,7 @@ async def _saturated_turn(side: str, base_url: str, window_s: float) -> tuple[fl
         async for _ in await client.chat.completions.create(model="prepared-1", messages=MESSAGES, stream=True):
             counts[number] += 1
 
-    async with _async_client(side, base_url) as client:
+    async with _client(side, base_url, asynchronous=True) as client:
         reading = [asyncio.create_task(read(client, number)) for number in range(_STREAMS)]
         deadline = now_ns() + _PATIENCE_S * 1e9
         while not all(counts):
@@ -401,11 +381,8 @@ def stream_saturated(quick: bool) -> Report:
     reversed order every other round.
     """
     rounds, window_s = (2, 2.0) if quick else (9, 3.0)
-    taken: dict[str, list[tuple[float, float]]] = {side: [] for side in _SIDES}
     with server_on_another_core("benchmarks._endless") as server:
-        base_url, cores = server.base_url, server.cores
-        for _, side in turns(_SIDES, rounds):
-            taken[side].append(asyncio.run(_saturated_turn(side, base_url, window_s)))
+        taken = in_turns(lambda side: asyncio.run(_saturated_turn(side, server.base_url, window_s)), _SIDES, rounds)
     per_core = {side: [chunks for chunks, _ in values] for side, values in taken.items()}
     return Report(
         figures={
@@ -417,7 +394,7 @@ def stream_saturated(quick: bool) -> Report:
             "rounds": rounds,
         },
         reach={"chunks_ratio": ">= 10"},
-        conditions={"measured_s": window_s, "cores": cores},
+        conditions={"measured_s": window_s, "cores": server.cores},
     )
 
 
@@ -467,58 +444,33 @@ def _sync_calls(client: openai.OpenAI, calls: int) -> None:
         _check_call(client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers), number)
 
 
-class _CallRound:
-    """Counts what a round takes."""
-
-    def __init__(self, emulator: Emulator, calls: int) -> None:
-        self._emulator = emulator
-        self._calls = calls
-        self.taken = _CallTaken(0.0, 0.0, None)
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        gc.collect()
-        provider = provider_cpu_ns(self._emulator)
-        started, cpu_started = now_ns(), cpu_ns()
-        yield
-        cpu, wall = cpu_ns() - cpu_started, now_ns() - started
-        ended = provider_cpu_ns(self._emulator)
-        per_call = 1e3 * self._calls
-        theirs = None if provider is None or ended is None else (ended - provider) / per_call
-        self.taken = _CallTaken(cpu / per_call, wall / per_call, theirs)
-
-
 async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tuple[str, str], list[_CallTaken]]:
     taken: dict[tuple[str, str], list[_CallTaken]] = {arm: [] for arm in _CALL_ARMS}
     async with AsyncExitStack() as stack:
-        asynchronous = {
-            arm: await stack.enter_async_context(_async_client(arm[1], emulator.base_url))
-            for arm in _CALL_ARMS
-            if arm[0] != "sync_1"
-        }
-        synchronous = ExitStack()
-        stack.enter_context(synchronous)
-        threads = {
-            arm: synchronous.enter_context(_sync_client(arm[1], emulator.base_url))
-            for arm in _CALL_ARMS
-            if arm[0] == "sync_1"
-        }
+        clients: dict[tuple[str, str], Any] = {}
+        for arm in _CALL_ARMS:
+            client = _client(arm[1], emulator.base_url, asynchronous=arm[0] != "sync_1")
+            enter = stack.enter_context if arm[0] == "sync_1" else stack.enter_async_context
+            entered: Any = enter(client)
+            clients[arm] = entered if arm[0] == "sync_1" else await entered
         for round_number, arm in turns(_CALL_ARMS, rounds, warm_ups=1):  # the first one opens connections
             concurrency, side = arm
             tasks = _TASKS if concurrency == f"async_{_TASKS}" else 1
             count = calls if tasks > 1 else calls // 4
             emulator.clear()
-            one = _CallRound(emulator, count)
-            with one.measured():
-                if arm in threads:
-                    _sync_calls(threads[arm], count)
-                else:
-                    await _async_calls(asynchronous[arm], tasks, count)
+            gc.collect()
+            provider, started, cpu_started = provider_cpu_ns(emulator), now_ns(), cpu_ns()
+            if concurrency == "sync_1":
+                _sync_calls(clients[arm], count)
+            else:
+                await _async_calls(clients[arm], tasks, count)
+            cpu, wall, ended = cpu_ns() - cpu_started, now_ns() - started, provider_cpu_ns(emulator)
+            theirs = None if provider is None or ended is None else (ended - provider) / 1e3 / count
             log = emulator.log()
             if len(log) != count or {request.http_version for request in log} != {_VERSIONS[side]}:
                 raise RuntimeError(f"{side} did not send its calls over the protocol that it was to speak")
             if round_number >= 0:
-                taken[arm].append(one.taken)
+                taken[arm].append(_CallTaken(cpu / 1e3 / count, wall / 1e3 / count, theirs))
     return taken
 
 

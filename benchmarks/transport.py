@@ -18,7 +18,7 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._paired import added, cpu_pairs, median, paired, turns
+from benchmarks._paired import added, cpu_pairs, in_turns, median, paired, turns
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import (
@@ -370,10 +370,8 @@ def stream_limit(quick: bool) -> Report:
     opening of further connections included. Outside: opening the first connection. Every round takes new clients.
     """
     rounds = 2 if quick else 12
-    taken: dict[str, list[list[float]]] = {side: [] for side in _SIDES}
     with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-        for _, side in turns(_SIDES, rounds):
-            taken[side].append(run(_burst(emulator.base_url, side)))
+        taken = in_turns(lambda side: run(_burst(emulator.base_url, side)), _SIDES, rounds)
         log = emulator.log()
     p99 = {side: [percentile(burst, 0.99) for burst in bursts] for side, bursts in taken.items()}
     return Report(

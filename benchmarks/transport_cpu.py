@@ -16,7 +16,7 @@ import ssl
 
 import httpx2
 
-from benchmarks._paired import median
+from benchmarks._paired import in_turns, median, paired
 from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Report
 from benchmarks._transport import MESSAGES, wishes
@@ -100,25 +100,12 @@ async def _turn(arm: str, emulator: Emulator, window_s: float) -> float:
 def measure(quick: bool) -> Report:
     """Run rounds of all four arms."""
     rounds, window_s = (2, 3.0) if quick else (9, 4.0)
-    taken: dict[str, list[float]] = {arm: [] for arm in _ARMS}
     with provider_on_another_core(round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator, cores):
-        for round_number in range(rounds):
-            for arm in reversed(_ARMS) if round_number % 2 else _ARMS:
-                taken[arm].append(asyncio.run(_turn(arm, emulator, window_s)))
-    ratios = {
-        protocol: median(
-            [
-                theirs / own
-                for theirs, own in zip(taken[f"{protocol}_stock"], taken[f"{protocol}_fastlane"], strict=True)
-            ]
-        )
-        for protocol in ("http2", "http1")
-    }
+        taken = in_turns(lambda arm: asyncio.run(_turn(arm, emulator, window_s)), _ARMS, rounds)
     return Report(
         figures={
-            **{f"{protocol}_cpu_ratio": ratio.value for protocol, ratio in ratios.items()},
-            **{f"{protocol}_cpu_low_ratio": ratio.low for protocol, ratio in ratios.items()},
-            **{f"{protocol}_cpu_high_ratio": ratio.high for protocol, ratio in ratios.items()},
+            **paired("http2_cpu", taken["http2_stock"], taken["http2_fastlane"]),
+            **paired("http1_cpu", taken["http1_stock"], taken["http1_fastlane"]),
             **{f"{arm}_us_per_chunk": median(values).value for arm, values in taken.items()},
             "rounds": rounds,
         },

@@ -1,12 +1,11 @@
 """Whether a valid answer can be longer than `bound()` says: none may be, and how far most stay below it.
 
-Schemas of draft 7 are drawn at random, three levels deep, most of them with a longest value. hypothesis-jsonschema
-makes valid values of each; and so that the limits are reached, which it seldom does, values are drawn that use them up
-(strings of characters that take twelve when they are escaped, doubles of 17 digits, every property). jsonschema says
-which values are valid. Each value is written by `json.dumps` compactly, with its defaults, and with an indent of four,
-its non-ASCII characters escaped and not, and compared with `tokens`: a bound without a convention for numbers. Tokens
-count as exceeded where the text has more bytes of UTF-8 than there are tokens, as no tokenizer is at hand; with one
-(`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
+Schemas of draft 7 are drawn at random, three levels deep, most of them with a longest value; and values that use their
+limits up (strings of characters that take twelve when they are escaped, doubles of 17 digits, every property).
+jsonschema says which values are valid. Each value is written by `json.dumps` compactly, with its defaults, and with an
+indent of four, its non-ASCII characters escaped and not, and compared with `tokens`: a bound without a convention for
+numbers. Tokens count as exceeded where the text has more bytes of UTF-8 than there are tokens, as no tokenizer is at
+hand; with one (`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
 
 Inside: `bound()` and the length of its texts. `cached_bound_us`: the CPU time of `bound()` for a schema of 12
 properties that was bounded before; `first_bound_us` for one that was not, `large_bound_ms` for one of 5,000 properties.
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -34,16 +32,10 @@ from fastlane._clock import cpu_ns
 from fastlane.knowledge.tokens import counter
 from fastlane.schemas.bound import Bound, schema_bound
 
-try:
-    from benchmarks._schema_values import made
-except ModuleNotFoundError as missing:
-    sys.exit(f"bound_law makes values with {missing.name}, which is not installed here: run `make install` first")
-
 _MODEL = "gpt-4o"
 _INSTANCES = 20_000
 _QUICK_INSTANCES = 400
-_PER_SCHEMA = 25
-_LONGEST_PER_SCHEMA = 20
+_PER_SCHEMA = 20
 _PROPERTIES = 12
 _MANY_PROPERTIES = 5_000
 _CALLS = 2_000
@@ -51,7 +43,7 @@ _CALLS = 2_000
 
 @dataclass(slots=True)
 class _Seen:
-    """What the values of one kind of source came to."""
+    """What the values came to."""
 
     instances: int = 0
     """With a bound to compare them with."""
@@ -121,9 +113,9 @@ def _cpu_us(schemas: Iterable[dict[str, Any]]) -> float:
 def measure(quick: bool) -> Report:
     """Draw schemas until there are enough values."""
     wanted = _QUICK_INSTANCES if quick else _INSTANCES
-    drawn_seen, longest = _Seen(), _Seen()
+    seen = _Seen()
     schemas = bounded = 0
-    while drawn_seen.instances < wanted:
+    while seen.instances < wanted:
         random = Random(schemas)
         drawn = drawn_schema(random)
         schemas += 1
@@ -131,16 +123,13 @@ def measure(quick: bool) -> Report:
         if found.tokens is None:
             continue
         bounded += 1
-        drawn_seen.look(found, _valid(drawn.schema, made(drawn.schema, _PER_SCHEMA, schemas)))
-        longest.look(found, _valid(drawn.schema, [drawn.longest(random) for _ in range(_LONGEST_PER_SCHEMA)]))
+        seen.look(found, _valid(drawn.schema, [drawn.longest(random) for _ in range(_PER_SCHEMA)]))
     figures: dict[str, Figure] = {
-        "instances": drawn_seen.instances + longest.instances,
-        "exceeding": drawn_seen.exceeding + longest.exceeding,
-        "made_instances": drawn_seen.instances,
-        "longest_instances": longest.instances,
+        "instances": seen.instances,
+        "exceeding": seen.exceeding,
         "schemas": schemas,
         "bounded_schemas": bounded,
-        "longest_seen_to_bound_ratio": median(longest.closest),
+        "longest_seen_to_bound_ratio": median(seen.closest),
         "cached_bound_us": _cpu_us([_usual(_PROPERTIES)] * _CALLS),
         "first_bound_us": _cpu_us(_usual(_PROPERTIES, f"name_{number}") for number in range(50)),
         "large_bound_ms": _cpu_us(_usual(_MANY_PROPERTIES, f"many_{number}") for number in range(3)) / 1e3,
@@ -148,7 +137,6 @@ def measure(quick: bool) -> Report:
     return Report(
         figures=figures,
         reach={
-            "made_instances": f">= {wanted}",
             "exceeding": "== 0",
             "cached_bound_us": "<= 10",
         },

@@ -57,15 +57,6 @@ def test_one_table_has_every_target_and_how_many_hold(capsys: pytest.CaptureFixt
     assert "1 of 2 targets hold" in told
 
 
-def test_a_package_that_values_are_made_with_is_asked_for_in_a_sentence() -> None:
-    without = "import runpy, sys; sys.modules['hypothesis_jsonschema'] = None; runpy.run_module('benchmarks.bound_law')"
-    done = subprocess.run([sys.executable, "-c", without], cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "hypothesis_jsonschema, which is not installed here: run `make install`" in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a benchmark takes as long as the machine makes it
 def test_the_last_line_is_json_that_says_what_held() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
 from benchmarks._drawn_schemas import drawn_schema
-from benchmarks._schema_values import made
 from fastlane.schemas.bound import schema_bound as bound
 
 SEEDS = st.integers(0, 2**32)
@@ -26,18 +25,15 @@ def texts(value: Any) -> Iterator[str]:
             yield json.dumps(value, ensure_ascii=ascii_alone, indent=indent)
 
 
-def check(schema: Any, values: list[Any]) -> int:
+def check(schema: Any, values: list[Any]) -> None:
     found = bound(schema, assume=False)
     valid = Draft7Validator(schema, format_checker=Draft7Validator.FORMAT_CHECKER).is_valid
-    looked_at = 0
     for value in values:
         if found.tokens is None or not valid(value):
             continue
-        looked_at += 1
         for text in texts(value):
             assert len(text) <= found.tokens, (schema, value)
             assert len(text.encode("utf-8", "surrogatepass")) <= found.tokens, (schema, value)
-    return looked_at
 
 
 @settings(max_examples=120)
@@ -47,15 +43,6 @@ def test_no_value_at_the_limits_is_longer_than_its_bound(seed: int) -> None:
     drawn = drawn_schema(random)
 
     check(drawn.schema, [drawn.longest(random) for _ in range(8)])
-
-
-def test_no_generated_value_is_longer_than_its_bound() -> None:
-    looked_at = 0
-    for seed in range(60):
-        drawn = drawn_schema(Random(seed))
-        looked_at += check(drawn.schema, made(drawn.schema, 5, seed))
-
-    assert looked_at > 40
 
 
 def test_the_limits_are_reached() -> None:

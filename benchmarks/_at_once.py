@@ -12,7 +12,7 @@ from typing import Any
 
 from hpack.hpack import Encoder
 
-from benchmarks._serving import serve
+from benchmarks._serving import answer_http1, serve
 
 TEXT = "Your reservation has been changed."
 _MESSAGE: dict[str, Any] = {"role": "assistant", "content": TEXT, "refusal": None, "annotations": []}
@@ -97,25 +97,5 @@ def _serve_http2(sock: Any) -> None:
         buffer += data
 
 
-def _serve_http1(sock: Any) -> None:
-    buffer = b""
-    while True:
-        while b"\r\n\r\n" not in buffer:
-            data = sock.recv(_READ_BYTES)
-            if not data:
-                return
-            buffer += data
-        head, _, buffer = buffer.partition(b"\r\n\r\n")
-        _, _, rest = head.lower().partition(b"content-length:")
-        missing = int(rest.partition(b"\r\n")[0]) - len(buffer)
-        while missing > 0:
-            data = sock.recv(_READ_BYTES)
-            if not data:
-                return
-            missing -= len(data)
-        buffer = b""  # a client that waits for its answer has sent nothing more
-        sock.sendall(_HTTP1)
-
-
 if __name__ == "__main__":
-    serve(_serve_http2, _serve_http1)
+    serve(_serve_http2, lambda sock: answer_http1(sock, _HTTP1))

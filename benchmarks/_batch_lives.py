@@ -6,42 +6,28 @@ often as it is told to.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
-from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any
+
+from benchmarks._child import Child, questions, say
 
 _KEY = "sk-benchmark"
 
 
-class Lives:
-    """Workers on one queue. Ends with the `with` block, and whoever lives then with it."""
+class Lives(Child):
+    """Workers on one queue. Ends with the `with` block, and the worker that lives then with it."""
 
     def __init__(
         self, where: str, base_url: str, settings: Mapping[str, Any], *, schema: str = "fastlane_batch"
     ) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks._batch_lives"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        super().__init__("benchmarks._batch_lives")
         self._where = where
-        told = {"base_url": base_url, "settings": dict(settings), "schema": schema}
-        self._ask(json.dumps(told))
+        self.ask({"base_url": base_url, "settings": dict(settings), "schema": schema})
         self.pid: int | None = None
-
-    def _ask(self, line: str) -> dict[str, Any]:
-        stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
-        stdin.write(line + "\n")
-        stdin.flush()
-        return cast(dict[str, Any], json.loads(stdout.readline()))
 
     def begin(self, owner: str, *, where: str | None = None, most_file_bytes: int | None = None) -> None:
         """Begin a life, on another queue if `where` names one.
@@ -49,7 +35,7 @@ class Lives:
         With `most_file_bytes` no file may grow beyond that: a disk that is full for it.
         """
         asked = {"owner": owner, "where": where or self._where, "most_file_bytes": most_file_bytes}
-        self.pid = self._ask(json.dumps(asked))["pid"]
+        self.pid = self.ask(asked)["pid"]
 
     def kill(self) -> None:
         """End it on the spot: kill -9."""
@@ -60,20 +46,13 @@ class Lives:
     def wait(self) -> int:
         """Wait for its end; returns its exit code, below 0 for a signal."""
         self.pid = None
-        return int(self._ask("null")["code"])
+        return int(self.ask(None)["code"])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self.pid is not None:
             os.kill(self.pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            cast(IO[str], stream).close()
+        self.process.kill()
+        super().__exit__(*raised)
 
 
 def _live(told: Mapping[str, Any], where: str, owner: str, most_file_bytes: int | None) -> None:
@@ -108,15 +87,15 @@ def _import(base_url: str) -> None:
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    told = json.loads(sys.stdin.readline())
+    asked_for = questions()
+    told = next(asked_for)
     _import(told["base_url"])
-    _say(ready=True)
+    say({"ready": True})
     process = 0
-    for line in sys.stdin:
-        asked = json.loads(line)
+    for asked in asked_for:
         if asked is None:
             _, status = os.waitpid(process, 0)
-            _say(code=os.waitstatus_to_exitcode(status))
+            say({"code": os.waitstatus_to_exitcode(status)})
             continue
         process = os.fork()
         if process == 0:
@@ -129,12 +108,7 @@ def _main() -> None:
                 sys.stderr.flush()
             finally:
                 os._exit(code)
-        _say(pid=process)
-
-
-def _say(**told: Any) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
+        say({"pid": process})
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 """Collectors of OpenTelemetry's protocol, one that works and three that do not, in a process of their own.
 
-Prints the port of each, and when its stdin ends how many bytes the one that works was sent, and how often the others
-were asked. Nothing listens at the port of the one that refuses.
+Says the port of each, and when it is asked how many bytes the one that works was sent, and how often the others were
+asked. Nothing listens at the port of the one that refuses.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+
+from benchmarks._child import questions, say
+from benchmarks._serving import answer_http1
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n"
 _FAILED = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
@@ -21,25 +22,11 @@ taken: Counter[str] = Counter()
 
 
 def _answering(name: str, answer: bytes) -> Callable[[socket.socket], None]:
-    def serve(sock: socket.socket) -> None:
-        buffer = b""
-        while True:
-            while b"\r\n\r\n" not in buffer:
-                data = sock.recv(65_536)
-                if not data:
-                    return
-                buffer += data
-            head, _, buffer = buffer.partition(b"\r\n\r\n")
-            _, _, rest = head.lower().partition(b"content-length:")
-            missing = int(rest.partition(b"\r\n")[0]) - len(buffer)
-            while missing > 0:
-                missing -= len(sock.recv(65_536)) or missing
-            buffer = b""
-            taken[f"{name}_requests"] += 1
-            taken[f"{name}_bytes"] += int(rest.partition(b"\r\n")[0])
-            sock.sendall(answer)
+    def seen(size: int) -> None:
+        taken[f"{name}_requests"] += 1
+        taken[f"{name}_bytes"] += size
 
-    return serve
+    return lambda sock: answer_http1(sock, answer, seen)
 
 
 def _hang(sock: socket.socket) -> None:
@@ -73,7 +60,6 @@ if __name__ == "__main__":
             "hangs": _listen(_hang),
             "refuses": reserved.getsockname()[1],
         }
-        sys.stdout.write(json.dumps(ports) + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-        sys.stdout.write(json.dumps(taken) + "\n")
+        say(ports)
+        for _ in questions():
+            say(taken)

@@ -12,14 +12,11 @@ import json
 import os
 import signal
 import ssl
-import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self, cast
 
+from benchmarks._child import Child, questions, say
 from fastlane.emulator import ProviderModel, RequestLog, Server
 from fastlane.emulator._server import ServerTls, make_tls
 
@@ -27,28 +24,16 @@ _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0
 
 
-class Mortal:
+class Mortal(Child):
     """A provider, from the outside. It begins at once, and is gone at the end of the `with` block."""
 
     def __init__(self, model: ProviderModel) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks._mortal"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        told = self._ask(json.dumps(model.to_json()))
+        super().__init__("benchmarks._mortal")
+        told = self.ask(model.to_json())
         self.certificate_authority = Path(told["authority"])
         self._context = ssl.create_default_context(cafile=told["authority"])
         self._port: int = told["port"]
         self._provider: int = told["pid"]
-
-    def _ask(self, line: str) -> dict[str, Any]:
-        stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
-        stdin.write(line + "\n")
-        stdin.flush()
-        return cast(dict[str, Any], json.loads(stdout.readline()))
 
     @property
     def base_url(self) -> str:
@@ -61,7 +46,7 @@ class Mortal:
 
     def start_again(self) -> None:
         """Begin anew, on the same port, after it was killed. Returns when it listens."""
-        self._provider = self._ask("again")["pid"]
+        self._provider = self.ask("again")["pid"]
 
     def silence(self) -> None:
         """Have it do nothing any more: the system goes on to take connections and what is sent."""
@@ -80,23 +65,8 @@ class Mortal:
         finally:
             connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        cast(IO[str], self._process.stdin).close()
-        self._process.wait(_PATIENCE_S)
-        cast(IO[str], self._process.stdout).close()
-
 
 # In the other process
-
-
-def _say(**told: object) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
 
 
 async def _serve(model: ProviderModel, tls: ServerTls, port: int, said: int) -> None:
@@ -128,17 +98,18 @@ def _born(model: ProviderModel, tls: ServerTls, port: int) -> tuple[int, int]:
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    model = ProviderModel.from_json(json.loads(sys.stdin.readline()))
+    asked_for = questions()
+    model = ProviderModel.from_json(next(asked_for))
     tls = make_tls(_HOST, http2=True)
     with tempfile.TemporaryDirectory() as directory:
         authority = Path(directory) / "authority.pem"
         authority.write_bytes(tls.authority_pem)
         process, port = _born(model, tls, 0)
-        _say(port=port, pid=process, authority=str(authority))
-        for _ in sys.stdin:
+        say({"port": port, "pid": process, "authority": str(authority)})
+        for _ in asked_for:
             os.waitpid(process, 0)
             process, _ = _born(model, tls, port)
-            _say(pid=process)
+            say({"pid": process})
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import openai
 
 import fastlane
+from benchmarks._child import say
 from fastlane._clock import now_ns
 
 OFFERED_PER_S = 20.0
@@ -84,7 +85,7 @@ async def offer(loads: Sequence[Load], base_url: str, seconds: float) -> dict[st
 def _replica(settings: Mapping[str, Any]) -> None:
     loads = [Load(*load) for load in settings["loads"]]
     ended = asyncio.run(offer(loads, settings["base_url"], settings["seconds"]))
-    sys.stdout.write(json.dumps(ended) + "\n")
+    say(ended)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
+
+from benchmarks._child import Child
 
 
 class Server(NamedTuple):
@@ -71,17 +70,8 @@ def apart() -> Iterator[Callable[[], str]]:
 @contextmanager
 def server_on_another_core(module: str) -> Iterator[Server]:
     """Start `python -m module`, and keep it and this process apart as far as there is a second core and a way to."""
-    command = [sys.executable, "-m", module]
-    with (
-        apart() as move,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with apart() as move, Child(module) as child:
         where = move()
-        ready = json.loads(process.stdout.readline())
-        try:
-            with trusted([Path(ready["authority"])]):
-                yield Server(f"https://127.0.0.1:{ready['port']}/v1", process.pid, where)
-        finally:
-            process.stdin.close()
+        ready = child.hear()
+        with trusted([Path(ready["authority"])]):
+            yield Server(f"https://127.0.0.1:{ready['port']}/v1", child.process.pid, where)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import sys
 import tempfile
@@ -12,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks._child import say
 from fastlane.emulator._server import make_tls
+
+_READ_BYTES = 262_144
 
 Speak = Callable[[Any], None]
 """Serve one connection to its end; an OSError ends it too."""
@@ -36,6 +38,28 @@ def serve(http2: Speak, http1: Speak) -> None:
         authority = Path(directory) / "authority.pem"
         authority.write_bytes(tls.authority_pem)
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        sys.stdout.write(json.dumps({"port": listener.getsockname()[1], "authority": str(authority)}) + "\n")
-        sys.stdout.flush()
+        say({"port": listener.getsockname()[1], "authority": str(authority)})
         sys.stdin.read()
+
+
+def answer_http1(sock: Any, answer: bytes, seen: Callable[[int], object] = int) -> None:
+    """Give every request of a connection the same answer, and tell the size of each body; to the connection's end."""
+    buffer = b""
+    while True:
+        while b"\r\n\r\n" not in buffer:
+            data = sock.recv(_READ_BYTES)
+            if not data:
+                return
+            buffer += data
+        head, _, buffer = buffer.partition(b"\r\n\r\n")
+        _, _, rest = head.lower().partition(b"content-length:")
+        size = int(rest.partition(b"\r\n")[0])
+        missing = size - len(buffer)
+        while missing > 0:
+            data = sock.recv(_READ_BYTES)
+            if not data:
+                return
+            missing -= len(data)
+        buffer = b""  # a client that waits for its answer has sent nothing more
+        seen(size)
+        sock.sendall(answer)

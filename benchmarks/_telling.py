@@ -1,14 +1,12 @@
 """A client in a process of its own, whose telemetry is configured by its environment, and which makes calls when asked.
 
-Each line of stdin has a number of calls: `one_by_one 300` is answered by a line with what each of them took, in
-microseconds, `many_at_once 50000` by one with how much of the process was in memory after every thousand, in bytes.
-Ends when stdin does.
+A question has a number of calls: `["one_by_one", 300]` is answered with what each of them took, in microseconds,
+`["many_at_once", 50000]` with how much of the process was in memory after every thousand, in bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import fastlane
 import fastlane.telemetry
 from benchmarks._at_once import TEXT
+from benchmarks._child import questions, say
 from benchmarks._transport import MESSAGES, WrongAnswerError
 from fastlane._clock import now_ns
 
@@ -70,14 +69,8 @@ def _main() -> None:
     fastlane.telemetry.configure()
     base_url = sys.argv[1]
     with fastlane.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
-        for line in sys.stdin:
-            kind, count = line.split()
-            if kind == "one_by_one":
-                answer: Any = _one_by_one(client, int(count))
-            else:
-                answer = asyncio.run(_many_at_once(base_url, int(count)))
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+        for kind, count in questions():
+            say(_one_by_one(client, count) if kind == "one_by_one" else asyncio.run(_many_at_once(base_url, count)))
 
 
 if __name__ == "__main__":

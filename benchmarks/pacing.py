@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+from benchmarks._child import Child
 from benchmarks._paced import Load, offer
 from benchmarks._provider import providers
 from benchmarks._report import Figure, Report
@@ -81,28 +80,15 @@ def _redis() -> Iterator[str | None]:
         server.stop()
 
 
-def _started(loads: list[Load], base_url: str, seconds: float) -> subprocess.Popen[str]:
-    """Have another process offer these."""
-    settings = json.dumps({"loads": loads, "base_url": base_url, "seconds": seconds})
-    command = [sys.executable, "-m", "benchmarks._paced", settings]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def _replicas(base_url: str, seconds: float, store: str | None) -> list[subprocess.Popen[str]]:
-    started = []
+def _replicas(store: str | None) -> list[list[Load]]:
+    """Return what each of three processes offers."""
+    replicas = []
     for number in range(_REPLICAS):
         loads = [Load("three", "ours", 20.0 / _REPLICAS, None, 100 + number)]
         if store is not None:
             loads.append(Load("three_store", "ours", 20.0 / _REPLICAS, store, 200 + number))
-        started.append(_started(loads, base_url, seconds))
-    return started
-
-
-def _ended(process: subprocess.Popen[str]) -> dict[str, Counter[str]]:
-    written, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError("another process that offered calls has failed")
-    return {model: Counter(ended) for model, ended in json.loads(written).items()}
+        replicas.append(loads)
+    return replicas
 
 
 def _figures(
@@ -135,15 +121,23 @@ def measure(quick: bool) -> Report:
     """Offer everything at once, and read the provider's log."""
     seconds, from_s = (_QUICK_S, _QUICK_FROM_S) if quick else (_FULL_S, _FROM_S)
     sides = [f"{client}-{kind}" for client in ("ours", "stock") for kind in _KINDS]
-    with providers(1, model=_model(burst=_QUICK_BURST if quick else 1.0)) as (emulator,), _redis() as store:
+    with (
+        providers(1, model=_model(burst=_QUICK_BURST if quick else 1.0)) as (emulator,),
+        _redis() as store,
+        ExitStack() as stack,
+    ):
         loads = [Load(side, side.partition("-")[0], seed=number) for number, side in enumerate(sides)]
         # In a process of their own, so that their thousands of retries do not hold up the calls of ours.
         stock = [load for load in loads if load.client == "stock"]
-        others = [_started(stock, emulator.base_url, seconds), *_replicas(emulator.base_url, seconds, store)]
+        settings = {"base_url": emulator.base_url, "seconds": seconds}
+        others = [
+            stack.enter_context(Child("benchmarks._paced", json.dumps({"loads": own, **settings})))
+            for own in (stock, *_replicas(store))
+        ]
         until_ns = now_ns() + int(seconds * 1e9)
         ended = asyncio.run(offer([load for load in loads if load not in stock], emulator.base_url, seconds))
         for other in others:
-            for model, how in _ended(other).items():
+            for model, how in other.hear().items():
                 ended.setdefault(model, Counter()).update(how)
         log = emulator.log()
     figures = _figures(log, ended, from_s, until_ns)

@@ -19,15 +19,12 @@ make it 40,000; errors of connections that wait for Python's collector make step
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from statistics import linear_regression, quantiles
-from typing import Any
 
+from benchmarks._child import Child
 from benchmarks._paired import differences, median
 from benchmarks._report import Figure, Report
 from benchmarks._server import server_on_another_core
@@ -37,77 +34,25 @@ _ARMS = ("off", "off_again", "healthy", *_BROKEN)
 _EXPORT_INTERVAL_MS = 2_000
 
 
-class _Client:
-    """One of the processes that make calls."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def one_by_one(self, count: int) -> list[float]:
-        """What each call took, in microseconds."""
-        return [float(one) for one in self._asked(f"one_by_one {count}")]
-
-    def many_at_once(self, count: int) -> list[int]:
-        """How much was in memory after every thousand calls, in bytes."""
-        return [int(one) for one in self._asked(f"many_at_once {count}")]
-
-    def leave(self) -> None:
-        """Begin to end, without waiting for it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    def _asked(self, what: str) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(what + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("a client ended before its calls did: what it said is above")
-        return json.loads(line)
-
-
-@contextmanager
-def _client(base_url: str, port: int | None) -> Iterator[_Client]:
+def _client(base_url: str, port: int | None) -> Child:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "FASTLANE_"))}
     if port is None:
         kept["FASTLANE_TELEMETRY_LEVEL"] = "off"
     else:
         kept["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
         kept["OTEL_METRIC_EXPORT_INTERVAL"] = str(_EXPORT_INTERVAL_MS)
-    command = [sys.executable, "-m", "benchmarks._telling", base_url]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=kept) as process:
-        yield _Client(process)
-
-
-class _Collectors:
-    """The process with the collectors."""
-
-    def __init__(self) -> None:
-        self.ports: Mapping[str, int] = {}
-        self.taken: Mapping[str, int] = {}
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "benchmarks._collectors"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            self.ports = json.loads(process.stdout.readline())
-            yield
-            process.stdin.close()
-            self.taken = json.loads(process.stdout.readline())
+    return Child("benchmarks._telling", base_url, environment=kept)
 
 
 def _p99(values: list[float]) -> float:
     return quantiles(values, n=100)[-1]
 
 
-def _latencies(clients: Mapping[str, _Client], rounds: int, block: int) -> dict[str, Figure]:
+def _latencies(clients: Mapping[str, Child], rounds: int, block: int) -> dict[str, Figure]:
     taken: dict[str, list[list[float]]] = {arm: [] for arm in clients}
     for round_number in range(-1, rounds):  # the first one opens connections and imports what is imported late
         for arm in reversed(_ARMS) if round_number % 2 else _ARMS:
-            took_us = clients[arm].one_by_one(block)
+            took_us = clients[arm].ask(["one_by_one", block])
             if round_number >= 0:
                 taken[arm].append([one / 1e3 for one in took_us])
     percentiles = {arm: [_p99(block) for block in blocks] for arm, blocks in taken.items()}
@@ -136,20 +81,26 @@ def _growth_kib(resident: list[int]) -> float | None:
 def measure(quick: bool) -> Report:
     """Measure the time of calls in turns, then the memory of each client on its own."""
     rounds, block, calls = (3, 200, 5_000) if quick else (24, 300, 50_000)
-    collectors = _Collectors()
     figures: dict[str, Figure] = {}
-    with server_on_another_core("benchmarks._at_once") as server, collectors.listening(), ExitStack() as stack:
-        clients = {arm: stack.enter_context(_client(server.base_url, collectors.ports.get(arm))) for arm in _ARMS}
+    with (
+        server_on_another_core("benchmarks._at_once") as server,
+        Child("benchmarks._collectors") as collectors,
+        ExitStack() as stack,
+    ):
+        ports = collectors.hear()
+        clients = {arm: stack.enter_context(_client(server.base_url, ports.get(arm))) for arm in _ARMS}
         figures |= _latencies(clients, rounds, block)
         for arm in _BROKEN:
-            resident = clients[arm].many_at_once(calls)
+            resident = clients[arm].ask(["many_at_once", calls])
             figures[f"{arm}_growth_kib"] = _growth_kib(resident)
             figures[f"{arm}_resident_mib"] = resident[-1] / 1024**2
         for client in clients.values():
             client.leave()  # all at once: each waits for its collector
+        stack.close()
+        taken = collectors.ask(None)
     for name in ("healthy_requests", "healthy_bytes", "hangs_requests", "fails_requests"):
-        figures[name] = collectors.taken.get(name, 0)
-    if not all(collectors.taken.get(name) for name in ("healthy_bytes", "hangs_requests", "fails_requests")):
+        figures[name] = taken.get(name, 0)
+    if not all(taken.get(name) for name in ("healthy_bytes", "hangs_requests", "fails_requests")):
         raise RuntimeError("the collectors were not told of the calls: nothing was measured")
     return Report(
         figures=figures,

@@ -45,15 +45,17 @@ def stream_of(chunks: int) -> tuple[bytes, ...]:
     )
 
 
-class _Reads(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+class Reads(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """The body of an answer."""
+
     def __init__(self, reads: tuple[bytes, ...]) -> None:
-        self._reads = reads
+        self.reads = reads
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._reads)
+        return iter(self.reads)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for read in self._reads:
+        for read in self.reads:
             yield read
 
 
@@ -61,13 +63,13 @@ class Prepared(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """Answers every request at once with the same reads."""
 
     def __init__(self, content_type: str, reads: tuple[bytes, ...]) -> None:
-        self._headers = {"content-type": content_type}
-        self._reads = reads
+        self.headers = {"content-type": content_type}
+        self.reads = reads
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a synchronous client."""
-        return httpx2.Response(200, headers=self._headers, stream=_Reads(self._reads))
+        return httpx2.Response(200, headers=self.headers, stream=Reads(self.reads))
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer an asynchronous client."""
-        return httpx2.Response(200, headers=self._headers, stream=_Reads(self._reads))
+        return httpx2.Response(200, headers=self.headers, stream=Reads(self.reads))

@@ -26,10 +26,10 @@ import openai
 import fastlane
 from benchmarks._mortal import Mortal
 from benchmarks._paired import median
+from benchmarks._provider import ASKED, entry
 from benchmarks._report import Figure, Report
 from benchmarks._server import trusted
 from benchmarks._transport import percentile, wishes
-from benchmarks._upstreams import ASKED, entry
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog
 from fastlane.emulator import ProviderModel

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import openai
 
 import fastlane
+from benchmarks._provider import ASKED, entry, upstreams
 from benchmarks._report import Figure, Report
 from benchmarks._transport import percentile, wishes
-from benchmarks._upstreams import ASKED, entry, upstreams
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, Route
 from fastlane.emulator import Emulator, ProviderModel

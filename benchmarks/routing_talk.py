@@ -18,9 +18,9 @@ from typing import Any
 
 import fastlane
 from benchmarks._paired import median, paired
+from benchmarks._provider import ASKED, upstreams
 from benchmarks._report import Figure, Report
 from benchmarks._transport import wishes
-from benchmarks._upstreams import ASKED, upstreams
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, ProviderModel, RequestLog, preset

@@ -51,7 +51,7 @@ from opentelemetry.trace import SpanKind
 
 import fastlane
 from benchmarks._paired import median
-from benchmarks._prepared import MODEL, event_of, stream_of
+from benchmarks._prepared import MODEL, Prepared, Reads, event_of, stream_of
 from benchmarks._report import Figure, Report
 from fastlane._clock import cpu_ns, now_ns, thread_cpu_ns, wall_ns
 from fastlane.telemetry import settings as telemetry_settings
@@ -101,45 +101,41 @@ _OPENING = Opening(
 )
 
 
-class _Reads(httpx2.SyncByteStream):
-    def __init__(self, reads: tuple[bytes, ...], phases: Phases | None) -> None:
-        self._reads = reads
+class _StampedReads(Reads):
+    """Reads that are stamped as fastlane's own warm transport stamps them."""
+
+    def __init__(self, reads: tuple[bytes, ...], phases: Phases) -> None:
+        super().__init__(reads)
         self._phases = phases
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._phases is None:
-            return iter(self._reads)
-        return self._stamped(self._phases)
-
-    def _stamped(self, phases: Phases) -> Iterator[bytes]:
+        phases = self._phases
         stamps = phases.data_ns = array("q")
-        for read in self._reads:
+        for read in self.reads:
             phases.chunk_ns = now_ns()
             stamps.append(phases.chunk_ns)
             yield read
         phases.answer_ended_ns = now_ns()
 
 
-class _StampedTransport(httpx2.BaseTransport):
-    """Answers every request at once with the same reads, and stamps them as fastlane's own warm transport does."""
-
-    def __init__(self, chunks: int) -> None:
-        self._reads = _reads(chunks)
+class _StampedTransport(Prepared):
+    """Answers every request at once with the same reads, stamped."""
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a synchronous client."""
         phases: Phases | None = request.extensions.get(PHASES)
-        if phases is not None:
-            phases.begin(now_ns())
-            phases.opening = _OPENING
-            phases.reused = True
-            phases.http_version = "HTTP/2"
-            phases.round_trip_time_ns = 40_000_000
-            phases.send_started_ns = now_ns()
-            phases.send_ended_ns = now_ns()
-            phases.first_byte_ns = now_ns()
-        headers = {"content-type": "text/event-stream", "x-request-id": "req_1"}
-        return httpx2.Response(200, headers=headers, stream=_Reads(self._reads, phases))
+        if phases is None:
+            return super().handle_request(request)
+        phases.begin(now_ns())
+        phases.opening = _OPENING
+        phases.reused = True
+        phases.http_version = "HTTP/2"
+        phases.round_trip_time_ns = 40_000_000
+        phases.send_started_ns = now_ns()
+        phases.send_ended_ns = now_ns()
+        phases.first_byte_ns = now_ns()
+        headers = {**self.headers, "x-request-id": "req_1"}
+        return httpx2.Response(200, headers=headers, stream=_StampedReads(self.reads, phases))
 
 
 def _streamed_call(client: openai.OpenAI) -> None:
@@ -334,7 +330,7 @@ def _settings_of_sides() -> Iterator[tuple[dict[str, TelemetrySettings], _Discar
 def _taken(
     settings: Mapping[str, TelemetrySettings], exporter: _Discarding, chunks: int, *, calls: int, rounds: int
 ) -> dict[str, _Taken]:
-    http_client = httpx2.Client(transport=_StampedTransport(chunks))
+    http_client = httpx2.Client(transport=_StampedTransport("text/event-stream", _reads(chunks)))
     own: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_key": "none", "max_retries": 0}
     with fastlane.OpenAI(**own, http_client=http_client) as client:
         sides = {name: _Side(one) for name, one in settings.items()}

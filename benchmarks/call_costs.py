@@ -318,9 +318,13 @@ def admission_cost(quick: bool) -> Report:
     figures: dict[str, Figure] = {}
     measured: dict[str, Callable[[str, int], float]] = {"threads": _threads_us, "asyncio": _tasks_us}
     for side, measure in measured.items():
+
+        def one(arm: str, measure: Callable[[str, int], float] = measure) -> float:
+            return measure(arm, calls)
+
         for arm in ("both", "nothing"):
-            measure(arm, calls)
-        taken = in_turns(partial(measure, calls=calls), ("both", "nothing"), rounds)
+            one(arm)
+        taken = in_turns(one, ("both", "nothing"), rounds)
         figures |= {f"{side}_{arm}_cpu_us": _middle(values) for arm, values in taken.items()}
         figures |= added(f"{side}_own", taken["both"], taken["nothing"], "cpu_us")
     return Report(

@@ -16,7 +16,6 @@ here.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -28,7 +27,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -93,10 +91,6 @@ def _candidates() -> Iterator[Path]:
         # Those of pyenv's `shims` start whichever is chosen where they are called.
         if folder.name != "shims" and folder.is_dir():
             yield from (path for path in sorted(folder.glob("python3.*")) if _NAME.search(path.name))
-
-
-def _named(version: tuple[int, int]) -> str:
-    return "{}.{}".format(*version)
 
 
 def _numbers(path: Path) -> list[int]:
@@ -257,20 +251,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--others", action="store_true", help="leave out the version that runs this")
     parser.add_argument("--newest", action="store_true", help="of all of them only the newest")
     parser.add_argument("--quick", action="store_true", help="only what breaks first with another Python")
-    parser.add_argument("--list", action="store_true", help="say which are here, and run nothing")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON in place of the table")
     asked = parser.parse_args(own)
     try:
         pythons = chosen(asked.python, others=asked.others)[-1 if asked.newest else 0 :]
     except InterpreterError as error:
         print(error, file=sys.stderr)
         return 2
-    if asked.list:
-        print(*(f"{'.'.join(map(str, _version(path) or ()))}  {path}" for path in pythons), sep="\n")
-        return 0
     if not pythons:
         wanted = "other than this one " if asked.others else ""
-        print(f"SKIPPED no Python {wanted}from {_named(OLDEST)} to {_named(NEWEST)} is here: no test ran")
+        print(f"SKIPPED no Python {wanted}from 3.{OLDEST[1]} to 3.{NEWEST[1]} is here: no test ran")
         return 0
     tests = further or (list(QUICK) if asked.quick else [])
     with tempfile.TemporaryDirectory(prefix="fastlane-wheel-") as place:
@@ -280,11 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 1
         runs = [_run(python, built, tests) for python in pythons]
-    if asked.json:
-        told: list[dict[str, Any]] = [{name: getattr(run, name) for name in Run.__slots__} for run in runs]
-        print(json.dumps({"runs": told}))
-    else:
-        _print(runs)
+    _print(runs)
     return int(any(run.failed or run.problem for run in runs))
 
 

@@ -65,10 +65,6 @@ class Phoenix(Server):
                 return SeenSpans(map(_seen, found))
             cursor = f"&cursor={quote(page['next_cursor'])}"
 
-    def project_id(self, project: str) -> str:
-        """As the pages' addresses name it."""
-        return str(self.ask(f"/v1/projects/{quote(project)}")["data"]["id"])
-
 
 def _seen(span: Mapping[str, Any]) -> SeenSpan:
     attributes = span["attributes"]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from scripts.environments import InstallationError
+from scripts.distribution import UnavailableError
 from tests.fuzz.failures import ROOT, tried
 from tests.fuzz.guard import MOST_RATIO, Grown, growth
 from tests.fuzz.running import Fuzzed, atheris_path, fuzz
@@ -27,7 +27,7 @@ def _atheris(engine: str) -> Path | None:
         return None
     try:
         return atheris_path()
-    except InstallationError as error:
+    except UnavailableError as error:
         if engine == "atheris":
             raise SystemExit(f"atheris cannot be had here: {error}") from None
         _TELL.print(f"atheris cannot be had here, so inputs are made by chance alone: {error}", markup=False)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.environments import InstallationError, environment
+from scripts.distribution import UnavailableError
+from scripts.environments import environment
 from tests.fuzz.failures import HOME, ROOT
 from tests.fuzz.guard import LIMIT_S
 
@@ -45,11 +46,11 @@ class Fuzzed:
 
 
 def atheris_path() -> Path:
-    """Where atheris can be imported from: an environment of its own, made first. Raises InstallationError."""
+    """Where atheris can be imported from: an environment of its own, made first. Raises UnavailableError."""
     home = environment(ROOT / ".venv-fuzz", ["atheris"], pins=_PINS, limit_s=600, quick=True)
     found = sorted(home.glob("lib/python*/site-packages"))
     if not found:
-        raise InstallationError(f"{home} has no packages")
+        raise UnavailableError(f"{home} has no packages")
     return found[0]
 
 

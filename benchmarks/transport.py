@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from threading import Barrier
@@ -561,9 +561,9 @@ async def _aclose_early(client: openai.AsyncOpenAI, tag: str) -> int | None:
     return None
 
 
-async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str, int]) -> dict[str, Any]:
+async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str, int]) -> dict[str, Figure]:
     """When each stream was closed, by its tag."""
-    closed: dict[str, int | None] = {}
+    closed: dict[str, Figure] = {}
     at_once = asyncio.Semaphore(_AT_A_TIME)
 
     async def one(client: Any, tag: str) -> None:
@@ -583,7 +583,7 @@ async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str,
     return closed
 
 
-def _after_close(arm: str, closed: dict[str, int | None], log: Sequence[RequestLog]) -> dict[str, Figure]:
+def _after_close(arm: str, closed: Mapping[str, Figure], log: Sequence[RequestLog]) -> dict[str, Figure]:
     sent = {request.tag: request for request in log}
     mine = {tag: moment for tag, moment in closed.items() if tag.partition(":")[0] == arm}
     whole = {tag: moment for tag, moment in mine.items() if moment is not None}

@@ -2,7 +2,6 @@
 
     python -m scripts.wheel                 builds, compares, and leaves both in dist/
     python -m scripts.wheel --out FOLDER    leaves them elsewhere
-    python -m scripts.wheel --json          prints one line of JSON in place of the table
 
 The two differ in their folder, umask, time zone, locale and hash seed, and in the times and modes of the files that
 they are built from. A third wheel is built from the source distribution, a fourth with another SOURCE_DATE_EPOCH.
@@ -16,7 +15,6 @@ import argparse
 import base64
 import csv
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -248,20 +246,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m scripts.wheel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder that they are left in")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     asked = parser.parse_args(arguments)
     try:
         wheel, sdist, findings = build(asked.out)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 2
-    if asked.json:
-        made = {"wheel": str(wheel), "sdist": str(sdist), "sha256": [digest(wheel), digest(sdist)]}
-        print(json.dumps({**made, "findings": [finding.to_dict() for finding in findings]}))
-    else:
-        for finding in findings:
-            print(f"{finding.outcome:7} {finding.what}{f' ({finding.said})' if finding.said else ''}")
-        print(wheel, sdist, sep="\n")
+    for finding in findings:
+        print(f"{finding.outcome:7} {finding.what}{f' ({finding.said})' if finding.said else ''}")
+    print(wheel, sdist, sep="\n")
     return int(any(finding.outcome == "broken" for finding in findings))
 
 

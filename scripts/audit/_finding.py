@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,10 +21,6 @@ class Finding:
     said: str = ""
     """What was found; where it is skipped, why."""
 
-    def to_dict(self) -> dict[str, str]:
-        """Return it as it is written with `--json`."""
-        return {"part": self.part, "what": self.what, "outcome": self.outcome, "said": self.said}
-
 
 def judged(part: str, what: str, wrong: Iterable[str], right: str = "") -> Finding:
     """Return a finding that holds where nothing is wrong, and else names what is: `right` is said where it holds."""
@@ -34,9 +29,3 @@ def judged(part: str, what: str, wrong: Iterable[str], right: str = "") -> Findi
         return Finding(part, what, "holds", right)
     more = f", and {len(problems) - 8} more" if len(problems) > 8 else ""
     return Finding(part, what, "broken", "; ".join(problems[:8]) + more)
-
-
-def timed(work: Callable[[], Sequence[Finding]]) -> tuple[Sequence[Finding], float]:
-    """Return what a part has found, and the seconds that it took."""
-    started = time.monotonic()
-    return work(), time.monotonic() - started

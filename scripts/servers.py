@@ -74,10 +74,12 @@ class LocalServer:
             self.directory = Path(self._home.name)
             self.prepare()
         until = time.monotonic() + self.start_s
-        for port in [self.port] if self.port else [free_port() for _ in range(3)]:
+        before = self.port
+        for port in [before] if before else [free_port() for _ in range(3)]:
             self.port = port
             if self._starts(until):
                 return
+        self.port = before
         raise UnavailableError(f"{self.name} does not start:\n{self.log()}")
 
     def _starts(self, until: float) -> bool:
@@ -114,7 +116,7 @@ class LocalServer:
             return
         self._signal(process, number)
         try:
-            process.wait(10.0)
+            process.wait(15.0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +17,7 @@ from benchmarks._server import apart
 from fastlane._clock import now_ns
 from tests.truth import ClientTimes, ServerPace, TruthServer, truth_server
 
-SIDES = ("stock", "stock_threads", "fastlane", "fastlane_threads")
+SIDES = ("stock", "fastlane")
 _MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 _THINK_S = 0.02
 
@@ -75,38 +74,12 @@ async def _async_app(client: openai.AsyncOpenAI, streams: int, requests: int, pa
     return done
 
 
-def _threaded_app(client: openai.OpenAI, streams: int, requests: int, pace: ServerPace) -> list[ClientTimes]:
-    done: list[ClientTimes] = []
-    wait = threading.Event().wait
-
-    def call(tag: str) -> ClientTimes:
-        log = _Log(tag)
-        for chunk in client.chat.completions.create(**_asked(tag)):
-            log.see(chunk)
-        return log.reading()
-
-    def lane(number: int) -> None:
-        wait(pace.answer_s * number / streams)
-        for request in range(requests):
-            done.append(call(f"{number}/{request}"))
-            wait(random.uniform(0, _THINK_S))
-
-    with client, ThreadPoolExecutor(streams) as pool:
-        call("warm-up")
-        list(pool.map(call, [f"warm-up/{number}" for number in range(streams)]))
-        list(pool.map(lane, range(streams)))
-    return done
-
-
 def _app(side: str, base_url: str, streams: int, requests: int, pace: ServerPace) -> list[ClientTimes]:
-    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-    if side.endswith("_threads"):
-        make: Callable[..., openai.OpenAI] = openai.OpenAI if side.startswith("stock") else fastlane.OpenAI
-        return _threaded_app(make(**options), streams, requests, pace)
+    module: Any = openai if side == "stock" else fastlane
 
     async def run() -> list[ClientTimes]:
-        amake: Callable[..., openai.AsyncOpenAI] = openai.AsyncOpenAI if side == "stock" else fastlane.AsyncOpenAI
-        return await _async_app(amake(**options), streams, requests, pace)
+        client = module.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0)
+        return await _async_app(client, streams, requests, pace)
 
     return asyncio.run(run())
 

@@ -1,7 +1,7 @@
 """What an application's own dashboard says of a provider, against what the provider did: openai's client, and ours.
 
 8, 32 and 50 streams at once of 2,000 tokens a second each (first token after 50 ms, 200 tokens), all in one process, as
-an application has them: with `async for` in one event loop, and with `for` in a thread each. The provider is a truth
+an application has them, with `async for` in one event loop. The provider is a truth
 server in a process of its own and, where the system allows it, on another core, over HTTP/1.1; it stamps
 CLOCK_MONOTONIC just before each send. Inside: everything between the application's own two stamps, which it takes just
 before `create()` and in its loop's body, the first chunk with content in hand. Outside: the first two rounds, in which
@@ -32,8 +32,6 @@ def measure(quick: bool) -> Report:
     with truth_on_another_core() as (truth, cores):
         for streams in (_STREAMS[0], _STREAMS[-1]) if quick else _STREAMS:
             for side in SIDES:
-                if quick and side.endswith("_threads"):
-                    continue
                 scores = []
                 # The stock client's lie does not depend on luck, and takes its time.
                 stock = side.startswith("stock")

@@ -5,8 +5,7 @@ our client and TLS to the embedded provider: as they are, and with one more turn
 others with the same tools and mostly the same system prompt have gone before, and a call that names the conversation
 stands between the two, as apps make them. Right is a place where the path is that of the value and the character is the
 true one, rounded down by less than 16. What the provider's cache holds is real: it is emptied (evicted), or older than
-its lifetime (expired). Nothing is remembered from one change to the next. Then all of it once more (`together_…`) with
-one client and one provider that forget nothing: the same conversations come again and again, changed otherwise.
+its lifetime (expired). Nothing is remembered from one change to the next.
 
 Inside: what records of real calls say. Outside: any time; nothing is timed here.
 """
@@ -122,7 +121,7 @@ def _judged(mutation: Mutation, said: Drift | None) -> _Verdict:
     return _Verdict(mutation.kind, mutation.name, "none" if said is None else said.kind, placed)
 
 
-def _verdicts(each: int, seed: int, *, forgets: bool) -> tuple[list[_Verdict], bool]:
+def _verdicts(each: int, seed: int) -> tuple[list[_Verdict], bool]:
     rng = random.Random(seed)
     runs, listed, recorded = _conversations()
     found: list[_Verdict] = []
@@ -141,9 +140,8 @@ def _verdicts(each: int, seed: int, *, forgets: bool) -> tuple[list[_Verdict], b
                 turns = rng.randrange(9, len(run) - 2)
                 body = {"model": "benchmark", "messages": copy.deepcopy(run[:turns]), "tools": copy.deepcopy(listed)}
                 mutation = MUTATORS[kind](rng, body) if kind in MUTATORS else _outside(kind, rng, body)
-                if forgets:
-                    client.prompt_cache.clear()
-                    emulator.forget_prompts()
+                client.prompt_cache.clear()
+                emulator.forget_prompts()
                 for other in rng.sample(runs, _NEIGHBOURS):
                     if other is not run:
                         _send(client, {**body, "messages": other[: rng.randrange(4, len(other))]})
@@ -168,15 +166,11 @@ def _confusion(verdicts: list[_Verdict]) -> None:
 def measure(quick: bool) -> Report:
     """Change one thing in 14 ways, 50 times each."""
     each = 6 if quick else 50
-    verdicts, recorded = _verdicts(each, seed=17, forgets=True)
+    verdicts, recorded = _verdicts(each, seed=17)
     _confusion(verdicts)
-    together, _ = _verdicts(each, seed=18, forgets=False)
-    _confusion(together)
     figures: dict[str, Figure] = {
         "kinds_ratio": sum(one.said == one.kind for one in verdicts) / len(verdicts),
         "places_ratio": sum(one.placed for one in verdicts) / len(verdicts),
-        "together_kinds_ratio": sum(one.said == one.kind for one in together) / len(together),
-        "together_places_ratio": sum(one.placed for one in together) / len(together),
         "kinds": len({one.kind for one in verdicts}),
         "changes": len(verdicts),
     }

@@ -17,7 +17,6 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import openai
@@ -177,7 +176,6 @@ def measure(quick: bool) -> Report:
         sum(each.cached_tokens for each in log[skipped:]) / sum(each.prompt_tokens for each in log[skipped:])
         for log in logs
     ]
-    uncached = [fmean(each.prompt_tokens - each.cached_tokens for each in log[skipped:]) for log in logs]
     alone, keyed = ([taken[index] for _, taken in calls[skipped:]] for index in (0, 1))
     achievable = _achievable_share([body for body, _ in calls], skipped)
     figures: dict[str, Figure] = {
@@ -186,16 +184,10 @@ def measure(quick: bool) -> Report:
         "achievable_cached_share": achievable,
         "cached_share_ratio": shares[1] / shares[0],
         "prompt_cache_to_achievable_ratio": shares[1] / achievable,
-        "alone_uncached_tokens": uncached[0],
-        "prompt_cache_uncached_tokens": uncached[1],
         "alone_ttft_p50_ms": percentile(alone, 0.5),
         "prompt_cache_ttft_p50_ms": percentile(keyed, 0.5),
-        "alone_ttft_p90_ms": percentile(alone, 0.9),
-        "prompt_cache_ttft_p90_ms": percentile(keyed, 0.9),
         "ttft_p50_ratio": percentile(alone, 0.5) / percentile(keyed, 0.5),
         **paired("paired_ttft", alone, keyed),
-        "machines_alone": len({each.cache_machine for each in logs[0]}),
-        "machines_prompt_cache": len({each.cache_machine for each in logs[1]}),
         "calls_per_side": len(calls),
     }
     return Report(

@@ -11,13 +11,11 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
-import msgpack  # type: ignore[import-untyped]
 import openai
 from openai._utils._json import openapi_dumps
 
@@ -31,7 +29,6 @@ from fastlane.emulator import RequestLog
 from fastlane.plays.request_encoding import bodies
 from fastlane.plays.request_encoding.play import RequestEncoding
 from fastlane.providers import ProviderFacts
-from fastlane.records.attempts import Form
 
 _ROUND_TRIP_TIME_S = 0.04
 _Kind = Literal["talk", "source"]
@@ -289,44 +286,28 @@ def _stock() -> bytes:
     return openapi_dumps(_source_body())
 
 
-def _ours(form: Form, *, level: int = 1) -> Callable[[], bytes]:
-    writing = bodies.Writing(gzip_level=level)
-
-    def write() -> bytes:
-        plain = stock_bytes(_source_body())
-        assert plain is not None
-        return bodies.write(plain, form, writing)[0]
-
-    return write
-
-
 def _json() -> bytes:
     plain = stock_bytes(_source_body())
     assert plain is not None
     return plain
 
 
-def _read(written: bytes, form: Form) -> Any:
-    inner = zlib.decompress(written, wbits=zlib.MAX_WBITS | 16) if form.endswith("gzip") else written
-    return msgpack.unpackb(inner) if form.startswith("msgpack") else json.loads(inner)
+def _gzip() -> bytes:
+    return bodies.write(_json(), "json+gzip", bodies.Writing(gzip_level=1))[0]
 
 
-def _block(name: str, write: Callable[[], bytes]) -> Callable[[], None]:
-    def block() -> None:
-        with _library(name):
-            for _ in range(_BLOCK):
-                write()
-
-    return block
+def _gzip_without_isal() -> bytes:
+    with patch.object(bodies, "_isal", lambda: None):
+        return _gzip()
 
 
-def _library(name: str) -> AbstractContextManager[object]:
-    """Have gzip done by isal for the arms that are named after it, and by zlib for the others."""
-    return nullcontext() if "isal" in name else patch.object(bodies, "_isal", lambda: None)
+def _block(write: Callable[[], bytes]) -> None:
+    for _ in range(_BLOCK):
+        write()
 
 
 def encoding_cpu(quick: bool) -> Report:
-    """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal, and as MessagePack.
+    """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal.
 
     The body holds 123 kB of real source code of the running Python. Each arm makes bytes of the same mapping: openai's
     function as its client calls it; ours as fastlane's client does, JSON first and then the form that is sent, by the
@@ -334,37 +315,21 @@ def encoding_cpu(quick: bool) -> Report:
     deciding, building the request and sending it. What was written is read again and compared with what it was made of.
     The arms take turns, in reversed order every other round.
     """
-    arms: dict[str, tuple[Form, Callable[[], bytes]]] = {
-        "stock_json": ("json", _stock),
-        "fastlane_json": ("json", _json),
-        "gzip_1": ("json+gzip", _ours("json+gzip")),
-        "gzip_6": ("json+gzip", _ours("json+gzip", level=6)),
-        "gzip_9": ("json+gzip", _ours("json+gzip", level=9)),
-        "msgpack": ("msgpack", _ours("msgpack")),
-        "msgpack_gzip_1": ("msgpack+gzip", _ours("msgpack+gzip")),
-    }
+    arms = {"stock_json": _stock, "fastlane_json": _json, "gzip_1": _gzip_without_isal}
     with_isal = bodies._isal() is not None
     if with_isal:
-        arms["isal_1"] = "json+gzip", _ours("json+gzip")
-        arms["msgpack_isal_1"] = "msgpack+gzip", _ours("msgpack+gzip")
-    if wrong := [name for name, (form, write) in arms.items() if _read(write(), form) != _source_body()]:
-        raise RuntimeError(f"{', '.join(wrong)} wrote something else than the body")
+        arms["isal_1"] = _gzip
+    written = {name: write() for name, write in arms.items()}
+    for name, data in written.items():
+        plain = data if name.endswith("json") else zlib.decompress(data, wbits=zlib.MAX_WBITS | 16)
+        if json.loads(plain) != _source_body():
+            raise RuntimeError(f"{name} wrote something else than the body")
     pairs = 30 if quick else 200
-    taken = cpu_pairs([_block(name, write) for name, (_, write) in arms.items()], pairs)
-    figures: dict[str, Figure] = {}
-    for (name, (_, write)), nanoseconds in zip(arms.items(), taken, strict=True):
+    taken = cpu_pairs([partial(_block, write) for write in arms.values()], pairs)
+    figures: dict[str, Figure] = {"isal_1_cpu_ms": None}
+    for name, nanoseconds in zip(arms, taken, strict=True):
         each = median([one / 1e6 / _BLOCK for one in nanoseconds])
-        with _library(name):
-            size = len(write())
-        figures |= {f"{name}_cpu_ms": each.value, f"{name}_cpu_high_ms": each.high, f"{name}_bytes": size}
-    if not with_isal:
-        figures |= {"isal_1_cpu_ms": None}
-    stock, isal = figures["stock_json_cpu_ms"], figures["isal_1_cpu_ms"]
-    gzipped = figures["gzip_1_cpu_ms"]
-    assert stock is not None
-    assert gzipped is not None
-    figures["gzip_1_to_stock_ratio"] = gzipped / stock
-    figures["isal_1_to_stock_ratio"] = None if isal is None else isal / stock
+        figures |= {f"{name}_cpu_ms": each.value, f"{name}_cpu_high_ms": each.high, f"{name}_bytes": len(written[name])}
     return Report(
         figures=figures,
         reach={"gzip_1_cpu_ms": "<= 0.9", "isal_1_cpu_ms": "<= 0.3"},

@@ -70,8 +70,8 @@ _IDLE_PAUSE_S = 6.0
 _LANES = 3
 
 
-async def _idle_lane(base_url: str, number: int, rounds: int) -> tuple[list[float], list[list[float]]]:
-    """The first pair of a lane, which finds no connection open, and the pairs after a pause."""
+async def _idle_lane(base_url: str, number: int, rounds: int) -> list[list[float]]:
+    """The calls of each side after a pause."""
     settings: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
     # Lanes take turns, so that no call waits for the CPU of another.
     await asyncio.sleep(number * _IDLE_PAUSE_S / _LANES)
@@ -80,7 +80,8 @@ async def _idle_lane(base_url: str, number: int, rounds: int) -> tuple[list[floa
         fastlane.AsyncOpenAI(**settings, only_plays=[fastlane.Connection()]) as own,
     ):
         arms = (theirs, own)
-        cold = [await afirst_content_ms(arm) for arm in arms]
+        for arm in arms:
+            await afirst_content_ms(arm)
         taken: list[list[float]] = [[], []]
         last = -1
         for round_number, index in turns((0, 1), rounds):
@@ -88,10 +89,10 @@ async def _idle_lane(base_url: str, number: int, rounds: int) -> tuple[list[floa
                 await asyncio.sleep(_IDLE_PAUSE_S)
             last = round_number
             taken[index].append(await afirst_content_ms(arms[index]))
-        return cold, taken
+        return taken
 
 
-async def _idle_lanes(started: Sequence[Emulator], rounds: int) -> list[tuple[list[float], list[list[float]]]]:
+async def _idle_lanes(started: Sequence[Emulator], rounds: int) -> list[list[list[float]]]:
     return await asyncio.gather(*(_idle_lane(one.base_url, number, rounds) for number, one in enumerate(started)))
 
 
@@ -106,13 +107,11 @@ def idle_reuse(quick: bool) -> Report:
     """
     with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
         lanes = run(_idle_lanes(started, 6 if quick else 25))
-    theirs, own = ([value for _, taken in lanes for value in taken[index]] for index in (0, 1))
-    cold = {side: median([lane[index] for lane, _ in lanes]).value for index, side in enumerate(_SIDES)}
+    theirs, own = ([value for taken in lanes for value in taken[index]] for index in (0, 1))
     return Report(
         figures={
             **_ttft("", theirs, own),
             **added("saved", theirs, own, "ms"),
-            **{f"{side}_cold_ttft_ms": value for side, value in cold.items()},
             "pairs": len(own),
         },
         reach={"ttft_ratio": ">= 2.5", "pairs": ">= 6"},

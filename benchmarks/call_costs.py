@@ -11,6 +11,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -46,6 +47,7 @@ _MODES = ("sync", "async")
 _CALLS = 20
 """Of one arm, before the next arm's turn."""
 _Arm = Callable[[], object]
+_Around = Callable[[], AbstractContextManager[object]]
 
 
 class _Batch(NamedTuple):
@@ -66,13 +68,16 @@ class _Batch(NamedTuple):
 _CALL, _EMPTY_STREAM = _Batch(None), _Batch(0)
 
 
-def _sync_arm(client: openai.OpenAI, batch: _Batch) -> _Arm:
+def _sync_arm(client: openai.OpenAI, batch: _Batch, around: _Around = nullcontext) -> _Arm:
+    streamed = batch.chunks is not None
+
     def run_batch() -> None:
         for _ in range(batch.calls):
-            answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=batch.chunks is not None)
-            if isinstance(answer, openai.Stream):
-                for _chunk in answer:
-                    pass
+            with around():
+                answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=streamed)
+                if isinstance(answer, openai.Stream):
+                    for _chunk in answer:
+                        pass
 
     return run_batch
 
@@ -340,75 +345,52 @@ _STREAM_CHUNKS = 20
 _UNITS = 1_000
 
 
-def _experiment(folder: Path, name: str) -> Experiment:
+def _experiment_added(folder: Path, kind: str, batch: _Batch, pairs: int) -> dict[str, Figure]:
     plays = (Connection(), PromptCache())
-    made = Experiment(name, {"control": plays, "again": plays}, share={"again": 0.5}, store=folder / "cost.sqlite")
+    experiment = Experiment(
+        kind, {"control": plays, "again": plays}, share={"again": 0.5}, store=folder / "cost.sqlite"
+    )
     # The timer's thread would count in the middle of a measurement.
-    made.ledger._is_planned = True
-    return made
-
-
-def _unit_batch(client: fastlane.OpenAI, *, stream: bool, then: Callable[[], object]) -> Callable[[], None]:
-    numbers = count()
-
-    def run() -> None:
-        for _ in range(_CALLS):
-            with unit(f"user-{next(numbers) % _UNITS}"):
-                answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=stream)
-                if isinstance(answer, openai.Stream):
-                    for _chunk in answer:
-                        pass
-        then()
-
-    return run
-
-
-def _experiment_added(folder: Path, *, stream: bool, pairs: int) -> dict[str, Figure]:
-    transport = _Batch(_STREAM_CHUNKS if stream else None).transport
-    kind = "stream" if stream else "call"
-    waiting, counting = (_experiment(folder, f"{kind}-{what}") for what in ("waiting", "counting"))
+    experiment.ledger._is_planned = True
     clients = [
-        fastlane.OpenAI(**_SETTINGS, http_client=httpx2.Client(transport=transport), experiment=experiment)
-        for experiment in (None, waiting, counting, None)
+        fastlane.OpenAI(**_SETTINGS, http_client=httpx2.Client(transport=batch.transport), experiment=one)
+        for one in (None, experiment, None)
     ]
-    afterwards: list[Callable[[], object]] = [int, int, counting.ledger._count_waiting, int]
-    arms = [_unit_batch(client, stream=stream, then=then) for client, then in zip(clients, afterwards, strict=True)]
-    taken = [[one / 1e3 / _CALLS for one in arm] for arm in cpu_pairs(arms, pairs)]
-    plain, on_thread, whole, again = taken
-    counted = sum(arm.calls for arm in counting.report().arms)
-    if counted != (pairs + 3) * _CALLS:
-        raise RuntimeError(f"{counted} calls were counted")
+
+    def units() -> _Around:
+        numbers = count()
+        return lambda: unit(f"user-{next(numbers) % _UNITS}")
+
+    taken = cpu_pairs([_sync_arm(client, batch, units()) for client in clients], pairs)
+    plain, taking_part, again = ([one / 1e3 / batch.calls for one in arm] for arm in taken)
     for client in clients:
         client.close()
-    waiting.close()
-    counting.close()
+    experiment.close()
     return {
-        **added(f"{kind}_thread_added", on_thread, plain),
-        f"{kind}_added_us": _added(whole, plain),
+        **added(f"{kind}_thread_added", taking_part, plain),
         f"{kind}_nothing_us": _added(again, plain),
         f"{kind}_plain_us": _middle(plain),
-        f"{kind}_thread_added_ratio": _added(on_thread, plain) / _middle(plain),
+        f"{kind}_thread_added_ratio": _added(taking_part, plain) / _middle(plain),
     }
 
 
 def experiment_cost(quick: bool) -> Report:
-    """What an experiment adds to a call: CPU on the call's thread, and with all that is counted of it later.
+    """What an experiment adds to a call: CPU on the call's thread.
 
     Pairs of batches of a client that takes part in an experiment of an arm against itself, half of the units in each,
     and of a client with the same plays and without one; both over the same in-memory transport. Each call is of one of
-    1,000 units, told by `with fastlane.experiments.unit(...)`. `…_thread_added_us` is what the call's own thread does
-    (find the unit, draw its arm, hand over the call that is over); `…_added_us` has the counting in it too, which a
-    thread of its own does otherwise: here it is done inside of the batch. `…_nothing_us` is a second client without an
+    1,000 units, told by `with fastlane.experiments.unit(...)`. `…_thread_added_us` is what the call's own thread does:
+    find the unit, draw its arm, hand over the call that is over. `…_nothing_us` is a second client without an
     experiment, which shows how large a difference this run would report where there is none. Inside: all CPU of the
     process from the application's call to the typed answer, or to the last chunk of a stream. Outside: network, TLS,
-    garbage collection, and the exchange with the store, which is once a second for all calls together.
+    garbage collection, and counting what was handed over, which a thread of its own does once a second for all calls.
     """
     pairs = 150 if quick else 600
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures = {
-            **_experiment_added(folder, stream=False, pairs=pairs),
-            **_experiment_added(folder, stream=True, pairs=pairs),
+            **_experiment_added(folder, "call", _CALL, pairs),
+            **_experiment_added(folder, "stream", _Batch(_STREAM_CHUNKS), pairs),
         }
     return Report(
         figures=figures,

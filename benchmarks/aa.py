@@ -1,13 +1,13 @@
 """Two arms that are the same, looked at every ten pairs: how often a difference is said where there is none.
 
-Simulated: 1,000 experiments of 1,000 random-order pairs against a provider that drifts, is noisy and has a tail (see
-the conditions). Really run: 30 experiments of the engine, an arm and its copy, against the embedded provider, whose
-time to the first token sways in the same way, request by request. Of each series every rule is asked after 20, 30, 40
-… pairs, and a difference said at any of these looks is a false verdict: of the confidence sequence
+Simulated: 1,000 experiments of 1,000 random-order pairs against a provider that drifts, is noisy and has a tail (as
+`benchmarks/_swaying.py` says). Really run: 30 experiments of the engine, an arm and its copy, against the embedded
+provider, whose time to the first token sways in the same way, request by request. Of each series every rule is asked
+after 20, 30, 40 … pairs, and a difference said at any of these looks is a false verdict: of the confidence sequence
 (`sequence_…`) and, to show that the question is hard, of an interval made for a single look (`naive_…`). Once, at the
-end, the report's interval is asked (`report_…`: Hodges-Lehmann, which inverts Wilcoxon's signed-rank test). Shares
-have their 95 % intervals by Wilson beside them. `block_false_share` is what running one arm and then the other would
-have said, by a rank test, of the simulated provider.
+end, the report's interval is asked (`report_…`: Hodges-Lehmann, which inverts Wilcoxon's signed-rank test). Shares have
+their 95 % intervals by Wilson beside them. `block_false_share` is what running one arm and then the other would have
+said, by a rank test, of the simulated provider.
 
 Inside: the time to the first token as the caller sees it: for simulated requests the number itself, for real ones all
 that the client, the engine and the machine add. Outside: each arm process's first request and its warm-up.

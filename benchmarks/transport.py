@@ -238,25 +238,13 @@ def connection(quick: bool) -> Report:
 
 # The first round trip of a body
 
-_BODY_BYTES = 12_500
+_BODY_BYTES = range(12_400, 12_600)
 _SMALL_PAUSE_S = 0.75  # three times what TCP takes for idle: the round trip and 200 ms
 
 
-def _sized(content_bytes: int) -> list[Any]:
-    return [{"role": "user", "content": "x" * content_bytes}]
-
-
-def _content_bytes(emulator: Emulator) -> int:
-    """How much content makes the body as large as it is meant to be."""
-    with stock(emulator.direct_base_url, "probe") as client:
-        first_content_ms(client, messages=_sized(0))
-    (probe,) = emulator.log()
-    emulator.clear()
-    return _BODY_BYTES - probe.bytes_in
-
-
-async def _small_bodies(mode: str, base_url: str, messages: list[Any], rounds: int) -> dict[str, Figure]:
+async def _small_bodies(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
     async with opened(mode, base_url, *_SIDES) as clients:
+        messages: list[Any] = [{"role": "user", "content": "x" * 12_400}]
         taken: dict[str, list[float]] = {side: [] for side in _SIDES}
         for round_number, side in turns(_SIDES, rounds, warm_ups=1):
             await asyncio.sleep(_SMALL_PAUSE_S)
@@ -275,15 +263,10 @@ def small_body(quick: bool) -> Report:
     to fall back to its beginning.
     """
     rounds = 10 if quick else 50
-    figures: dict[str, Figure] = {}
-    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-        messages = _sized(_content_bytes(emulator))
-        for mode in _MODES:
-            figures |= run(_small_bodies(mode, emulator.base_url, messages, rounds))
-        log = emulator.log()
-    bodies = {(request.bytes_in, request.content_encoding) for request in log}
-    if bodies != {(_BODY_BYTES, None)}:
-        raise RuntimeError(f"both sides were to send {_BODY_BYTES} bytes as they are, and sent {bodies}")
+    figures, log = _in_both_modes(_small_bodies, rounds)
+    for request in log:
+        if request.bytes_in not in _BODY_BYTES or request.content_encoding is not None:
+            raise RuntimeError(f"a body was to have 12.5 kB as it is, and had {request.bytes_in} bytes")
     arms = [f"{mode}_{side}" for mode in _MODES for side in _SIDES]
     return Report(
         figures={**figures, **{f"{arm}_connections": connections(log, arm) for arm in arms}, "pairs": rounds},

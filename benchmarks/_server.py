@@ -17,13 +17,8 @@ class Server(NamedTuple):
     """A server that runs."""
 
     base_url: str
-    process_id: int
     cores: str
     """How the cores are shared with it."""
-
-    def cpu_ns(self) -> int | None:
-        """CPU nanoseconds of its process so far, as coarse as the system counts them; None where it does not."""
-        return process_cpu_ns(self.process_id)
 
 
 def process_cpu_ns(process_id: int) -> int | None:
@@ -74,4 +69,4 @@ def server_on_another_core(module: str) -> Iterator[Server]:
         where = move()
         ready = child.hear()
         with trusted([Path(ready["authority"])]):
-            yield Server(f"https://127.0.0.1:{ready['port']}/v1", child.process.pid, where)
+            yield Server(f"https://127.0.0.1:{ready['port']}/v1", where)

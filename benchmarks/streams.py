@@ -57,7 +57,6 @@ class _Taken:
 
     us_per_chunk: float
     """CPU of this process for each chunk that the provider sent while it was measured."""
-    chunks_per_s: float
     provider_cpu_share: float | None
     """Of one core."""
     busy_share: float
@@ -91,7 +90,6 @@ class _Window:
         cpu = self._cpu_ended - self._cpu_started
         return _Taken(
             us_per_chunk=cpu / chunks / 1e3,
-            chunks_per_s=chunks / lasted * 1e9,
             provider_cpu_share=None if self._provider_ns is None else self._provider_ns / lasted,
             busy_share=cpu / lasted,
         )

@@ -22,3 +22,31 @@ from .record import CallRecord as CallRecord
 from .section import Measure as Measure, Metric as Metric, RecordSection as RecordSection
 from .timeline import Timeline as Timeline, WireStamps as WireStamps
 from .usage import Usage as Usage
+
+__all__ = [
+    "AdmissionRecord",
+    "Attempt",
+    "BoundedOutputRecord",
+    "CallRecord",
+    "ContextTrimmingRecord",
+    "Cut",
+    "Drift",
+    "Entry",
+    "Fallback",
+    "Figure",
+    "HedgingRecord",
+    "Ledger",
+    "Measure",
+    "Metric",
+    "PromptCacheRecord",
+    "RateLimitsRecord",
+    "RecordSection",
+    "RejectedAnswer",
+    "RequestEncodingRecord",
+    "RoutingCandidate",
+    "RoutingRecord",
+    "Timeline",
+    "UrgencyRecord",
+    "Usage",
+    "WireStamps",
+]

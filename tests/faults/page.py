@@ -12,12 +12,23 @@ import openai
 
 from tests.faults.judging import Verdict
 from tests.faults.running import ROOT
-from tests.faults.table import FAULTS, FORMS, PLAYS, PROTOCOLS, STREAMS, Cell, Fault, all_cells, applicable, why_not
+from tests.faults.table import (
+    CODES,
+    FAULTS,
+    FORMS,
+    PLAYS,
+    PROTOCOLS,
+    STREAMS,
+    Cell,
+    Fault,
+    all_cells,
+    applicable,
+    why_not,
+)
 
 PAGE = "docs/reliability.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 _MARKS = {"same": "=", "better": "+", "failed": "✗"}
-_MADE_BY = {"nobody": "no server", "tls": "TLS", "script": "scripted server", "emulator": "emulator"}
 
 
 def is_whole(cells: Iterable[Cell]) -> bool:
@@ -45,8 +56,8 @@ def rendered(verdicts: Mapping[Cell, Verdict], seconds: float) -> Iterator[str]:
         f"{counts['failed']:,} failed**; {not_applicable:,} more do not apply."
     )
     yield ""
-    yield "| fault | made by | stock client, whole | streamed | retries | longest | " + " | ".join(PROTOCOLS) + " |"
-    yield "|---" * (6 + len(PROTOCOLS)) + "|"
+    yield "| fault | stock client, whole | streamed | retries | longest | " + " | ".join(PROTOCOLS) + " |"
+    yield "|---" * (5 + len(PROTOCOLS)) + "|"
     yield from _rows(verdicts)
     yield ""
     yield from _differences(verdicts)
@@ -64,12 +75,23 @@ def _rows(verdicts: Mapping[Cell, Verdict]) -> Iterator[str]:
     alike: dict[tuple[str, ...], list[Fault]] = {}
     for fault in FAULTS.values():
         alike.setdefault(_outcome(fault, verdicts), []).append(fault)
-    for (made_by, whole, streamed, retries, bound, *marks), faults in alike.items():
+    for (whole, streamed, retries, bound, *marks), faults in alike.items():
         names = {fault.name for fault in faults}
         longest = max((each.seconds for cell, each in verdicts.items() if cell.fault in names), default=0.0)
         timed = f"{longest:.1f} of {bound}"
-        cells = ["; ".join(fault.name for fault in faults), made_by, whole, streamed, retries, timed, *marks]
+        cells = ["; ".join(_names(faults)), whole, streamed, retries, timed, *marks]
         yield f"| {' | '.join(cells)} |"
+
+
+def _names(faults: Iterable[Fault]) -> list[str]:
+    """Names of faults; those of resets by all codes at one moment as one."""
+    names = [fault.name for fault in faults]
+    for moment in ("before headers", "mid-stream"):
+        resets = [f"RST {code}, {moment}" for code in CODES]
+        if set(resets) <= set(names):
+            names[names.index(resets[0])] = f"RST by any of {len(CODES)} codes, {moment}"
+            names = [name for name in names if name not in resets]
+    return names
 
 
 def _outcome(fault: Fault, verdicts: Mapping[Cell, Verdict]) -> tuple[str, ...]:
@@ -78,7 +100,7 @@ def _outcome(fault: Fault, verdicts: Mapping[Cell, Verdict]) -> tuple[str, ...]:
     stock = [_said({each.stock for cell, each in of_it.items() if cell.stream is stream}) for stream in STREAMS]
     retries = _said({str(each.stock_retries) for each in of_it.values()})
     marks = [_marks(fault, protocol, verdicts) for protocol in PROTOCOLS]
-    return _MADE_BY[fault.peer], *stock, retries, f"{fault.bound_s:.0f} s", *marks
+    return *stock, retries, f"{fault.bound_s:.0f} s", *marks
 
 
 def _marks(fault: Fault, protocol: str, verdicts: Mapping[Cell, Verdict]) -> str:

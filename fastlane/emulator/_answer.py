@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admitted
-from fastlane.emulator._connection import Headers, ServerExchange
-from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._generation import GeneratedChoice, generate
-from fastlane.emulator._overrides import Overrides
+from fastlane.emulator._http import Exchange, Headers
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
-from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, GeneratedReply, TokenUsage
-
-ReplyMaker = Callable[..., GeneratedReply]
+from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, TokenUsage
+from fastlane.emulator._request import ApiError, Overrides
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
 _TICKS_PER_TURN = 32
@@ -30,7 +27,7 @@ class AnswerEnded(Exception):  # noqa: N818  (an end, not an error)
     """A fault has ended the answer; there is nothing left to send."""
 
 
-async def strike_before_answer(exchange: ServerExchange, faults: Sequence[Fault]) -> None:
+async def strike_before_answer(exchange: Exchange, faults: Iterable[Fault]) -> None:
     """Do what the faults do before any work on the answer. Raises ApiError, or AnswerEnded if the exchange is over."""
     for fault in faults:
         if fault.kind == "disconnect":
@@ -59,12 +56,12 @@ class AnswerStream:
 
     def __init__(
         self,
-        exchange: ServerExchange,
+        exchange: Exchange,
         provider: Provider,
         prompt: GenerationRequest,
         overrides: Overrides,
         faults: Sequence[Fault],
-        make_reply: ReplyMaker,
+        make_reply: Callable[..., Reply],
     ) -> None:
         self._exchange = exchange
         self._record = exchange.record
@@ -75,9 +72,9 @@ class AnswerStream:
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
         self._limit_headers: Headers = ()
-        self._started_ns = 0
         self._headers_sent = False
         self._struck_once: set[str] = set()
+        self._comments: asyncio.Task[None] | None = None
 
     async def run(self, key: str) -> None:
         """Send the whole answer, or as much of it as the faults let through; `key` is whose rate limits hold."""
@@ -106,20 +103,19 @@ class AnswerStream:
         await strike_before_answer(
             self._exchange, [fault for fault in self._faults.values() if not fault.strikes_unread]
         )
-        keeping_alive = self._keep_alive()
+        keep_alive = self._faults.get("keepalive")
+        if keep_alive and prompt.stream:
+            self._send_headers()
+            self._comments = asyncio.get_running_loop().create_task(self._comment(keep_alive.seconds))
         try:
             async with provider.admission.place(admitted, record) as waited:
-                await self._generate(luck, choices, admitted, waited=waited, alive=keeping_alive)
+                await self._generate(luck, choices, admitted, waited=waited)
         finally:
-            if keeping_alive:
-                keeping_alive.cancel()
+            self._end_comments()
 
-    def _keep_alive(self) -> asyncio.Task[None] | None:
-        fault = self._faults.get("keepalive")
-        if fault is None or not self._prompt.stream:
-            return None
-        self._send_headers()
-        return asyncio.get_running_loop().create_task(self._comment(fault.seconds))
+    def _end_comments(self) -> None:
+        if self._comments:
+            self._comments.cancel()
 
     async def _comment(self, seconds: float) -> None:
         while True:
@@ -127,20 +123,14 @@ class AnswerStream:
             self._exchange.send(KEEP_ALIVE)
 
     async def _generate(
-        self,
-        luck: Luck,
-        choices: Sequence[GeneratedChoice],
-        admitted: Admitted,
-        *,
-        waited: bool,
-        alive: asyncio.Task[None] | None,
+        self, luck: Luck, choices: Sequence[GeneratedChoice], admitted: Admitted, *, waited: bool
     ) -> None:
         record, provider, overrides, tier = self._record, self._provider, self._overrides, admitted.tier
         recalled = provider.recall(self._prompt, luck, admitted.tier_name)
         record.cached_tokens, record.cache_machine = recalled.cached_tokens, recalled.machine
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
-        self._started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
-        first_token_at = self._started_ns + provider.prefill_ns(
+        started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
+        first_token_at = started_ns + provider.prefill_ns(
             uncached_tokens=record.prompt_tokens - record.cached_tokens, luck=luck, tier=tier, overrides=overrides
         )
         usage = TokenUsage.of(
@@ -151,14 +141,12 @@ class AnswerStream:
         reply = self._make_reply(self._prompt, choices, usage, number=number, tier=admitted.tier_name)
         next_gap = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides).__next__
         if self._prompt.stream:
-            await self._stream(reply, first_token_at, next_gap, alive)
+            await self._stream(reply, first_token_at, next_gap)
         else:
             tokens = max(choice.tokens for choice in choices)
             await self._whole(reply, usage, first_token_at + sum(next_gap() for _ in range(1, tokens)))
 
-    async def _stream(
-        self, reply: GeneratedReply, first_token_at: int, next_gap: Callable[[], int], alive: asyncio.Task[None] | None
-    ) -> None:
+    async def _stream(self, reply: Reply, first_token_at: int, next_gap: Callable[[], int]) -> None:
         exchange, record = self._exchange, self._record
         early = "early_role" in self._faults
         slow = self._faults.get("slow_headers")
@@ -169,8 +157,7 @@ class AnswerStream:
         if slow:
             await asyncio.sleep(slow.seconds)
             first_token_at = now_ns()
-        if alive:
-            alive.cancel()
+        self._end_comments()
         self._send_headers()
         if not early or slow:
             exchange.send(reply.opening())
@@ -182,20 +169,18 @@ class AnswerStream:
             if sent % _TICKS_PER_TURN == _TICKS_PER_TURN - 1:
                 await asyncio.sleep(0)
             if self._faults:
-                stalled = await self._strike(record.output_tokens)
-                deadline += stalled
+                deadline += await self._strike(record.output_tokens)
             if not exchange.writable:
                 await exchange.drained()
-            exchange.send(tick.data, record.token_ns.append)
+            exchange.send(tick.data, record.stamp_token)
             record.output_tokens += tick.tokens
             record.reasoning_tokens += tick.reasoning_tokens
         if self._faults:
             await self._strike(None)
-        usage, done = "no_usage" not in self._faults, "no_done" not in self._faults
-        exchange.send(reply.closing(usage=usage, done=done))
+        exchange.send(reply.closing(usage="no_usage" not in self._faults, done="no_done" not in self._faults))
         self._end()
 
-    async def _whole(self, reply: GeneratedReply, usage: TokenUsage, last_token_at: int) -> None:
+    async def _whole(self, reply: Reply, usage: TokenUsage, last_token_at: int) -> None:
         await until(last_token_at)
         slow = self._faults.get("slow_headers")
         if slow:
@@ -264,7 +249,7 @@ class AnswerStream:
         for kind in ("idle_close", "idle_fin"):
             idle = self._faults.get(kind)
             if idle:
-                self._exchange.close_when_idle(idle.seconds, silently=kind == "idle_fin")
+                self._exchange.connection.close_when_idle(idle.seconds, silently=kind == "idle_fin")
         self._exchange.end()
 
 

@@ -1,13 +1,16 @@
-"""The batches of a provider: made, listed and cancelled by requests, and processed beside them."""
+"""The files and batches of a provider: kept, listed and cancelled by requests; batches are processed beside them."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from email.parser import BytesHeaderParser
+from email.policy import HTTP
 from hashlib import blake2b
 from random import Random
 from typing import Any, NamedTuple
@@ -15,14 +18,17 @@ from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
 from fastlane.emulator._endpoints import answer_whole, prompt_tokens
-from fastlane.emulator._errors import ApiError
-from fastlane.emulator._files import NS, FileStore, page
-from fastlane.emulator._log import BatchLog, LineLog, Offline, prompt_digest
-from fastlane.emulator._prompt import invalid_value, required_text
+from fastlane.emulator._log import BatchLog, FileLog, LineLog, Offline, prompt_digest
+from fastlane.emulator._prompt import invalid_value, missing, required_text
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import compact
+from fastlane.emulator._request import ApiError
 from fastlane.emulator.settings import BatchSettings
 
+_NS = 1_000_000_000
+# As OpenAI lists them where it refuses another.
+_PURPOSES = ("fine-tune", "assistants", "batch", "user_data", "vision", "evals")
+_MOST_FILES_LISTED = 10_000
 _ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/embeddings", "/v1/completions")
 _FINAL = ("completed", "failed", "expired", "cancelled")
 _STAMPS = (
@@ -56,6 +62,143 @@ _FAILED: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """One file."""
+
+    record: Mapping[str, Any]
+    content: bytes = field(repr=False)
+    created_ns: int
+
+
+class FileStore:
+    """All files of a provider, in memory."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._files: dict[str, StoredFile] = {}
+        self._made = 0
+        self.logs: dict[str, FileLog] = {}
+
+    def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
+        """Take an upload. Raises ApiError (400)."""
+        fields = read_multipart(body, content_type)
+        for name in ("file", "purpose"):
+            if name not in fields:
+                raise missing(name)
+        purpose = fields["purpose"].content.decode("utf-8", "replace").strip()
+        if purpose not in _PURPOSES:
+            message = f"'{purpose[:64]}' is not one of {list(_PURPOSES)} - 'purpose'"
+            raise ApiError(400, message, param="purpose", code="invalid_value")
+        file = fields["file"]
+        return self.add(file.content, filename=file.filename or "upload", purpose=purpose).record
+
+    def add(self, content: bytes, *, filename: str, purpose: str) -> StoredFile:
+        """Keep a file."""
+        self._made += 1
+        now = now_ns()
+        record = {
+            "id": f"file-{blake2b(f'{self._provider.seed}:file:{self._made}'.encode(), digest_size=12).hexdigest()}",
+            "object": "file",
+            "bytes": len(content),
+            "created_at": wall_ns() // _NS,
+            "expires_at": None,
+            "filename": filename,
+            "purpose": purpose,
+            "status": "processed",
+            "status_details": None,
+        }
+        file_id = str(record["id"])
+        self._files[file_id] = file = StoredFile(record=record, content=content, created_ns=now)
+        self.logs[file_id] = FileLog(id=file_id, filename=filename, purpose=purpose, bytes=len(content), created_ns=now)
+        return file
+
+    def get(self, file_id: str) -> StoredFile | None:
+        """Return a file, if there is one of this id."""
+        return self._files.get(file_id)
+
+    def one(self, file_id: str) -> StoredFile:
+        """Return a file. Raises ApiError (404)."""
+        file = self._files.get(file_id)
+        if file is None:
+            raise ApiError(404, f"No such File object: {file_id[:128]}", param="id", code="not_found")
+        return file
+
+    def delete(self, file_id: str) -> Mapping[str, Any]:
+        """Forget a file; a batch that has begun with it goes on. Raises ApiError (404)."""
+        self.one(file_id)
+        del self._files[file_id]
+        self.logs[file_id] = dataclasses.replace(self.logs[file_id], deleted_ns=now_ns())
+        return {"id": file_id, "object": "file", "deleted": True}
+
+    def page(self, query: str) -> dict[str, Any]:
+        """Return a page of the list. Raises ApiError (400, 404)."""
+        asked = dict(parse_qsl(query))
+        if "after" in asked:
+            self.one(asked["after"])
+        shown_before = now_ns() - round(self._provider.model.batches.listing_delay_s * _NS)
+        files = [
+            file.record
+            for file in self._files.values()
+            if file.created_ns <= shown_before and asked.get("purpose") in (None, file.record["purpose"])
+        ]
+        return _page(
+            files if asked.get("order") == "asc" else files[::-1],
+            asked,
+            usual=_MOST_FILES_LISTED,
+            most=_MOST_FILES_LISTED,
+        )
+
+    def clear(self) -> None:
+        """Forget all files, and that there were any."""
+        self._files.clear()
+        self.logs.clear()
+
+
+def _page(items: Sequence[Mapping[str, Any]], asked: Mapping[str, str], *, usual: int, most: int) -> dict[str, Any]:
+    """Return the page of a list that `after` and `limit` ask for. Raises ApiError (400)."""
+    given = asked.get("limit", str(usual))
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= most:
+        message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{given[:64]}'."
+        raise ApiError(400, message, param="limit", code="invalid_value")
+    first = 0
+    if "after" in asked:
+        # One that is not listed is of another purpose: then the list has no end to go on from.
+        first = next((at + 1 for at, item in enumerate(items) if item["id"] == asked["after"]), len(items))
+    shown = items[first : first + int(given)]
+    return {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": first + len(shown) < len(items),
+    }
+
+
+class MultipartField(NamedTuple):
+    """One field of a form, and the name of its file, if it is one."""
+
+    content: bytes
+    filename: str | None
+
+
+def read_multipart(body: bytes, content_type: str | None) -> Mapping[str, MultipartField]:
+    """Return the fields of `multipart/form-data` by their names; none of another body."""
+    parser = BytesHeaderParser(policy=HTTP)
+    header = b"content-type: " + (content_type or "").encode("latin-1", "replace") + b"\r\n\r\n"
+    boundary = parser.parsebytes(header).get_boundary()
+    fields: dict[str, MultipartField] = {}
+    if not boundary:
+        return fields
+    for part in (b"\r\n" + body).split(b"\r\n--" + boundary.encode("latin-1", "replace"))[1:-1]:
+        head, blank, content = part.partition(b"\r\n\r\n")
+        described = parser.parsebytes(head.lstrip() + blank)
+        name = described.get_param("name", header="content-disposition")
+        if isinstance(name, str):
+            fields[name] = MultipartField(content, described.get_filename())
+    return fields
+
+
 class Line(NamedTuple):
     """One request of a batch."""
 
@@ -79,7 +222,6 @@ class StoredBatch:
 
     @property
     def id(self) -> str:
-        """Its id."""
         return str(self.record["id"])
 
     @property
@@ -89,13 +231,12 @@ class StoredBatch:
 
     @property
     def status(self) -> str:
-        """Its status, which its client sees as well."""
         return str(self.record["status"])
 
     def enter(self, status: str) -> None:
         """Go on to another status."""
         self.record["status"] = status
-        self.record[f"{status}_at"] = wall_ns() // NS
+        self.record[f"{status}_at"] = wall_ns() // _NS
         if status in _FINAL:
             self.ended_ns = now_ns()
 
@@ -153,7 +294,7 @@ class Batches:
             message = "Invalid file purpose: the input file of a batch must have the purpose 'batch'."
             raise ApiError(400, message, param="input_file_id", code="invalid_file_purpose")
         self._made += 1
-        now, lifetime_ns = now_ns(), round(self._settings.expires_after_s * NS)
+        now, lifetime_ns = now_ns(), round(self._settings.expires_after_s * _NS)
         record = {
             "id": f"batch_{blake2b(f'{self._provider.seed}:batch:{self._made}'.encode(), digest_size=16).hexdigest()}",
             "object": "batch",
@@ -165,9 +306,9 @@ class Batches:
             "status": "validating",
             "output_file_id": None,
             "error_file_id": None,
-            "created_at": wall_ns() // NS,
+            "created_at": wall_ns() // _NS,
             **dict.fromkeys(_STAMPS),
-            "expires_at": (wall_ns() + lifetime_ns) // NS,
+            "expires_at": (wall_ns() + lifetime_ns) // _NS,
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": body.get("metadata"),
             "usage": {
@@ -185,13 +326,9 @@ class Batches:
         task.add_done_callback(lambda _: self._tasks.pop(batch.id, None))
         return record
 
-    def one(self, batch_id: str) -> Mapping[str, Any]:
-        """Return a batch. Raises ApiError (404)."""
-        return self._one(batch_id).record
-
     def cancel(self, batch_id: str) -> Mapping[str, Any]:
         """Cancel a batch; one that is cancelled already stays so. Raises ApiError (404, 409)."""
-        batch = self._one(batch_id)
+        batch = self.one(batch_id)
         if batch.status in ("validating", "in_progress"):
             batch.enter("cancelling")
         elif batch.status not in ("cancelling", "cancelled"):
@@ -202,10 +339,10 @@ class Batches:
         """Return a page of the list, the latest first. Raises ApiError (400, 404)."""
         asked = dict(parse_qsl(query))
         if "after" in asked:
-            self._one(asked["after"])
-        shown_before = now_ns() - round(self._settings.listing_delay_s * NS)
+            self.one(asked["after"])
+        shown_before = now_ns() - round(self._settings.listing_delay_s * _NS)
         latest = [batch.record for batch in reversed(self._batches.values()) if batch.created_ns <= shown_before]
-        return page(latest, asked, usual=_USUALLY_LISTED, most=_MOST_LISTED)
+        return _page(latest, asked, usual=_USUALLY_LISTED, most=_MOST_LISTED)
 
     def log(self) -> Offline:
         """Return what was done."""
@@ -231,7 +368,8 @@ class Batches:
         for task in self._tasks.values():
             task.cancel()
 
-    def _one(self, batch_id: str) -> StoredBatch:
+    def one(self, batch_id: str) -> StoredBatch:
+        """Return a batch. Raises ApiError (404)."""
         batch = self._batches.get(batch_id)
         if batch is None:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
@@ -329,7 +467,7 @@ class Batches:
             batch.enter("in_progress")
         done, begun, since = 0, now_ns(), now_ns()
         while batch.status == "in_progress" and now_ns() < batch.expires_ns:
-            duration_ns = round(self._settings.duration_s * NS)
+            duration_ns = round(self._settings.duration_s * _NS)
             elapsed_ns = now_ns() - begun
             due = len(lines) if elapsed_ns >= duration_ns else len(lines) * elapsed_ns // duration_ns
             if done < due:
@@ -406,7 +544,7 @@ class Batches:
             if lines:
                 name = f"{batch.id}_{kind}.jsonl"
                 file = self.files.add(b"".join(lines), filename=name, purpose="batch_output")
-                batch.record[f"{kind}_file_id"] = file.id
+                batch.record[f"{kind}_file_id"] = file.record["id"]
                 lines.clear()
         batch.enter("cancelled" if cancelled else "expired" if left else "completed")
 

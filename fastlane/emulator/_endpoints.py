@@ -10,16 +10,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fastlane.emulator import _prompt, _tokens
-from fastlane.emulator._chat import ChatReply, CompletionReply
-from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import generate
-from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Provider
-from fastlane.emulator._reply import CREATED, GeneratedReply, TokenUsage, compact
-from fastlane.emulator._responses import ResponsesReply
+from fastlane.emulator._reply import CREATED, ChatReply, CompletionReply, Reply, ResponsesReply, TokenUsage, compact
+from fastlane.emulator._request import ApiError, Overrides
 
-GENERATING: Mapping[str, tuple[Callable[[Mapping[str, Any]], GenerationRequest], Callable[..., GeneratedReply]]] = {
+GENERATING: Mapping[str, tuple[Callable[[Mapping[str, Any]], GenerationRequest], Callable[..., Reply]]] = {
     "chat/completions": (_prompt.read_chat, ChatReply),
     "completions": (_prompt.read_completion, CompletionReply),
     "responses": (_prompt.read_responses, ResponsesReply),

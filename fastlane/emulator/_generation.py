@@ -9,10 +9,9 @@ from random import Random
 from typing import Literal
 
 from fastlane.emulator import _text, _tokens
-from fastlane.emulator._errors import ApiError
 from fastlane.emulator._manner import Habits, WrittenText, asks_again
-from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import GenerationRequest, Schema
+from fastlane.emulator._request import ApiError, Overrides
 from fastlane.emulator._schema import value_for
 from fastlane.emulator.settings import ProviderModel, parse_manners
 
@@ -53,7 +52,7 @@ def _choice(
     random = Random(f"{seed}:text:{digest}:{index}")
     # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
     drawn_by = digest if overrides.draw is None else f"draw:{overrides.draw}"
-    manners = parse_manners(model.manner) if overrides.manners is None else overrides.manners
+    manners = parse_manners(model.manner) if overrides.manner is None else overrides.manner
     habits = Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
     thinking = overrides.reasoning_tokens
     if thinking is None:

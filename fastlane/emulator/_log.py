@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from pydantic import TypeAdapter
 
 from fastlane.emulator import _tokens
 
@@ -73,36 +75,26 @@ class RequestLog:
         """Return the record as plain JSON values."""
         return dataclasses.asdict(self)
 
-
-@dataclass(slots=True, kw_only=True)
-class OpenRecord(RequestLog):
-    """The record of a request that is still being answered; `closed()` gives a copy."""
-
-    token_ns: list[int] = field(default_factory=list)
-
     def stamp_headers(self, now: int) -> None:
         """Note that the response's headers were handed to the socket."""
         self.headers_sent_ns = now
 
+    def stamp_token(self, now: int) -> None:
+        """Note that a token was handed to the socket."""
+        if self.first_token_ns is None:
+            self.first_token_ns, self.token_ns = now, []
+        cast(list[int], self.token_ns).append(now)
+
     def stamp_finished(self, now: int) -> None:
         """Note that the response's last byte was handed to the socket."""
         self.finished_ns = now
-
-    def closed(self) -> RequestLog:
-        """Return a copy of what is known now."""
-        values = {name: getattr(self, name) for name in _FIELDS}
-        first = self.token_ns[0] if self.token_ns else None
-        return RequestLog(**{**values, "token_ns": tuple(self.token_ns), "first_token_ns": first})
-
-
-_FIELDS = tuple(each.name for each in dataclasses.fields(RequestLog))
 
 
 class RequestRecords:
     """All records in the order in which their headers came in."""
 
     def __init__(self) -> None:
-        self._records: list[OpenRecord] = []
+        self._records: list[RequestLog] = []
         self._next_number = 0
 
     def next_number(self) -> int:
@@ -110,13 +102,13 @@ class RequestRecords:
         self._next_number += 1
         return self._next_number - 1
 
-    def add(self, record: OpenRecord) -> None:
+    def add(self, record: RequestLog) -> None:
         """Keep the record of a request that has begun."""
         self._records.append(record)
 
     def read(self) -> tuple[RequestLog, ...]:
         """Return a copy of every record, unfinished ones included."""
-        return tuple(record.closed() for record in self._records)
+        return tuple(dataclasses.replace(record, token_ns=tuple(record.token_ns)) for record in self._records)
 
     def clear(self) -> None:
         """Forget every record."""
@@ -186,8 +178,7 @@ class Offline:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Offline:
         """Rebuild what `to_json` made."""
-        return cls(
-            files=tuple(FileLog(**each) for each in record["files"]),
-            batches=tuple(BatchLog(**each) for each in record["batches"]),
-            lines=tuple(LineLog(**each) for each in record["lines"]),
-        )
+        return _offline.validate_python(record)
+
+
+_offline = TypeAdapter(Offline)

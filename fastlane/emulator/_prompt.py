@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from fastlane.emulator._errors import ApiError
+from fastlane.emulator._request import ApiError
 
 Schema = Mapping[str, Any] | bool
 Body = Mapping[str, Any]
@@ -92,7 +92,7 @@ def read_responses(body: Body) -> GenerationRequest:
     model = _required(body, "model", str)
     given = body.get("input")
     if not given:
-        raise _missing("input")
+        raise missing("input")
     if not isinstance(given, str | list):
         raise _wrong_type("input", "one of a string or array of objects", given)
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
@@ -121,7 +121,7 @@ def read_completion(body: Body) -> GenerationRequest:
     model = _required(body, "model", str)
     prompt = body.get("prompt")
     if prompt is None:
-        raise _missing("prompt")
+        raise missing("prompt")
     members = prompt if isinstance(prompt, list) else ()
     if not isinstance(prompt, str | list) or not all(isinstance(each, str | int | list) for each in members):
         raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
@@ -162,7 +162,7 @@ def _check_items(items: list[Any], name: str, roles: Sequence[str], *, required:
         role = item.get("role")
         if role is None:
             if required:
-                raise _missing(param)
+                raise missing(param)
         elif not isinstance(role, str):
             raise _wrong_type(param, "a string", role)
         elif role not in roles:
@@ -177,7 +177,8 @@ def invalid_value(param: str, value: str, known: Sequence[str]) -> ApiError:
     return ApiError(400, message, param=param, code="invalid_value")
 
 
-def _missing(param: str) -> ApiError:
+def missing(param: str) -> ApiError:
+    """Return OpenAI's error for a parameter that must be there."""
     message = f"Missing required parameter: '{param}'."
     return ApiError(400, message, param=param, code="missing_required_parameter")
 
@@ -190,7 +191,7 @@ def _wrong_type(param: str, expected: str, got: object) -> ApiError:
 
 def _required(body: Body, name: str, kind: type, expected: str | None = None) -> Any:
     if name not in body:
-        raise _missing(name)
+        raise missing(name)
     if not isinstance(body[name], kind):
         raise _wrong_type(name, expected or _SHOWN[kind], body[name])
     return body[name]
@@ -245,7 +246,7 @@ def _schema(form: Body, described: Body, param: str) -> Schema | None:
     if kind == "json_schema":
         schema = described.get("schema")
         if not isinstance(schema, dict | bool):
-            raise _missing(f"{param}.schema" if form is described else f"{param}.json_schema.schema")
+            raise missing(f"{param}.schema" if form is described else f"{param}.json_schema.schema")
         return schema
     if kind not in ("text", "json_object"):
         raise invalid_value(f"{param}.type", str(kind), ("json_object", "json_schema", "text"))
@@ -261,7 +262,7 @@ def _functions(body: Body, unwrap: Callable[[Body], Any]) -> dict[str, Schema]:
             continue
         function = unwrap(tool)
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _missing(f"tools[{index}].function.name")
+            raise missing(f"tools[{index}].function.name")
         parameters = function.get("parameters")
         found[function["name"]] = parameters if isinstance(parameters, dict) else {"type": "object"}
     return found

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admission
-from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import RequestRecords
-from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import GenerationRequest
+from fastlane.emulator._request import ApiError, Overrides
 from fastlane.emulator.settings import ProviderModel, ServiceTier
 
 _NS = 1_000_000_000

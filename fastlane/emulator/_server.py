@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from fastlane.emulator._connection import ServerConnection, ServerProtocol
 from fastlane.emulator._faults import Fault
-from fastlane.emulator._http1 import Http1
-from fastlane.emulator._http2 import Http2
+from fastlane.emulator._http import ServerConnection
 from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._service import ProviderService
@@ -125,13 +123,9 @@ class Server:
 
     def _accept(self) -> ServerConnection:
         self.connections += 1
-        return ServerConnection(f"c{self.connections}", self._service, self._open, _choose)
+        return ServerConnection(self.connections, self.provider, self._service.answer, self._open)
 
 
 def base_url(host: str, port: int, *, tls: bool) -> str:
     """Return what a client takes as its base URL."""
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"
-
-
-def _choose(connection: ServerConnection, http2: bool) -> ServerProtocol:
-    return Http2(connection) if http2 else Http1(connection)

@@ -8,26 +8,22 @@ import re
 import sys
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from fastlane._clock import now_ns
-from fastlane.emulator import _bodies, _prompt
+from fastlane.emulator import _prompt, _request
 from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
 from fastlane.emulator._batches import Batches
-from fastlane.emulator._connection import Request, ServerConnection, ServerExchange
 from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
-from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
-from fastlane.emulator._log import OpenRecord
-from fastlane.emulator._overrides import Overrides, read_overrides
+from fastlane.emulator._http import CONTROL_PREFIX, Exchange, Headers, Request
+from fastlane.emulator._log import RequestLog
 from fastlane.emulator._provider import Provider
-from fastlane.emulator.settings import Dialect
+from fastlane.emulator._reply import compact
+from fastlane.emulator._request import ApiError, Overrides, read_overrides
 
 from ..errors import ConfigurationError
-
-CONTROL_PREFIX = "/emulator/"
 
 # OpenAI's own base, Azure's two, and a deployment's name in the path.
 _API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
@@ -42,46 +38,18 @@ class ProviderService:
         self.batches = Batches(provider)
         self._delayed: set[asyncio.Task[object]] = set()
 
-    @property
-    def dialect(self) -> Dialect:
-        """How this server differs from others."""
-        return self.provider.model.dialect
+    def close(self) -> None:
+        """Stop what goes on beside requests."""
+        self.batches.close()
+        for task in self._delayed:
+            task.cancel()
 
-    def open_record(
-        self, connection: ServerConnection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
-    ) -> OpenRecord:
-        """Begin the record of a request whose headers came in; the emulator's own control requests leave none."""
-        logged = not path.startswith(CONTROL_PREFIX)
-        number = -1
-        if logged:
-            connection.requests += 1
-            number = self.provider.records.next_number()
-        record = OpenRecord(
-            sequence_number=number,
-            request_id=f"req_{self.provider.seed:x}_" + (f"{number:012d}" if logged else "control"),
-            method=method,
-            path=path,
-            http_version=connection.http_version,
-            connection_id=connection.connection_id,
-            stream_id=stream_id,
-            connection_request_number=connection.requests,
-            header_names=tuple(headers),
-            received_ns=now_ns(),
-            tag=headers.get("x-emulator-tag"),
-            content_type=headers.get("content-type"),
-            content_encoding=headers.get("content-encoding"),
-        )
-        if logged:
-            self.provider.records.add(record)
-            connection.last_record = record
-        return record
-
-    async def answer(self, exchange: ServerExchange, request: Request) -> None:
+    async def answer(self, exchange: Exchange, request: Request) -> None:
         """Answer a request. A bug becomes a 500 and a traceback on stderr."""
         try:
             await self._route(exchange, request)
         except ApiError as error:
-            self._send(exchange, error.status, error.body(), error.headers)
+            await self._send(exchange, error.body(), status=error.status, headers=error.headers)
         except (AnswerEnded, ConnectionError):
             pass
         # Whatever it is, the client gets a response and the server lives on.
@@ -89,13 +57,13 @@ class ProviderService:
             traceback.print_exc(file=sys.stderr)
             if exchange.record.status is None:
                 bug = ApiError(500, "The emulator has a bug; see its stderr.", type="server_error")
-                self._send(exchange, bug.status, bug.body())
+                await self._send(exchange, bug.body(), status=bug.status)
             else:
                 exchange.abort()
 
-    async def _route(self, exchange: ServerExchange, request: Request) -> None:
+    async def _route(self, exchange: Exchange, request: Request) -> None:
         if request.path.startswith(CONTROL_PREFIX):
-            self._send_json(exchange, self._control(request))
+            await self._send(exchange, self._control(request))
             return
         if not (request.headers.get("authorization") or request.headers.get("api-key")):
             raise ApiError(
@@ -106,12 +74,20 @@ class ProviderService:
         matched = _API_PATH.match(request.path)
         resource = matched["resource"] if matched else ""
         overrides = read_overrides(request.headers)
-        faults = self._faults(exchange.record, request, overrides, f"{request.method} {resource or request.path}")
+        faults = self.provider.faults.striking(
+            overrides.fault,
+            tag=overrides.tag,
+            random=self.provider.fault_random,
+            encoded=_request.is_encoded(request.headers),
+            target=f"{request.method} {resource or request.path}",
+        )
+        exchange.record.fault = ",".join(map(str, faults)) or None
         if matched and request.method == "POST" and resource in GENERATING:
             await self._generate(exchange, request, overrides, faults, resource, matched["deployment"])
             return
         await strike_before_answer(exchange, faults)
         struck = {fault.kind: fault for fault in reversed(faults)}
+        answer: object
         try:
             answer = await self._work(exchange.record, request, resource, struck.get("delayed"))
         except ApiError as error:
@@ -123,12 +99,9 @@ class ProviderService:
             await asyncio.sleep(struck["slow_headers"].seconds)
         if isinstance(answer, ApiError):
             raise answer
-        if isinstance(answer, bytes):
-            await self._send_content(exchange, answer)
-        else:
-            self._send_json(exchange, answer)
+        await self._send(exchange, answer)
 
-    async def _work(self, record: OpenRecord, request: Request, resource: str, delayed: Fault | None) -> object:
+    async def _work(self, record: RequestLog, request: Request, resource: str, delayed: Fault | None) -> object:
         """Do what a request asks of an endpoint that generates nothing. Raises ApiError."""
         if delayed is None:
             return self._resource(record, request, resource)
@@ -148,13 +121,7 @@ class ProviderService:
         if not task.cancelled():
             task.exception()
 
-    def close(self) -> None:
-        """Stop what goes on beside requests."""
-        self.batches.close()
-        for task in self._delayed:
-            task.cancel()
-
-    def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
+    def _resource(self, record: RequestLog, request: Request, resource: str) -> object:
         """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""
         provider, batches, files = self.provider, self.batches, self.batches.files
         match (request.method, *resource.split("/")):
@@ -181,10 +148,10 @@ class ProviderService:
             case "GET", "batches":
                 return batches.page(request.query)
             case "GET", "batches", batch_id:
-                return batches.one(batch_id)
+                return batches.one(batch_id).record
             case "POST", "batches", batch_id, "cancel":
                 return batches.cancel(batch_id)
-        raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
+        raise _unknown(request)
 
     def _control(self, request: Request) -> object:
         """Do what a request to one of the emulator's own endpoints asks. Raises ApiError."""
@@ -193,46 +160,32 @@ class ProviderService:
             match request.method, request.path.removeprefix(CONTROL_PREFIX):
                 case "GET", "log":
                     return [record.to_json() for record in provider.records.read()]
+                case "GET", "offline":
+                    return batches.log().to_json()
                 case "POST", "clear":
                     provider.records.clear()
                     batches.clear_lines()
-                    return {"cleared": True}
                 case "POST", "forget":
                     provider.cache.clear()
-                    return {"forgotten": True}
-                case "PUT", "faults":
-                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(request.body))
-                    return {"faults": [str(rule) for rule in provider.faults.rules]}
-                case "PUT", "answers":
-                    provider.answers = deque(map(str, json.loads(request.body)))
-                    return {"answers": len(provider.answers)}
-                case "PUT", "settings":
-                    provider.change(json.loads(request.body))
-                    return {"settings": provider.model.to_json()}
-                case "GET", "offline":
-                    return batches.log().to_json()
                 case "POST", "reset":
                     provider.reset()
                     batches.clear()
-                    return {"reset": True}
+                case "PUT", "faults":
+                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(request.body))
+                case "PUT", "answers":
+                    provider.answers = deque(map(str, json.loads(request.body)))
+                case "PUT", "settings":
+                    provider.change(json.loads(request.body))
+                    return {"settings": provider.model.to_json()}
+                case _:
+                    raise _unknown(request)
         except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
             raise ApiError(400, str(error), code="invalid_setting") from error
-        raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
-
-    def _faults(self, record: OpenRecord, request: Request, overrides: Overrides, target: str) -> tuple[Fault, ...]:
-        faults = self.provider.faults.striking(
-            overrides.faults,
-            tag=overrides.tag,
-            random=self.provider.fault_random,
-            encoded=_bodies.is_encoded(request.headers),
-            target=target,
-        )
-        record.fault = ",".join(map(str, faults)) or None
-        return faults
+        return {}
 
     async def _generate(
         self,
-        exchange: ServerExchange,
+        exchange: Exchange,
         request: Request,
         overrides: Overrides,
         faults: Sequence[Fault],
@@ -255,47 +208,38 @@ class ProviderService:
         key = request.headers.get("authorization") or request.headers.get("api-key") or ""
         await AnswerStream(exchange, self.provider, prompt, overrides, faults, make_reply).run(key)
 
-    def _decompressed(self, record: OpenRecord, request: Request) -> bytes:
+    def _decompressed(self, record: RequestLog, request: Request) -> bytes:
         """Undo a body's compression. Raises ApiError."""
-        if record.bytes_in > _bodies.MAXIMUM_BYTES:
-            raise ApiError(413, f"The body exceeds {_bodies.MAXIMUM_BYTES} bytes.", code="body_too_large")
-        body = _bodies.decompress(request.body, request.headers, self.dialect)
+        if record.bytes_in > _request.MAXIMUM_BYTES:
+            raise ApiError(413, f"The body exceeds {_request.MAXIMUM_BYTES} bytes.", code="body_too_large")
+        body = _request.decompress(request.body, request.headers, self.provider.model.dialect)
         record.bytes_in_decoded = len(body)
         return body
 
-    def _read_body(self, record: OpenRecord, request: Request) -> dict[str, Any]:
+    def _read_body(self, record: RequestLog, request: Request) -> dict[str, Any]:
         """Read a body by its headers. Raises ApiError."""
-        return _bodies.parse(self._decompressed(record, request), request.headers, self.dialect)
+        return _request.parse(self._decompressed(record, request), request.headers, self.provider.model.dialect)
 
-    async def _send_content(self, exchange: ServerExchange, content: bytes) -> None:
-        """Send a file's content, a piece at a time so that others have their turn."""
-        headers = [
-            ("content-type", "application/octet-stream"),
-            ("content-length", str(len(content))),
-            ("x-request-id", exchange.record.request_id),
-        ]
-        exchange.send_headers(200, self.dialect.with_headers(headers))
-        for at in range(0, len(content), _PIECE):
-            if not exchange.writable:
-                await exchange.drained()
-            exchange.send(content[at : at + _PIECE])
-            await asyncio.sleep(0)
-        exchange.end()
-
-    def _send_json(self, exchange: ServerExchange, value: object) -> None:
-        """Send a value as a whole response."""
-        self._send(exchange, 200, json.dumps(value, separators=(",", ":")).encode())
-
-    def _send(
-        self, exchange: ServerExchange, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()
-    ) -> None:
+    async def _send(self, exchange: Exchange, answer: object, *, status: int = 200, headers: Headers = ()) -> None:
+        """Send a whole response: a file's content or JSON as bytes, or a value as JSON."""
+        is_file = isinstance(answer, bytes) and status == 200
+        body = answer if isinstance(answer, bytes) else compact(answer).encode()
         own = [
-            ("content-type", "application/json"),
+            ("content-type", "application/octet-stream" if is_file else "application/json"),
             ("content-length", str(len(body))),
             ("x-request-id", exchange.record.request_id),
             *headers,
         ]
-        exchange.send_headers(status, self.dialect.with_headers(own))
+        exchange.send_headers(status, self.provider.model.dialect.with_headers(own))
         if exchange.record.method != "HEAD":
-            exchange.send(body)
+            # A piece at a time, so that others have their turn.
+            for at in range(0, len(body), _PIECE):
+                if at:
+                    await asyncio.sleep(0)
+                    await exchange.drained()
+                exchange.send(body[at : at + _PIECE])
         exchange.end()
+
+
+def _unknown(request: Request) -> ApiError:
+    return ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
-from fastlane.emulator._connection import LINGER_AT_ONCE
 from fastlane.emulator.settings import Wire
 
 __all__ = ["RunningWire", "Wire", "serve"]
@@ -30,6 +30,8 @@ _INITIAL_WINDOW_SEGMENTS = 10
 _RECEIVE_WINDOW_BYTES = 65_536
 _RECEIVE_WINDOW_MAX_BYTES = 3 << 20
 _BULK_SEGMENTS = 30
+# Winsock's struct linger has two shorts, everybody else's two ints.
+LINGER_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 # Bytes on their way per direction before the sender is no longer read: room for a fast download, not for a leak.
 _PIPE_BYTES = 4 << 20
 # How often an end that is not read is asked whether its peer has reset it.

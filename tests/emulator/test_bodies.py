@@ -8,8 +8,8 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.emulator import Dialect, _bodies
-from fastlane.emulator._errors import ApiError
+from fastlane.emulator import Dialect, _request
+from fastlane.emulator._request import ApiError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -25,7 +25,7 @@ def headers(media_type: str | None, encoding: str | None) -> dict[str, str]:
 
 def read(body: bytes, media_type: str | None, encoding: str | None, dialect: Dialect | None = None) -> dict[str, Any]:
     given, dialect = headers(media_type, encoding), dialect or Dialect()
-    return _bodies.parse(_bodies.decompress(body, given, dialect), given, dialect)
+    return _request.parse(_request.decompress(body, given, dialect), given, dialect)
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
@@ -58,7 +58,7 @@ def test_a_binary_part_is_read_as_base64() -> None:
 def test_a_body_is_encoded_where_its_headers_say_so(
     media_type: str | None, encoding: str | None, encoded: bool
 ) -> None:
-    assert _bodies.is_encoded(headers(media_type, encoding)) is encoded
+    assert _request.is_encoded(headers(media_type, encoding)) is encoded
 
 
 @given(st.binary(max_size=60), st.sampled_from(["application/json", "application/msgpack"]), st.booleans())
@@ -73,7 +73,7 @@ def test_any_bytes_are_read_or_refused(body: bytes, media_type: str, zipped: boo
 
 
 def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bodies, "MAXIMUM_BYTES", 10_000)
+    monkeypatch.setattr(_request, "MAXIMUM_BYTES", 10_000)
     with pytest.raises(ApiError, match="exceeds 10000 bytes") as caught:
         read(gzip.compress(b" " * 1_000_000), "application/json", "gzip")
 

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from fastlane.emulator import Emulator, Server, preset
-from fastlane.emulator._files import read_multipart
+from fastlane.emulator._batches import read_multipart
 from tests.emulator.offline import upload
 
 

@@ -14,13 +14,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.emulator import Emulator, ProviderModel
-from fastlane.emulator._chat import ChatReply, CompletionReply
-from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import generate
-from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import read_chat, read_completion, read_responses
-from fastlane.emulator._reply import TokenUsage
-from fastlane.emulator._responses import ResponsesReply
+from fastlane.emulator._reply import ChatReply, CompletionReply, ResponsesReply, TokenUsage
+from fastlane.emulator._request import ApiError, Overrides
 from tests.emulator.raw_http2 import RawHttp2, ended
 from tests.emulator.requests import chat
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane import errors
 from fastlane.emulator import STANDARD_TIERS, Emulator, KeyRateLimits, ProviderModel
-from fastlane.emulator._limits import Bucket, FixedWindow, Limiter, LimitExceeded, Quantized, duration
+from fastlane.emulator._admission import Bucket, FixedWindow, Limiter, LimitExceeded, Quantized, duration
 from tests.emulator.requests import chat
 
 S = 1_000_000_000

@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 
 from fastlane import errors
 from fastlane.emulator import ProviderModel, Quantiles, ServiceTier, preset, presets
-from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import read_chat
 from fastlane.emulator._provider import Provider
+from fastlane.emulator._request import Overrides
 
 PROMPT = read_chat({"model": "m", "messages": [{"role": "user", "content": "x"}]})
 

@@ -251,13 +251,14 @@ async def test_a_request_that_comes_in_time_keeps_a_connection_that_would_be_clo
     async with serving(http2=http2) as (server, client):
         await post(client, chat(), x_emulator_prefill_ms="0", x_emulator_fault="idle_close=60")
         (connection,) = server._open
-        engine: Any = connection._engine
-        closing = engine._idle
+        closing = connection._idle
+        assert closing is not None
         assert not closing.cancelled()
         await post(client, chat(), x_emulator_prefill_ms="0")
 
         assert closing.cancelled()
-        assert not engine._idle.cancelled()
+        assert connection._idle is not None
+        assert not connection._idle.cancelled()
     assert server.connections == 1
 
 
@@ -300,7 +301,7 @@ async def test_a_bug_becomes_a_500_and_a_traceback(
 
 
 async def test_a_body_beyond_the_limit_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_bodies", "_connection"):
+    for module in ("_request", "_http"):
         monkeypatch.setattr(f"fastlane.emulator.{module}.MAXIMUM_BYTES", 1_000)
     async with serving() as (_, client):
         response = await client.post("/chat/completions", json=chat("x" * 2_000))

@@ -15,7 +15,6 @@ import pytest
 
 from fastlane.emulator import RequestLog
 from fastlane.emulator._faults import KINDS, Fault, parse_faults
-from fastlane.emulator._log import OpenRecord
 from tests.soak import faults
 from tests.soak.asking import ENDS, Seen, error_of, judged
 from tests.soak.chart import as_text, written
@@ -37,7 +36,7 @@ def entry(tag: str | None, **settings: Any) -> RequestLog:
         "http_version": "HTTP/2", "connection_id": "c1", "stream_id": 1, "connection_request_number": 1,
         "header_names": (), "received_ns": 0, "tag": tag, "status": 200, "output_tokens": 5, **settings,
     }  # fmt: skip
-    return OpenRecord(**given).closed()
+    return RequestLog(**given)
 
 
 def attempt(**settings: Any) -> dict[str, Any]:

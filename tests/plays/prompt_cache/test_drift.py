@@ -20,10 +20,9 @@ import fastlane
 from benchmarks._mutations import MUTATORS
 from fastlane.emulator import ProviderModel
 from fastlane.emulator._generation import generate
-from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import read_responses
-from fastlane.emulator._reply import TokenUsage
-from fastlane.emulator._responses import ResponsesReply
+from fastlane.emulator._reply import ResponsesReply, TokenUsage
+from fastlane.emulator._request import Overrides
 from fastlane.plays.prompt_cache.drift import similarity
 from fastlane.records.plays import Drift, DriftKind, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns

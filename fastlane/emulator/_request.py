@@ -1,22 +1,52 @@
-"""Request bodies as they come over the wire: JSON or MessagePack, gzipped or not."""
+"""A request as it comes in: errors in OpenAI's shape, encoded bodies, and the `x-emulator-…` headers."""
 
 from __future__ import annotations
 
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from fastlane.emulator._errors import ApiError
-from fastlane.emulator.settings import Dialect
+from fastlane.emulator._faults import Fault, parse_faults
+from fastlane.emulator.settings import Dialect, Manner, parse_manners
+
+from ..errors import ConfigurationError
 
 _MESSAGEPACK_TYPES = ("application/vnd.msgpack", "application/msgpack", "application/x-msgpack")
 _JSON_TYPES = ("application/json", "text/json")
 MAXIMUM_BYTES = 256 * 1_048_576
 """Of a body as received, and after decompression: a small bomb must not fill the memory."""
+
+
+class ApiError(Exception):
+    """Stops the handling of a request; becomes its answer."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.param = param
+        self.code = code
+        self.headers = tuple(headers)
+
+    def body(self) -> bytes:
+        """Return the JSON of the answer."""
+        error = {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
+        return json.dumps({"error": error}).encode()
 
 
 def is_encoded(headers: Mapping[str, str]) -> bool:
@@ -74,8 +104,7 @@ def parse(body: bytes, headers: Mapping[str, str], dialect: Dialect) -> dict[str
 
 
 def _refused(what: str, got: str) -> ApiError:
-    message = f"Unsupported content {what}: {got!r}."
-    return ApiError(415, message, code=f"unsupported_content_{what}")
+    return ApiError(415, f"Unsupported content {what}: {got!r}.", code=f"unsupported_content_{what}")
 
 
 def _as_json(value: Any) -> Any:
@@ -85,3 +114,56 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_json(member) for member in value]
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What one request asks of the emulator: the values of its `x-emulator-…` headers; None where it has none."""
+
+    tag: str | None = None
+    fault: tuple[Fault, ...] = ()
+    manner: tuple[Manner, ...] | None = None
+    output_text: str | None = None
+    tool_call: str | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    prefill_ms: float | None = None
+    token_ms: float | None = None
+    draw: int | None = None
+
+
+def _number(kind: type[int | float], most: float, text: str) -> float:
+    value = kind(text)
+    if not 0 <= value <= most:
+        raise ValueError(f"must be a number from 0 to {most}, got {value}")
+    return value
+
+
+# More tokens would only fill the memory of the machine that tests with them.
+_tokens = partial(_number, int, 1_000_000)
+_milliseconds = partial(_number, float, 3_600_000)
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "tag": str,
+    "fault": parse_faults,
+    "manner": parse_manners,
+    "output_text": str,
+    "tool_call": str,
+    "output_tokens": _tokens,
+    "reasoning_tokens": _tokens,
+    "prefill_ms": _milliseconds,
+    "token_ms": _milliseconds,
+    "draw": partial(_number, int, 2**63),
+}
+
+
+def read_overrides(headers: Mapping[str, str]) -> Overrides:
+    """Read a request's overrides. Raises ApiError (400) for a value that cannot be."""
+    values: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        header = f"x-emulator-{name.replace('_', '-')}"
+        if header in headers:
+            try:
+                values[name] = read(headers[header])
+            except (ConfigurationError, ValueError) as error:
+                raise ApiError(400, f"{header}: {error}", param=header, code="invalid_value") from error
+    return Overrides(**values)

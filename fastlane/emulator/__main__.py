@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +48,19 @@ async def _serve(settings: Mapping[str, Any]) -> None:
         ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
         if server.authority_pem:
             # Made and removed here, because this process outlives a parent that is killed.
-            ready["authority"] = str(stack.enter_context(_temporary_file(server.authority_pem)))
-        if wire is None:
-            await _until_stdin_closes(ready)
-            return
-        from fastlane.emulator import wire as wires
+            with tempfile.NamedTemporaryFile(prefix="fastlane-ca-", suffix=".pem", delete=False) as file:
+                stack.callback(Path(file.name).unlink, missing_ok=True)
+                file.write(server.authority_pem)
+            ready["authority"] = file.name
+        if wire is not None:
+            from fastlane.emulator.wire import serve
 
-        running = await wires.serve(Wire.from_json(wire), server.host, server.port, server.host, wire_port)
-        ready["wire_port"] = running.port
-        try:
-            await _until_stdin_closes(ready)
-        finally:
-            await running.close()
-
-
-@contextlib.contextmanager
-def _temporary_file(content: bytes) -> Iterator[Path]:
-    with tempfile.NamedTemporaryFile(prefix="fastlane-ca-", suffix=".pem", delete=False) as file:
-        file.write(content)
-    path = Path(file.name)
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+            far = Wire.from_json(wire)
+            running = await stack.enter_async_context(
+                await serve(far, server.host, server.port, server.host, wire_port)
+            )
+            ready["wire_port"] = running.port
+        await _until_stdin_closes(ready)
 
 
 async def _until_stdin_closes(ready: Mapping[str, Any]) -> None:

@@ -62,13 +62,13 @@ _FAILED: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
+class StoredFile(NamedTuple):
     """One file."""
 
     record: Mapping[str, Any]
-    content: bytes = field(repr=False)
-    created_ns: int
+    """As OpenAI shows it."""
+    content: bytes
+    log: FileLog
 
 
 class FileStore:
@@ -78,7 +78,6 @@ class FileStore:
         self._provider = provider
         self._files: dict[str, StoredFile] = {}
         self._made = 0
-        self.logs: dict[str, FileLog] = {}
 
     def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
         """Take an upload. Raises ApiError (400)."""
@@ -91,44 +90,41 @@ class FileStore:
             message = f"'{purpose[:64]}' is not one of {list(_PURPOSES)} - 'purpose'"
             raise ApiError(400, message, param="purpose", code="invalid_value")
         file = fields["file"]
-        return self.add(file.content, filename=file.filename or "upload", purpose=purpose).record
+        return self.add(file.content, filename=file.filename or "upload", purpose=purpose)
 
-    def add(self, content: bytes, *, filename: str, purpose: str) -> StoredFile:
+    def add(self, content: bytes, *, filename: str, purpose: str) -> Mapping[str, Any]:
         """Keep a file."""
         self._made += 1
-        now = now_ns()
+        file_id = f"file-{blake2b(f'{self._provider.seed}:file:{self._made}'.encode(), digest_size=12).hexdigest()}"
+        shown: dict[str, Any] = {"id": file_id, "filename": filename, "purpose": purpose, "bytes": len(content)}
         record = {
-            "id": f"file-{blake2b(f'{self._provider.seed}:file:{self._made}'.encode(), digest_size=12).hexdigest()}",
+            **shown,
             "object": "file",
-            "bytes": len(content),
             "created_at": wall_ns() // _NS,
             "expires_at": None,
-            "filename": filename,
-            "purpose": purpose,
             "status": "processed",
             "status_details": None,
         }
-        file_id = str(record["id"])
-        self._files[file_id] = file = StoredFile(record=record, content=content, created_ns=now)
-        self.logs[file_id] = FileLog(id=file_id, filename=filename, purpose=purpose, bytes=len(content), created_ns=now)
-        return file
+        self._files[file_id] = StoredFile(record, content, FileLog(**shown, created_ns=now_ns()))
+        return record
 
     def get(self, file_id: str) -> StoredFile | None:
         """Return a file, if there is one of this id."""
-        return self._files.get(file_id)
+        file = self._files.get(file_id)
+        return None if file is None or file.log.deleted_ns is not None else file
 
     def one(self, file_id: str) -> StoredFile:
         """Return a file. Raises ApiError (404)."""
-        file = self._files.get(file_id)
+        file = self.get(file_id)
         if file is None:
             raise ApiError(404, f"No such File object: {file_id[:128]}", param="id", code="not_found")
         return file
 
     def delete(self, file_id: str) -> Mapping[str, Any]:
         """Forget a file; a batch that has begun with it goes on. Raises ApiError (404)."""
-        self.one(file_id)
-        del self._files[file_id]
-        self.logs[file_id] = dataclasses.replace(self.logs[file_id], deleted_ns=now_ns())
+        file = self.one(file_id)
+        log = dataclasses.replace(file.log, deleted_ns=now_ns())
+        self._files[file_id] = StoredFile(file.record, b"", log)
         return {"id": file_id, "object": "file", "deleted": True}
 
     def page(self, query: str) -> dict[str, Any]:
@@ -140,19 +136,21 @@ class FileStore:
         files = [
             file.record
             for file in self._files.values()
-            if file.created_ns <= shown_before and asked.get("purpose") in (None, file.record["purpose"])
+            if file.log.created_ns <= shown_before
+            and file.log.deleted_ns is None
+            and asked.get("purpose") in (None, file.log.purpose)
         ]
-        return _page(
-            files if asked.get("order") == "asc" else files[::-1],
-            asked,
-            usual=_MOST_FILES_LISTED,
-            most=_MOST_FILES_LISTED,
-        )
+        if asked.get("order") != "asc":
+            files.reverse()
+        return _page(files, asked, usual=_MOST_FILES_LISTED, most=_MOST_FILES_LISTED)
+
+    def logs(self) -> tuple[FileLog, ...]:
+        """Return what was done with files, deleted ones included."""
+        return tuple(file.log for file in self._files.values())
 
     def clear(self) -> None:
         """Forget all files, and that there were any."""
         self._files.clear()
-        self.logs.clear()
 
 
 def _page(items: Sequence[Mapping[str, Any]], asked: Mapping[str, str], *, usual: int, most: int) -> dict[str, Any]:
@@ -347,7 +345,7 @@ class Batches:
     def log(self) -> Offline:
         """Return what was done."""
         return Offline(
-            files=tuple(self.files.logs.values()),
+            files=self.files.logs(),
             batches=tuple(batch.logged() for batch in self._batches.values()),
             lines=tuple(self._lines),
         )
@@ -544,7 +542,7 @@ class Batches:
             if lines:
                 name = f"{batch.id}_{kind}.jsonl"
                 file = self.files.add(b"".join(lines), filename=name, purpose="batch_output")
-                batch.record[f"{kind}_file_id"] = file.record["id"]
+                batch.record[f"{kind}_file_id"] = file["id"]
                 lines.clear()
         batch.enter("cancelled" if cancelled else "expired" if left else "completed")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import ipaddress
 import json
 import ssl
@@ -12,6 +11,8 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self, cast
@@ -177,13 +178,8 @@ class Emulator:
         self.model = model
 
     def _control(self, method: str, action: str, body: str | None = None) -> Any:
-        connection: http.client.HTTPConnection
-        if self._tls:
-            connection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=_CONTROL_TIMEOUT_S, context=self._context
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=_CONTROL_TIMEOUT_S)
+        connect = partial(HTTPSConnection, context=self._context) if self._tls else HTTPConnection
+        connection = connect(self._host, self._port, timeout=_CONTROL_TIMEOUT_S)
         try:
             connection.request(method, f"/emulator/{action}", body=body)
             response = connection.getresponse()

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from random import Random
-from types import MappingProxyType
 from typing import Literal
 
 from fastlane.emulator.settings import Count, Seconds, Share, TextSettings, Whole
@@ -14,30 +13,12 @@ from fastlane.emulator.settings import Count, Seconds, Share, TextSettings, Whol
 from ..engine.settings import settings
 from ..errors import ConfigurationError
 
-KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "status": "answer with this HTTP status, e.g. status=429;retry_after=0.2",
-        "stall": "after `after` tokens send nothing for this many seconds; without a number, for good",
-        "drop": "after `after` tokens abort the connection (TCP reset)",
-        "reset": "after `after` tokens reset the stream with error `code` (default 8, CANCEL); on HTTP/1.1 as drop",
-        "goaway": "graceful: announce after `after` tokens that no later stream is served; hard: and close at once",
-        "malformed": "after `after` tokens send one event that is not JSON; not streamed: a body that is not JSON",
-        "slow_headers": "send the response's headers this many seconds later",
-        "idle_close": "close the connection when it has been idle for this many seconds after the response",
-        "idle_fin": "as idle_close, but without the GOAWAY that says goodbye on HTTP/2",
-        "truncate": "after `after` tokens end the answer as if it were complete, without finish reason and [DONE]",
-        "no_done": "leave out [DONE]",
-        "no_usage": "leave out the usage",
-        "early_role": "send the headers and the role chunk before prefill",
-        "keepalive": "send the headers at once and an SSE comment every this many seconds until the first token",
-        "refuse": "refuse the stream (REFUSED_STREAM); on HTTP/1.1 close the connection without a response",
-        "disconnect": "before any work break the connection off (TCP reset), over HTTP/2 too",
-        "hang": "send nothing at all, not even headers, for this many seconds; without a number, for good",
-        "delayed": "begin the work this many seconds later, even if the client leaves (not where it generates)",
-        "lost_answer": "do the work, then break the connection off without a response (not where it generates)",
-        "misparse": "read the prompt (messages, input) as empty and answer that; misparse=all: lose the whole body",
-    }
-)
+KINDS = (
+    "status", "stall", "drop", "reset", "goaway", "malformed", "slow_headers", "idle_close", "idle_fin", "truncate",
+    "no_done", "no_usage", "early_role", "keepalive", "refuse", "disconnect", "hang", "delayed", "lost_answer",
+    "misparse",
+)  # fmt: skip
+"""What can go wrong: docs/emulator.md says what each does."""
 _VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive", "delayed"})
 _BEFORE_THE_BODY_IS_READ = frozenset({"disconnect", "hang"})
 _RANGES = {"status": (400, 599), "keepalive": (0.001, math.inf)}

@@ -1,21 +1,50 @@
-"""What the model will say to a prompt: its pieces, one per token, and why it ends."""
+"""What the model says to a prompt: its pieces, one per token, exactly or as models go wrong, and why it ends."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from fastlane.emulator import _text, _tokens
-from fastlane.emulator._manner import Habits, WrittenText, asks_again
+from fastlane.emulator import _tokens
 from fastlane.emulator._prompt import GenerationRequest, Schema
 from fastlane.emulator._request import ApiError, Overrides
-from fastlane.emulator._schema import value_for
-from fastlane.emulator.settings import ProviderModel, parse_manners
+from fastlane.emulator._schema import Reader, value_for
+from fastlane.emulator.settings import MANNERS, RUNNING_ON, Manner, ProviderModel, parse_manners
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+
+_SUBJECTS = (
+    "this function", "the retry loop", "the cache key", "the test", "the error path", "the parser", "this default",
+    "the connection pool", "the docstring", "the lock", "the return type", "the second branch", "the caller",
+)  # fmt: skip
+_VERBS = (
+    "hides", "repeats", "ignores", "depends on", "should name", "never checks", "leaks", "duplicates", "assumes",
+    "handles", "rewrites", "can drop", "ought to test",
+)  # fmt: skip
+_OBJECTS = (
+    "an empty input", "the time-out", "the caller's intent", "a closed socket", "the unit of the value",
+    "a second writer", "the first failure", "the happy path", "an unused import", "the order of arguments",
+    "a race", "the exit code", "the previous release",
+)  # fmt: skip
+_THOUGHTS = (
+    "Let me think about this step by step", "I have read the message twice to be sure",
+    "There are several ways to read this message", "On the one hand it could be taken for something else",
+    "On the other hand the wording points in one direction", "Taken as a whole, the evidence is fairly strong",
+    "I would like to add that context matters here", "It is worth noting that reasonable people could disagree",
+)  # fmt: skip
+_ENDS = (".", ".", "; rename it.", ", so add a test.", " when the queue is full.", "; see the comment above.")
+# Ways to answer and not to go wrong: they do not end where a conversation asks again.
+_HARMLESS = ("echo", "tools")
+_TALKATIVE_TOKENS = 60
+_BRACES = ("{", "[")
+_ANY_OBJECT: Mapping[str, object] = {
+    "type": "object",
+    "properties": {"summary": {"type": "string"}, "confidence": {"type": "number"}},
+    "required": ["summary", "confidence"],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +82,7 @@ def _choice(
     # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
     drawn_by = digest if overrides.draw is None else f"draw:{overrides.draw}"
     manners = parse_manners(model.manner) if overrides.manner is None else overrides.manner
-    habits = Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
+    habits = _Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
@@ -65,7 +94,7 @@ def _choice(
     most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
     written = _written(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
     stopped = _cut_at_stop(written.text, prompt.stop) if tool is None else written.text
-    reasoning = _tokens.split(_text.review(random, tokens=thinking))
+    reasoning = _tokens.split(review(random, tokens=thinking))
     pieces = _tokens.split(stopped)
     finish: FinishReason = "stop" if tool is None else "tool_calls"
     if written.cut and stopped == written.text:
@@ -85,10 +114,10 @@ def _written(
     model: ProviderModel,
     tool: str | None,
     random: Random,
-    habits: Habits,
+    habits: _Habits,
     *,
     tokens: int,
-) -> WrittenText:
+) -> _Written:
     """Return what the model says; `tokens` is how many it has where it runs on."""
     schema = prompt.tools[tool] if tool is not None else prompt.schema
     given = overrides.output_text
@@ -97,28 +126,22 @@ def _written(
     if schema is None:
         echoed = habits.echoed(prompt.body)
         if echoed is not None:
-            return WrittenText(echoed, False)
+            return _Written(echoed, False)
         wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
-        return habits.write(_text.review(random, tokens=wanted), str, bound=False, tokens=tokens)
+        return habits.write(review(random, tokens=wanted), str, bound=False, tokens=tokens)
     if tool is None and (isinstance(schema, bool) or not schema):
         schema = _ANY_OBJECT
-    text = _drawn(habits.drawn_for(schema, prompt.body), random)
+    said_before = _last_text(prompt.body)
+    text = _drawn(schema, random, lambda each: habits.misread(each, said_before))
     if overrides.output_tokens is not None:
         # Stretched by white space to an exact number of tokens; a longer one stays, or it would not be JSON.
         text = text.ljust(overrides.output_tokens * _tokens.CHARACTERS_PER_TOKEN)
     return habits.write(text, lambda: _drawn(schema, random), bound=True, tokens=tokens)
 
 
-_ANY_OBJECT: Mapping[str, object] = {
-    "type": "object",
-    "properties": {"summary": {"type": "string"}, "confidence": {"type": "number"}},
-    "required": ["summary", "confidence"],
-}
-
-
-def _drawn(schema: Schema, random: Random) -> str:
+def _drawn(schema: Schema, random: Random, read: Reader = lambda schema: schema) -> str:
     try:
-        return json.dumps(value_for(schema, random), separators=(",", ":"))
+        return json.dumps(value_for(schema, random, read), separators=(",", ":"))
     # A schema that is none ("minimum": "x") can trip the drawing at any keyword; it is the request's mistake.
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ApiError(400, f"Invalid schema: {error}", code="invalid_schema") from error
@@ -127,3 +150,179 @@ def _drawn(schema: Schema, random: Random) -> str:
 def _cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
     ends = [at for at in (text.find(sequence) for sequence in stop) if at >= 0]
     return text[: min(ends)] if ends else text
+
+
+def review(random: Random, *, tokens: int) -> str:
+    """Return text of exactly `tokens` tokens."""
+    wanted = tokens * _tokens.CHARACTERS_PER_TOKEN
+    sentences: list[str] = []
+    length = 0
+    while length < wanted:
+        subject = random.choice(_SUBJECTS)
+        words = f"{subject[0].upper()}{subject[1:]} {random.choice(_VERBS)} {random.choice(_OBJECTS)}"
+        sentence = f"{words}{random.choice(_ENDS)} "
+        sentences.append(sentence)
+        length += len(sentence)
+    return "".join(sentences)[:wanted]
+
+
+def _thinking_aloud(random: Random, *, tokens: int) -> str:
+    """Return sentences of at least `tokens` tokens that say nothing, as a talkative model begins."""
+    sentences = ["After carefully considering the details, I will now give my answer."]
+    while sum(map(len, sentences)) < tokens * _tokens.CHARACTERS_PER_TOKEN:
+        sentences.append(f"{random.choice(_THOUGHTS)}.")
+    return " ".join(sentences)
+
+
+class _Written(NamedTuple):
+    """What the model says in the end."""
+
+    text: str
+    cut: bool
+    """Whether a limit ended it, and not the model."""
+
+
+class _Habits:
+    """The manners that one answer has, drawn by seed."""
+
+    def __init__(self, manners: Collection[Manner], random: Random, *, asked_again: bool) -> None:
+        self._random = random
+        # Drawn for every kind, so that a habit does not depend on which others the model has.
+        luck = {kind: random.random() for kind in MANNERS}
+        self._of = {
+            manner.kind: manner
+            for manner in manners
+            if manner.kind != "exact"
+            and luck[manner.kind] < (manner.repairs if asked_again and manner.kind not in _HARMLESS else manner.share)
+        }
+        self._shown: dict[str, None] = {}
+
+    def _has(self, kind: str) -> Manner | None:
+        manner = self._of.get(kind)
+        if manner is not None:
+            self._shown[kind] = None
+        return manner
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Those that the answer shows: a schema without an enum has no wrong value."""
+        return tuple(self._shown)
+
+    def misread(self, schema: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+        """Return the schema that a value is drawn for: the given one, one misunderstood, or one that echoes `text`."""
+        texts = [value for value in schema.get("enum") or () if isinstance(value, str)]
+        if texts and self._has("wrong_enum"):
+            schema = {**schema, "enum": [_unlike(each, texts) for each in texts]}
+        echo = (schema.get("properties") or {}).get("echo")
+        if text and isinstance(echo, Mapping) and echo.get("type") == "string" and self._has("echo"):
+            properties = {**schema["properties"], "echo": {"const": text[: echo.get("maxLength")]}}
+            schema = {**schema, "properties": properties}
+        return schema
+
+    def echoed(self, body: Mapping[str, Any]) -> str | None:
+        """Return the text of the request's last message, if it is what the answer says."""
+        return (_last_text(body) or None) if self._has("echo") else None
+
+    def called(self, body: Mapping[str, Any], tools: Collection[str], forced: str | None) -> str | None:
+        """Return the tool that the answer calls: one that is `forced`, or the first whose turn it is."""
+        choice = body.get("tool_choice")
+        if "tools" not in self._of or not tools or choice == "none" or (forced is not None and choice != "required"):
+            return forced
+        before = _called_before(body)
+        turn = next((name for name in tools if name not in before), None)
+        if turn is None:
+            # All have had theirs: one that must call some calls the last again, which ends what waits for that.
+            return None if forced is None else [*tools][-1]
+        self._has("tools")
+        return turn
+
+    def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> _Written:
+        """Return the answer in its manner, of at most `tokens` tokens where it runs on.
+
+        `bound` says whether a schema binds it; `again` draws another answer. Free text knows no manner but talkative.
+        """
+        cut = False
+        if bound or text.startswith(_BRACES):
+            text, cut = self._structured(text, again, tokens * _tokens.CHARACTERS_PER_TOKEN)
+        talkative = None if bound else self._has("talkative")
+        if talkative:
+            wanted = talkative.tokens or _TALKATIVE_TOKENS
+            text = f"{_thinking_aloud(self._random, tokens=wanted)}\n\n{text}"
+        return _Written(text, cut)
+
+    def _structured(self, text: str, again: Callable[[], str], most: int) -> _Written:
+        if self._has("truncated"):
+            # In whole tokens; at least one is said, and at least one is not.
+            half = max(1, _tokens.count(text) // 2) * _tokens.CHARACTERS_PER_TOKEN
+            return _Written(text[:half], True)
+        running_on = next((self._has(kind) for kind in RUNNING_ON if kind in self._of), None)
+        if self._has("fence"):
+            text = f"```json\n{text}\n```"
+        if running_on is None:
+            return _Written(text, False)
+        more = most - len(text)
+        if running_on.tokens is not None:
+            more = min(more, running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
+        return _Written(text + self._more(running_on.kind, max(0, more), again), running_on.tokens is None)
+
+    def _more(self, kind: str, characters: int, again: Callable[[], str]) -> str:
+        if kind == "second":
+            said = ""
+            while len(said) < characters:
+                said += f"\n{again()}"
+            return said[:characters]
+        if kind == "prose":
+            tokens = -(-characters // _tokens.CHARACTERS_PER_TOKEN)
+            return f"\n\n{review(self._random, tokens=tokens)}"[:characters]
+        return "\n" * characters
+
+
+def _last_text(body: Mapping[str, Any]) -> str:
+    given = next((body[name] for name in ("messages", "input", "prompt") if name in body), "")
+    last = given[-1] if isinstance(given, list) and given else given
+    # What a tool has returned stands in a response's `output`.
+    content = last.get("content", last.get("output")) if isinstance(last, Mapping) else last
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""
+
+
+def _items(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the messages or items of a request, the last one first, as far as they are objects."""
+    given = body.get("messages") or body.get("input")
+    items = given if isinstance(given, list) else []
+    return [item for item in reversed(items) if isinstance(item, Mapping)]
+
+
+def _called_before(body: Mapping[str, Any]) -> set[str]:
+    """Return the tools that the model has called since the user's last words."""
+    called: set[str] = set()
+    for item in _items(body):
+        if item.get("role") == "user":
+            break
+        calls = [item] if item.get("type") == "function_call" else item.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function", call) if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                called.add(str(function.get("name")))
+    return called
+
+
+def asks_again(body: Mapping[str, Any]) -> bool:
+    """Return whether the model has just spoken: what follows is results of tools and one message, at most."""
+    asked = False
+    for item in _items(body):
+        role, kind = item.get("role"), str(item.get("type", ""))
+        if role == "assistant" or kind.endswith("_call"):
+            return True
+        if role == "user" and not asked:
+            asked = True
+        elif role not in ("tool", "function") and not kind.endswith("_call_output"):
+            return False
+    return False
+
+
+def _unlike(text: str, texts: Collection[str]) -> str:
+    while text in texts:
+        text += "_other"
+    return text

@@ -63,33 +63,27 @@ class GenerationRequest:
 
 def read_chat(body: Body) -> GenerationRequest:
     """Read the body of a chat completion. Raises ApiError (400)."""
-    model = _required(body, "model", str)
+    model = required_text(body, "model")
     messages = _required(body, "messages", list, "an array of objects")
     if not messages:
         message = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array."
         raise ApiError(400, message, param="messages", code="empty_array")
     _check_items(messages, "messages", _ROLES, required=True)
-    tools = _functions(body, lambda tool: tool.get("function"))
     form = _optional(body, "response_format", dict, {})
     described = form.get("json_schema")
     return GenerationRequest(
         model=model,
         text=_canonical(body.get("tools"), form, messages),
-        body=body,
-        include_usage=bool(_optional(body, "stream_options", dict, {}).get("include_usage")),
-        output_limit=_limit(body, "max_completion_tokens", "max_tokens"),
-        choices=_choices(body),
-        stop=_stop(body),
+        **_completion(body, _limit(body, "max_completion_tokens", "max_tokens")),
         schema=_schema(form, described if isinstance(described, dict) else {}, "response_format"),
-        tools=tools,
-        forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: (choice.get("function") or {}).get("name")),
-        **_common(body, body.get("reasoning_effort"), body.get("verbosity")),
+        **_tools(body, lambda one: one.get("function") or {}),
+        **_caching(body, body.get("reasoning_effort"), body.get("verbosity")),
     )
 
 
 def read_responses(body: Body) -> GenerationRequest:
     """Read the body of a response. Raises ApiError (400)."""
-    model = _required(body, "model", str)
+    model = required_text(body, "model")
     given = body.get("input")
     if not given:
         raise missing("input")
@@ -99,49 +93,58 @@ def read_responses(body: Body) -> GenerationRequest:
     _check_items(messages, "input", _INPUT_ROLES, required=False)
     if isinstance(body.get("instructions"), str):
         messages.insert(0, {"role": "system", "content": body["instructions"]})
-    tools = _functions(body, lambda tool: tool)
     text = _optional(body, "text", dict, {})
     form = text.get("format") if isinstance(text.get("format"), dict) else {}
     return GenerationRequest(
         model=model,
         text=_canonical(body.get("tools"), form, messages),
         body=body,
+        stream=_optional(body, "stream", bool, False),
         include_usage=True,
         output_limit=_limit(body, "max_output_tokens"),
         prewarm=_optional(body, "prompt_cache_options", dict, {}).get("prewarm") is True,
         schema=_schema(form, form, "text.format"),
-        tools=tools,
-        forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: choice.get("name")),
-        **_common(body, _optional(body, "reasoning", dict, {}).get("effort"), text.get("verbosity")),
+        **_tools(body, lambda one: one),
+        **_caching(body, _optional(body, "reasoning", dict, {}).get("effort"), text.get("verbosity")),
     )
 
 
 def read_completion(body: Body) -> GenerationRequest:
     """Read the body of a legacy completion. Raises ApiError (400)."""
-    model = _required(body, "model", str)
+    model = required_text(body, "model")
     prompt = body.get("prompt")
     if prompt is None:
         raise missing("prompt")
     members = prompt if isinstance(prompt, list) else ()
     if not isinstance(prompt, str | list) or not all(isinstance(each, str | int | list) for each in members):
         raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
-    return GenerationRequest(
-        model=model,
-        text=prompt if isinstance(prompt, str) else _dumped(prompt),
-        body=body,
-        stream=_optional(body, "stream", bool, False),
-        include_usage=bool(_optional(body, "stream_options", dict, {}).get("include_usage")),
-        # OpenAI's own default for this endpoint.
-        output_limit=_limit(body, "max_tokens") or 16,
-        choices=_choices(body),
-        stop=_stop(body),
-    )
+    # OpenAI's own default for this endpoint.
+    fields = _completion(body, _limit(body, "max_tokens") or 16)
+    return GenerationRequest(model=model, text=prompt if isinstance(prompt, str) else _dumped(prompt), **fields)
 
 
-def _common(body: Body, effort: object, verbosity: object) -> dict[str, Any]:
-    """Read what chat completions and responses share."""
+def _completion(body: Body, output_limit: int | None) -> dict[str, Any]:
+    """Read what both kinds of completions share."""
+    choices: int = _optional(body, "n", int, 1)
+    if not 1 <= choices <= _MAXIMUM_CHOICES:
+        raise ApiError(400, f"Invalid 'n': expected 1 to {_MAXIMUM_CHOICES}, got {choices}.", param="n")
+    stop = body.get("stop")
+    sequences = [stop] if isinstance(stop, str) else stop or []
+    if not isinstance(sequences, list) or not all(isinstance(each, str) for each in sequences) or len(sequences) > 4:
+        raise ApiError(400, "Invalid 'stop': expected a string or an array of up to 4 strings.", param="stop")
     return {
+        "body": body,
         "stream": _optional(body, "stream", bool, False),
+        "include_usage": bool(_optional(body, "stream_options", dict, {}).get("include_usage")),
+        "output_limit": output_limit,
+        "choices": choices,
+        "stop": tuple(each for each in sequences if each),
+    }
+
+
+def _caching(body: Body, effort: object, verbosity: object) -> dict[str, Any]:
+    """Read what chat completions and responses share: what decides over the tier and the cache."""
+    return {
         "service_tier": _optional(body, "service_tier", str, None),
         "reasoning": isinstance(effort, str) and effort != "none",
         "cache_key": _optional(body, "prompt_cache_key", str, None),
@@ -226,21 +229,6 @@ def _limit(body: Body, *names: str) -> int | None:
     return None
 
 
-def _choices(body: Body) -> int:
-    value: int = _optional(body, "n", int, 1)
-    if not 1 <= value <= _MAXIMUM_CHOICES:
-        raise ApiError(400, f"Invalid 'n': expected 1 to {_MAXIMUM_CHOICES}, got {value}.", param="n")
-    return value
-
-
-def _stop(body: Body) -> tuple[str, ...]:
-    value = body.get("stop")
-    sequences = [value] if isinstance(value, str) else value or []
-    if not isinstance(sequences, list) or not all(isinstance(each, str) for each in sequences) or len(sequences) > 4:
-        raise ApiError(400, "Invalid 'stop': expected a string or an array of up to 4 strings.", param="stop")
-    return tuple(each for each in sequences if each)
-
-
 def _schema(form: Body, described: Body, param: str) -> Schema | None:
     kind = form.get("type", "text")
     if kind == "json_schema":
@@ -253,30 +241,30 @@ def _schema(form: Body, described: Body, param: str) -> Schema | None:
     return True if kind == "json_object" else None
 
 
-def _functions(body: Body, unwrap: Callable[[Body], Any]) -> dict[str, Schema]:
+def _tools(body: Body, described: Callable[[Body], Any]) -> dict[str, Any]:
+    """Read the function tools, and the one that must be called; `described` is where either has its name."""
     found: dict[str, Schema] = {}
     for index, tool in enumerate(_optional(body, "tools", list, [])):
         if not isinstance(tool, dict):
             raise _wrong_type(f"tools[{index}]", "an object", tool)
         if tool.get("type") != "function":
             continue
-        function = unwrap(tool)
+        function = described(tool)
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise missing(f"tools[{index}].function.name")
         parameters = function.get("parameters")
         found[function["name"]] = parameters if isinstance(parameters, dict) else {"type": "object"}
-    return found
-
-
-def _forced(choice: object, tools: Mapping[str, Schema], name_of: Callable[[Body], Any]) -> str | None:
+    choice = body.get("tool_choice")
+    forced: Any = None
     if choice == "required":
-        if not tools:
+        if not found:
             raise ApiError(400, "'tool_choice' is 'required' but there are no 'tools'.", param="tool_choice")
-        return next(iter(tools))
-    name = name_of(choice) if isinstance(choice, dict) else None
-    if name is not None and name not in tools:
-        raise ApiError(400, f"Tool choice {name!r} not found in 'tools' parameter.", param="tool_choice")
-    return None if name is None else str(name)
+        forced = next(iter(found))
+    elif isinstance(choice, dict) and isinstance(named := described(choice), dict):
+        forced = named.get("name")
+        if forced is not None and (not isinstance(forced, str) or forced not in found):
+            raise ApiError(400, f"Tool choice {forced!r} not found in 'tools' parameter.", param="tool_choice")
+    return {"tools": found, "forced_tool": forced}
 
 
 def _dumped(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -24,25 +24,28 @@ _SPARSE_DEPTH = 6
 _MAXIMUM_DEPTH = 40
 _MAXIMUM_SIZE = 10_000
 
+Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-def value_for(schema: Mapping[str, Any] | bool, random: Random) -> Any:
-    """Return a value valid for `schema`.
+
+def value_for(schema: Mapping[str, Any] | bool, random: Random, read: Reader = lambda schema: schema) -> Any:
+    """Return a value valid for `schema`, or for what `read` makes of it and of each schema in it.
 
     Knows type, enum, const, properties, required, items, prefixItems, min/max bounds, $ref, anyOf, oneOf and allOf.
     A `pattern` or a keyword beyond these is not looked at.
     """
-    return _Drawing(schema if isinstance(schema, Mapping) else {}, random).draw(schema, 0)
+    return _Drawing(schema if isinstance(schema, Mapping) else {}, random, read).draw(schema, 0)
 
 
 class _Drawing:
-    def __init__(self, root: Mapping[str, Any], random: Random) -> None:
+    def __init__(self, root: Mapping[str, Any], random: Random, read: Reader) -> None:
         self._root = root
+        self._read = read
         self._random = random
 
     def draw(self, schema: Any, depth: int) -> Any:
         if not isinstance(schema, Mapping) or depth > _MAXIMUM_DEPTH:
             return None
-        schema = self._flat(schema)
+        schema = self._read(self._flat(schema))
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):

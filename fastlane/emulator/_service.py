@@ -172,6 +172,7 @@ class ProviderService:
                     batches.clear()
                 case "PUT", "faults":
                     provider.faults = FaultRules(Fault.parse(text) for text in json.loads(request.body))
+                    return {"faults": [str(rule) for rule in provider.faults.rules]}
                 case "PUT", "answers":
                     provider.answers = deque(map(str, json.loads(request.body)))
                 case "PUT", "settings":

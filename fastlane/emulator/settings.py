@@ -267,20 +267,10 @@ class Dialect(Settings):
         return [*kept, *((name, value) for name, value in self.headers.items() if value)]
 
 
-MANNERS: Mapping[str, str] = MappingProxyType(
-    {
-        "exact": "the answer and nothing else, valid for its schema",
-        "whitespace": "runs on in white space behind the answer",
-        "prose": "chats on behind the answer",
-        "second": "writes one object more behind the answer, and another",
-        "fence": "puts the answer into a Markdown fence",
-        "talkative": "thinks aloud before an answer that no schema binds",
-        "wrong_enum": "gives a value that the schema's enum does not hold",
-        "truncated": "ends in the middle, as at a limit",
-        "echo": "says the last message again; where a schema or a tool binds the answer, in its property `echo`",
-        "tools": "calls the request's tools, one after the other, before it answers",
-    }
-)
+MANNERS = (
+    "exact", "whitespace", "prose", "second", "fence", "talkative", "wrong_enum", "truncated", "echo", "tools",
+)  # fmt: skip
+"""How a model may write an answer: docs/emulator.md says what each does."""
 RUNNING_ON = ("whitespace", "prose", "second")
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.emulator import Emulator, ProviderModel
-from fastlane.emulator._generation import GeneratedChoice, generate
-from fastlane.emulator._manner import asks_again
+from fastlane.emulator._generation import GeneratedChoice, asks_again, generate
 from fastlane.emulator._prompt import read_chat, read_responses
 from fastlane.emulator._request import ApiError, Overrides, read_overrides
 from fastlane.emulator.settings import MANNERS, Manner, parse_manners

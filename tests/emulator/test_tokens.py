@@ -4,7 +4,8 @@ from random import Random
 
 from hypothesis import given, strategies as st
 
-from fastlane.emulator import _text, _tokens
+from fastlane.emulator import _tokens
+from fastlane.emulator._generation import review
 from fastlane.emulator._prompt import GenerationRequest, read_chat, read_responses
 
 
@@ -35,10 +36,10 @@ def test_an_early_change_changes_every_later_digest() -> None:
 
 @given(st.integers(0, 300), st.integers())
 def test_a_review_has_exactly_the_tokens_asked_for(tokens: int, seed: int) -> None:
-    text = _text.review(Random(seed), tokens=tokens)
+    text = review(Random(seed), tokens=tokens)
 
     assert _tokens.count(text) == tokens
-    assert text == _text.review(Random(seed), tokens=tokens)
+    assert text == review(Random(seed), tokens=tokens)
 
 
 def prompt(*contents: object, **more: object) -> GenerationRequest:

@@ -48,7 +48,8 @@ def emulator(
 ) -> None:
     """Run an OpenAI-compatible provider on this machine, until Ctrl-C."""
     if list_presets:
-        _print_presets(as_json=as_json)
+        known = presets()
+        typer.echo(json.dumps(dict(known)) if as_json else "\n".join(f"{name:<22} {known[name]}" for name in known))
         return
     with _naming("--preset"):
         model = preset(preset_name)
@@ -74,12 +75,17 @@ def emulator(
         typer.echo(f"fastlane emulator: {error}", err=True)
         raise typer.Exit(1) from None
     with started as running:
-        settings = {
-            **model.to_json(),
-            "http2": not (http1 or no_tls),
-            "faults": [str(each) for each in faults],
-        }
-        _print_running(running, preset_name, settings, as_json=as_json)
+        told = {
+            "preset": preset_name,
+            "base_url": running.base_url,
+            "direct_base_url": running.direct_base_url,
+            "certificate_authority": running.environment.get("SSL_CERT_FILE"),
+            "environment": dict(running.environment),
+            "settings": {
+                **model.to_json(), "http2": not (http1 or no_tls), "faults": [str(each) for each in faults],
+            },
+        }  # fmt: skip
+        typer.echo(json.dumps(told) if as_json else "\n".join(_instructions(told)))
         # In steps: on Windows an unlimited wait would not let the signal through.
         while not stop.wait(0.5):
             pass
@@ -117,45 +123,21 @@ def _settings(texts: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def _print_presets(*, as_json: bool) -> None:
-    known = presets()
-    if as_json:
-        typer.echo(json.dumps(dict(known)))
-        return
-    width = max(map(len, known))
-    for name, about in known.items():
-        typer.echo(f"{name:<{width}}  {about}")
-
-
-def _print_running(running: Emulator, name: str, settings: Mapping[str, Any], *, as_json: bool) -> None:
-    authority = running.environment.get("SSL_CERT_FILE")
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "preset": name,
-                    "base_url": running.base_url,
-                    "direct_base_url": running.direct_base_url,
-                    "certificate_authority": authority,
-                    "environment": dict(running.environment),
-                    "settings": settings,
-                }
-            )
-        )
-        return
-    typer.echo(f"Emulating {name!r}; Ctrl-C stops.\n")
-    typer.echo(f"base URL               {running.base_url}")
-    for fault in settings["faults"]:
-        typer.echo(f"fault                  {fault}")
-    if running.base_url != running.direct_base_url:
-        typer.echo(f"direct port            {running.direct_base_url}")
+def _instructions(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that say how to use a running emulator."""
+    authority, url = told["certificate_authority"], told["base_url"]
+    yield f"Emulating {told['preset']!r}; Ctrl-C stops.\n"
+    yield f"base URL               {url}"
+    yield from (f"fault                  {fault}" for fault in told["settings"]["faults"])
+    if url != told["direct_base_url"]:
+        yield f"direct port            {told['direct_base_url']}"
+    trust = ""
     if authority:
-        typer.echo(f"certificate authority  {authority}\n")
-        typer.echo(f"export SSL_CERT_FILE={shlex.quote(authority)}")
-    trust = f" --cacert {shlex.quote(authority)}" if authority else ""
-    typer.echo(f"export OPENAI_BASE_URL={running.base_url} OPENAI_API_KEY=any\n")
-    typer.echo(
-        f"curl -N{trust} {running.base_url}/chat/completions -H 'Authorization: Bearer any' "
-        "-H 'Content-Type: application/json' "
+        trust = f" --cacert {shlex.quote(authority)}"
+        yield f"certificate authority  {authority}\n"
+        yield f"export SSL_CERT_FILE={shlex.quote(authority)}"
+    yield f"export OPENAI_BASE_URL={url} OPENAI_API_KEY=any\n"
+    yield (
+        f"curl -N{trust} {url}/chat/completions -H 'Authorization: Bearer any' -H 'Content-Type: application/json' "
         """-d '{"model": "any", "stream": true, "messages": [{"role": "user", "content": "Review this."}]}'"""
     )

@@ -1,6 +1,6 @@
 """The application that is driven: an airline's agent, which answers customers through fastlane over a real connection.
 
-    python -m scripts.backends._application NOTES [--runs FILE --tools FILE]
+    python -m scripts.backends._application NOTES
     python -m scripts.backends._application NOTES --metrics-port 9464
 
 Traces go where OTEL_* variables say. With --metrics-port it is an application with a provider of metrics of its own,
@@ -232,12 +232,10 @@ def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("notes", type=Path, help="file for what the application knows of its calls")
-    parser.add_argument("--runs", type=Path, help="recorded runs of an agent, JSON lines with `messages`")
-    parser.add_argument("--tools", type=Path, help="the tools of these runs, JSON")
     parser.add_argument("--metrics-port", type=int, help="port on which Prometheus finds the metrics")
     parser.add_argument("--count", type=int, help="hold no more conversations than this")
     asked = parser.parse_args()
-    talks = conversations(asked.runs, asked.tools)[: asked.count]
+    talks = conversations()[: asked.count]
     notes = Notes()
     if asked.metrics_port is None:
         traced(notes, talks)

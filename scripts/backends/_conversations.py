@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks._conversation import conversation, tools as built_tools
+from benchmarks._conversation import conversation, tools
 
 Message = dict[str, Any]
 
@@ -36,15 +34,11 @@ class Conversation(NamedTuple):
     tools: list[Any]
 
 
-def conversations(runs: Path | None = None, tools: Path | None = None) -> list[Conversation]:
-    """The conversations of recorded runs, or, without a file, some of the recorded ones' sizes."""
-    definitions = built_tools() if tools is None else json.loads(tools.read_text())
+def conversations() -> list[Conversation]:
+    """Conversations of the sizes of recorded ones."""
+    definitions = tools()
     definitions[0]["function"]["description"] += f" {SECRET}"
-    if runs is None:
-        recorded = [conversation(messages) for messages in _LENGTHS]
-    else:
-        recorded = [json.loads(line)["messages"] for line in runs.read_text().splitlines()[: len(_LENGTHS) * 2]]
-    return [_cut(messages, definitions) for messages in recorded]
+    return [_cut(conversation(messages), definitions) for messages in _LENGTHS]
 
 
 def _cut(messages: Sequence[Message], tools: list[Any]) -> Conversation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,25 +10,20 @@ from scripts import prometheus_server
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
 from scripts.distribution import UnavailableError
-from tests.backends.kept import Kept, kept_by, recorded
+from tests.backends.kept import Kept, kept_by
 from tests.backends.measured import Measured, measured_by_prometheus
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--runs", type=Path, help="recorded runs of an agent to drive, JSON lines with `messages`")
-    parser.addoption("--tools", type=Path, help="the tools of these runs, JSON")
-
-
 @pytest.fixture(scope="session")
-def phoenix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     with Phoenix() as server:
-        yield kept_by(server, recorded(request.config), tmp_path_factory.mktemp("phoenix"))
+        yield kept_by(server, tmp_path_factory.mktemp("phoenix"))
 
 
 @pytest.fixture(scope="session")
-def mlflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     with MLflow() as server:
-        yield kept_by(server, recorded(request.config), tmp_path_factory.mktemp("mlflow"))
+        yield kept_by(server, tmp_path_factory.mktemp("mlflow"))
 
 
 @pytest.fixture(scope="session", params=["phoenix", "mlflow"])
@@ -40,10 +34,10 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 
 
 @pytest.fixture(scope="session")
-def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     try:
         prometheus_server.program()
     except UnavailableError as error:
         pytest.skip(str(error))
-    with measured_by_prometheus(recorded(request.config), tmp_path_factory.mktemp("prometheus")) as made:
+    with measured_by_prometheus(tmp_path_factory.mktemp("prometheus")) as made:
         yield made

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from scripts.backends._application import IN_HEADERS, IN_KEYS, IN_QUERIES
 from scripts.backends._conversations import SECRET
 from scripts.backends._mlflow import MLflow
@@ -26,12 +24,6 @@ _SETTLE_S = 30.0
 
 MODEL_CALLS = frozenset({"LLM", "CHAT_MODEL"})
 """The kinds that backends take a call to a model for, each in its own word."""
-
-
-def recorded(config: pytest.Config) -> list[str]:
-    """What the application is told of recorded runs, where there are some."""
-    given = {name: config.getoption(name) for name in ("--runs", "--tools")}
-    return [text for name, path in given.items() if path is not None for text in (name, str(Path(path).absolute()))]
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -107,15 +99,15 @@ def _files_with(directory: Path, *texts: str) -> tuple[str, ...]:
     )
 
 
-def kept_by(server: Phoenix | MLflow, runs: list[str], directory: Path) -> Kept:
+def kept_by(server: Phoenix | MLflow, directory: Path) -> Kept:
     def driven(name: str, level: str, *arguments: str, **variables: str) -> tuple[str, Driven]:
         place = server.experiment(name) if isinstance(server, MLflow) else name
         said = {**server.variables(place), "FASTLANE_TELEMETRY_LEVEL": level, **variables}
         notes = _drive(directory / name, said, *arguments)
         return place, Driven(notes=notes, spans=_settled(lambda: server.spans(place), len(notes.calls)))
 
-    place, phases = driven("airline-agent", "phases", *runs)
-    _, call = driven("airline-agent-calls", "call", "--count", "2", *runs)
+    place, phases = driven("airline-agent", "phases")
+    _, call = driven("airline-agent-calls", "call", "--count", "2")
     return Kept(
         server=server,
         place=place,

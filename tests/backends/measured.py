@@ -38,11 +38,11 @@ class Measured:
 
 
 @contextmanager
-def measured_by_prometheus(runs: list[str], directory: Path) -> Iterator[Measured]:
+def measured_by_prometheus(directory: Path) -> Iterator[Measured]:
     """Run the application and the server beside each other until all calls are over and scraped."""
     port = free_port()
     notes = directory / "notes"
-    command = [sys.executable, "-m", "scripts.backends._application", str(notes), "--metrics-port", str(port), *runs]
+    command = [sys.executable, "-m", "scripts.backends._application", str(notes), "--metrics-port", str(port)]
     with ExitStack() as stack:
         prometheus = stack.enter_context(Prometheus([f"127.0.0.1:{port}"], rules=RULES))
         application = stack.enter_context(

@@ -31,8 +31,11 @@ def signed_rank_p(differences: ArrayLike, alternative: Alternative = "two-sided"
     signs is counted out, with ties as they are; above, a normal one has the same mean and variance, with a
     continuity correction. Raises ConfigurationError where a difference is no finite number.
     """
+    from scipy.stats import rankdata
+
     data = finite(differences, "differences")
-    twice = _doubled_ranks(np.abs(data))
+    # Tied ranks are halves: doubled, all are whole numbers.
+    twice = 2 * rankdata(np.abs(data))
     away = data != 0
     ranks = twice[away]
     if not ranks.size:
@@ -65,14 +68,6 @@ def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | No
     if rank < 1:
         return Interval(value=middle)
     return Interval(value=middle, low=_walsh(ordered, rank), high=_walsh(ordered, averages - rank + 1))
-
-
-def _doubled_ranks(sizes: Floats) -> Floats:
-    """Return twice the rank of each size, ties at the mean of their ranks: doubled they are whole numbers."""
-    _, inverse, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    doubled: Floats = (2 * last - counts + 1).astype(np.float64)[inverse]
-    return doubled
 
 
 def _at_most(total: int, doubled: Floats) -> float:

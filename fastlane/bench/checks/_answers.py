@@ -6,8 +6,9 @@ import statistics
 from collections import Counter
 from typing import Any, Final
 
+from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
-from ._check import Answers, Check, RunView, answer, cut, percent, quantile
+from ._check import Answers, Check, RunView, answer, cut, quantile
 
 SHORT_SHARE: Final = 0.1
 """More answers than this outside the range that was asked for, and the cell is another workload."""

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
 from ._answers import produced
-from ._check import Answers, Check, RunView, answer, percent
+from ._check import Answers, Check, RunView, answer
 from ._types import CheckResult, Level
 
 CHANCE: Final = 0.01

@@ -130,11 +130,6 @@ def cut(sample: Sample) -> bool:
     return sample.error is None and sample.finish_reason is None
 
 
-def percent(share: float) -> str:
-    """Return a share in per cent."""
-    return f"{share * 100:.3g} %"
-
-
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least `share` of the values do not exceed. Raises IndexError for none."""
     ordered = sorted(values)

@@ -6,9 +6,10 @@ import math
 import statistics
 from typing import Final
 
+from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Vitals, metric_named
 from ._answers import produced
-from ._check import Answers, Check, RunView, answer, percent, quantile
+from ._check import Answers, Check, RunView, answer, quantile
 from ._types import Level
 
 CPU_SHARE: Final = 0.7

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from .._formatting import percent
 from ..findings import Figures
 from ..recorded import ArmInfo, Cell, Sample
-from ._check import Answers, Check, RunView, answer, percent, quantile
+from ._check import Answers, Check, RunView, answer, quantile
 from ._types import CheckResult, Level
 
 if TYPE_CHECKING:

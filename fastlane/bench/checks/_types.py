@@ -28,6 +28,11 @@ class CheckResult:
     tails: bool = False
     """Whether a refusal is of the percentiles above p75 alone: what is late now and then leaves medians as they are."""
 
+    @property
+    def where(self) -> str:
+        """The cell and the arm that it is about."""
+        return ", ".join(filter(None, (self.cell, self.arm))) or "whole run"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from .._formatting import change_with_interval, counted, percent
 from ..recorded import RequestMetric
 from ..statistics import (
     Interval,
@@ -39,26 +40,26 @@ def judge(
         needed = pairs_for_interval(ALPHA / family)
         return ComparisonVerdict(
             kind="too few pairs",
-            sentence=f"{_counted(needed - pairs)} needed: {pairs} of at least {needed}",
+            sentence=f"{counted(needed - pairs, 'more pair')} needed: {pairs} of at least {needed}",
             more_pairs=needed - pairs,
         )
     smallest = smallest_effect(logs, ALPHA / family, pairs=pairs)
     differs = typical.high < 1 or typical.low > 1
     kind: Kind = "better" if (typical.high < 1) == metric.lower_is_better else "worse"
-    change = f"{metric.words[kind == 'worse']} by {_size(typical)}"
+    change = f"{metric.words[kind == 'worse']} by {change_with_interval(typical, signed=False)}"
     if 1 / (1 + margin) <= typical.low and typical.high <= 1 + margin:
-        said = f"though {change}" if differs else f"typical change {_signed_change(typical)}"
+        said = f"though {change}" if differs else f"typical change {change_with_interval(typical)}"
         return ComparisonVerdict(
-            kind="equivalent", sentence=f"equivalent within {_percent(margin)}, {said}", smallest_effect=smallest
+            kind="equivalent", sentence=f"equivalent within {percent(margin)}, {said}", smallest_effect=smallest
         )
     if differs:
         return ComparisonVerdict(kind=kind, sentence=change, smallest_effect=smallest)
     more, purpose = _more(logs, pairs, family, margin)
     sentence = "no difference shown"
     if smallest is not None:
-        sentence += f"; this run could have shown {_percent(smallest)}"
+        sentence += f"; this run could have shown {percent(smallest)}"
     if more is not None:
-        sentence += f"; {_counted(more)} needed to show {purpose}"
+        sentence += f"; {counted(more, 'more pair')} needed to show {purpose}"
     return ComparisonVerdict(kind="no difference shown", sentence=sentence, smallest_effect=smallest, more_pairs=more)
 
 
@@ -72,48 +73,7 @@ def _more(logs: Interval, pairs: int, family: int, margin: float) -> tuple[int |
     by_effect = pairs_for_effect(logs, pairs, ALPHA / family)
     by_equivalence = pairs_for_equivalence(logs, pairs, margin, ALPHA / family)
     if by_equivalence is not None and (by_effect is None or by_equivalence < by_effect):
-        return max(1, by_equivalence - pairs), f"equivalence within {_percent(margin)}"
+        return max(1, by_equivalence - pairs), f"equivalence within {percent(margin)}"
     if by_effect is None:
         return None, ""
-    return max(1, by_effect - pairs), f"a change of the {_percent(abs(math.expm1(logs.value)))} seen"
-
-
-def _counted(count: int) -> str:
-    return f"{count:,} more pair{'' if count == 1 else 's'}"
-
-
-def _size(ratio: Interval) -> str:
-    """Return a change without its sign, its interval in the same direction: "31 % [27, 35]"."""
-    turned = -1 if ratio.value < 1 else 1
-    inside = sorted(turned * (bound - 1) for bound in _bounds(ratio))
-    return _percent(turned * (ratio.value - 1)) + _bracketed([_figure(bound) for bound in inside])
-
-
-def _signed_change(ratio: Interval) -> str:
-    return f"{_signed(ratio.value - 1)} %{_bracketed([_signed(bound - 1) for bound in _bounds(ratio)])}"
-
-
-def _bounds(ratio: Interval) -> list[float]:
-    return [] if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
-
-
-def _bracketed(bounds: list[str]) -> str:
-    return f" [{', '.join(bounds)}]" if bounds else ""
-
-
-def _percent(share: float) -> str:
-    return f"{_figure(share)} %"
-
-
-def _figure(share: float) -> str:
-    percent = share * 100
-    text = f"{percent:,.0f}" if abs(percent) >= 9.95 else f"{percent:.1f}".removesuffix(".0")
-    # A bound that is written as 0 would seem to allow for no change.
-    if text in ("0", "-0"):
-        return f"{percent:.1g}" if abs(percent) >= 0.0005 else "0"
-    return text
-
-
-def _signed(share: float) -> str:
-    text = _figure(share)
-    return text if text == "0" or share < 0 else f"+{text}"
+    return max(1, by_effect - pairs), f"a change of the {percent(abs(math.expm1(logs.value)))} seen"

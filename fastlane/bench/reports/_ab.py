@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from .._formatting import change, counted, listed, lowered, percent, percentile_name
 from ..checks import CONNECTIONS
 from ..findings import ArmComparison
 from ..recorded import ArmInfo, Cell, RequestMetric
-from . import _definitions as terms
 from ._ab_details import attribution_blocks, cold_blocks, phases_blocks, work_blocks
 from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, RunReport, TableCell, Tone
+from ._cells import NOTHING, label, number_entry, ratio_entry
+from ._definitions import definitions
 from ._facts import checks_section, compose
 from ._material import Material
 from ._tables import Statistic, arm_table, statistic_cells, statistic_columns, without_empty
-from ._words import (
-    NOTHING,
-    change,
-    counted,
-    label,
-    listed,
-    lowered,
-    number_entry,
-    percent,
-    percentile_name,
-    ratio_entry,
-)
 
 _STATISTICS: Final[tuple[Statistic, ...]] = ("n", "failed", "mean", 0.5, 0.9, 0.95, 0.99)
 _RATIO_SHARES: Final = (0.5, 0.95)
@@ -36,18 +26,20 @@ def ab_report(material: Material) -> RunReport:
     names = listed([lowered(metric.title) for metric in material.metrics])
     others = listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
     against = material.references + (", each its counterpart" if material.several_references else "")
-    blocks: list[Block] = [Heading(text="What changed"), _forest(material)]
+    blocks: list[Block] = [
+        Heading(text="What changed"),
+        Chart(name="forest", title="Change against the reference; in grey, what two equal arms show"),
+    ]
     for metric in material.metrics:
         blocks += _metric_blocks(material, metric)
     blocks += [*phases_blocks(material), *attribution_blocks(material), *cold_blocks(material), *work_blocks(material)]
-    further = [terms.INTERVAL]
-    further += [terms.CHANGE, terms.VERDICT, terms.COULD_SHOW] if len(material.arms) > 1 else []
-    further += [terms.PHASES] if any(material.phases(cell.name) for cell in material.valid_cells) else []
-    further += [terms.COLD] if material.findings.cold else []
-    further += [terms.INSTRUMENT] if material.recorded.header.copies else []
-    further += [terms.ATTRIBUTION] if material.findings.attributions else []
+    further = ["change", "verdicts", "could have shown"] if len(material.arms) > 1 else []
+    further += ["phases"] if any(material.phases(cell.name) for cell in material.valid_cells) else []
+    further += ["cold"] if material.findings.cold else []
+    further += ["noise"] if material.recorded.header.copies else []
+    further += ["attribution"] if material.findings.attributions else []
     used = [metric.name for metric in material.metrics]
-    blocks += [*checks_section(material), Heading(text="Definitions"), terms.definitions(used, further)]
+    blocks += [*checks_section(material), Heading(text="Definitions"), definitions(*used, "intervals", *further)]
     return compose(
         material,
         "ab",
@@ -170,16 +162,6 @@ def _reopened(material: Material) -> Iterator[Paragraph]:
             yield Paragraph(text=f"Connections{where}: {said}.", tone="warning")
 
 
-def _forest(material: Material) -> Chart:
-    return Chart(
-        name="forest",
-        title="Change against the reference; in grey, what two equal arms show",
-        caption="Typical changes with their intervals, as in the tables of each metric.",
-        retells=True,
-        refused=material.refused_compared(),
-    )
-
-
 def _metric_blocks(material: Material, metric: RequestMetric) -> Iterator[Block]:
     yield Heading(text=metric.title, level=3)
     yield _values(material, metric)
@@ -189,9 +171,6 @@ def _metric_blocks(material: Material, metric: RequestMetric) -> Iterator[Block]
     yield Chart(
         name=f"{metric.name}_distribution",
         title=f"{metric.title}: the share of requests {most}",
-        caption="The p50 of an arm is where its line crosses a half.",
-        retells=True,
-        refused=material.refused_all(),
     )
 
 

@@ -6,27 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from .._formatting import change, counted, figure, interval, listed, lowered, signed_figure
 from ..findings import Attribution, Cold, Interval
 from ..recorded import ArmInfo, Cell, Sample, metric_named
 from ._blocks import Block, Chart, Column, Heading, Paragraph, ReportTable, TableCell, TableRow
+from ._cells import NOTHING, counted_entry, interval_entry, label, number_entry, share_entry
 from ._material import Material
 from ._phases import TITLES, ArmPhases
 from ._tables import UNKNOWN, arm_table, without_empty
-from ._words import (
-    NOTHING,
-    change,
-    counted,
-    counted_entry,
-    figure,
-    interval,
-    interval_entry,
-    label,
-    listed,
-    lowered,
-    number_entry,
-    share_entry,
-    signed_figure,
-)
 
 _COLD: Final = (
     "One request each, in no other figure: imports, connection and caches are cold. Warm: the same prompt, sent once "
@@ -71,7 +58,6 @@ def phases_blocks(material: Material) -> Iterator[Block]:
         name="waterfall",
         title="Where a mean request spends its time",
         caption=caption,
-        refused=material.refused_all(),
     )
 
 
@@ -111,9 +97,6 @@ def attribution_blocks(material: Material) -> Iterator[Block]:
         name="attribution",
         title="Each play's part of the whole change",
         caption=_attribution_caption(material, found),
-        refused=material.refused_all(
-            tuple(cell for cell in material.cells if cell.name in {each.cell for each in found})
-        ),
     )
     for attribution in found:
         yield _attribution(material, attribution)

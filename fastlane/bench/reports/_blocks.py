@@ -73,11 +73,6 @@ class TableRow:
     """Such as "invalid: client saturated"; None for a row whose figures may be used."""
     tone: Tone = "plain"
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether no figure of the row, or one of them, may be used."""
-        return self.refused is not None or any(entry.text.startswith("invalid: ") for entry in self.entries)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTable:
@@ -110,17 +105,13 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A place for a chart. Where charts cannot be drawn, the caption alone is shown."""
+    """A place for a chart. Markdown and terminals show its caption instead."""
 
     name: str
     """By which the drawing is found, such as "ttft_by_users" or "ecdf_time_to_first_token"."""
     title: str
-    caption: str
-    """What one sees in it, in sentences with figures."""
-    retells: bool = False
-    """Whether the caption says what a table or the verdicts say too, so that it is needed beside the drawing alone."""
-    refused: str | None = None
-    """Such as "invalid: client saturated", where no cell that it would show may be used: nothing is drawn then."""
+    caption: str = ""
+    """What one sees in it, in sentences with figures; empty where a table or the verdicts say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +127,10 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """What a term means in this report."""
-
-    term: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
-    """The terms that a report uses."""
+    """The terms that a report uses, each with what it means."""
 
-    entries: tuple[Definition, ...]
+    entries: tuple[tuple[str, str], ...]
 
 
 Block = Heading | Paragraph | ReportTable | Chart | Checks | Definitions
@@ -164,8 +147,6 @@ class RunFact:
 
     label: str
     text: str
-    detail: bool = False
-    """Whether only who looks it up needs it: pages and documents have it, terminals and Markdown do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

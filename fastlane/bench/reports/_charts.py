@@ -12,12 +12,12 @@ from zlib import crc32
 import numpy as np
 
 from ...errors import MissingExtraError
+from .._formatting import change, change_with_interval, counted, figure, interval, lowered, with_unit
 from ..findings import ArmComparison, Figures, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
 from ._material import Material, scenario_of
 from ._phases import TITLES
 from ._sweeps import INSTANT_MS, SLUGGISH_MS, efficiencies
-from ._words import change, change_with_interval, counted, figure, interval, lowered, with_unit
 
 ARM_COLOURS: Final = 8
 """`--arm-0` to `--arm-7` of the page."""

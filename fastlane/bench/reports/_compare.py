@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from .._formatting import listed, percentile_name, signed_figure
 from ..checks import Checked
 from ..findings import Findings, Quantile
 from ..recorded import Header, RecordedRun, RequestMetric, metric_named
-from . import _definitions as terms
 from ._blocks import (
     Block,
     Checks,
@@ -21,10 +21,11 @@ from ._blocks import (
     TableCell,
     TableRow,
 )
+from ._cells import NOTHING, label, number_entry, quantile_entry
+from ._definitions import definitions
 from ._facts import plain_words
 from ._material import Material
 from ._tables import without_empty
-from ._words import NOTHING, label, listed, number_entry, percentile_name, quantile_entry, signed_figure
 
 UNPAIRED: Final = "Unpaired: drift between the runs is not controlled."
 _SHARES: Final = (0.5, 0.95)
@@ -58,7 +59,7 @@ def compare(
         blocks += [_table(runs, metric_named(name), places, names)]
     for run, title in zip(runs, names, strict=True):
         blocks += [Heading(text=f"Checks of {title}"), Checks(results=run.checked.results)]
-    blocks += [Heading(text="Definitions"), terms.definitions(metrics, (terms.INTERVAL,))]
+    blocks += [Heading(text="Definitions"), definitions(*metrics, "intervals")]
     return RunReport(
         kind="compare",
         title=f"Two runs: {first.header.name} and {second.header.name}",

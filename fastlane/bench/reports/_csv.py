@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from .._formatting import percentile_name
 from ..checks import Checked
 from ..findings import ArmComparison, Figures, Findings
 from ..recorded import Cell, RecordedRun, metric_named
 from ._ab import verdict_word
 from ._material import Material
-from ._words import percentile_name
 
 _SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 _CELL: Final = ("cell", "workload", "scenario", "load", "users", "rate", "arm", "role")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
+from .._formatting import counted, figure, listed, lowered
 from ..recorded import ArmInfo
-from ._blocks import Block, Chart, Checks, Heading, Kind, Paragraph, ReportTable, RunFact, RunReport
+from ._blocks import Block, Checks, Heading, Kind, Paragraph, RunFact, RunReport
 from ._material import Material
-from ._words import counted, figure, listed, lowered
-
-_SAID: Final = frozenset({"name", "provider", "arms", "workload", "workloads", "metrics", "reference", "load"})
-"""Settings that the report says in other places."""
 
 
 def compose(
@@ -26,10 +22,10 @@ def compose(
 ) -> RunReport:
     """Return a report of one kind with what all kinds have in common: facts, refusals at the top, checks at the end.
 
-    A report of which no figure may be used says so once, and leaves out what would be empty.
+    A report of which no figure may be used says why, and has its checks alone.
     """
     if material.refused_all() is not None:
-        verdicts, blocks = (), _with_figures(blocks)
+        verdicts, blocks = (), checks_section(material)
     return RunReport(
         kind=kind,
         title=f"{title}: {material.recorded.header.name}",
@@ -51,25 +47,6 @@ def checks_section(material: Material) -> tuple[Block, ...]:
     if unchecked:
         said += f" {counted(unchecked, 'check')} had nothing to go by."
     return (Heading(text="Checks"), Paragraph(text=said), Checks(results=results))
-
-
-def _with_figures(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Return the blocks without refused charts and rows, and without headings and tables that have nothing left."""
-    kept: list[Block] = []
-    for block in reversed(blocks):
-        if isinstance(block, Chart) and block.refused is not None:
-            continue
-        if isinstance(block, ReportTable):
-            rows = tuple(row for row in block.rows if not row.is_refused)
-            if not rows:
-                continue
-            block = replace(block, rows=rows)
-        if isinstance(block, Heading) and (
-            not kept or (isinstance(kept[-1], Heading) and kept[-1].level <= block.level)
-        ):
-            continue
-        kept.append(block)
-    return tuple(reversed(kept))
 
 
 def _refusals(material: Material) -> Iterator[Paragraph]:
@@ -106,12 +83,13 @@ def _flags(material: Material) -> Iterator[Paragraph]:
 def _facts(material: Material) -> Iterator[RunFact]:
     recorded, header = material.recorded, material.recorded.header
     yield RunFact(label="Provider", text=header.provider)
-    yield RunFact(label="Model", text=header.model, detail=header.embedded)
+    if not header.embedded:
+        yield RunFact(label="Model", text=header.model)
     yield RunFact(
         label="Workload", text=_workload("; ".join(material.scenarios) or header.workload, header.workload_source)
     )
     for note in dict.fromkeys(header.workload_notes):
-        yield RunFact(label="", text=note, detail=True)
+        yield RunFact(label="", text=note)
     for number, arm in enumerate(material.arms):
         yield RunFact(label="" if number else "Arms", text=f"{arm.name}: {_client(material, arm)}")
     counts = {part: sum(sample.part == part for sample in recorded.samples) for part in ("measured", "warm-up", "cold")}
@@ -119,24 +97,15 @@ def _facts(material: Material) -> Iterator[RunFact]:
     yield RunFact(
         label="Load", text=f"{_load(material)}; {counted(blocks, 'block')}, each with one request of every arm"
     )
-    settings = dict(header.settings)
-    seed = settings.pop("seed", None)
-    ended = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}"
+    ended, seed = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}", header.settings.get("seed")
     yield RunFact(label="Run", text=f"{ended}; seed {seed}" if seed is not None else ended)
-    machine = dict(header.machine)
-    packages = machine.pop("packages", None)
+    machine = {key: value for key, value in header.machine.items() if key != "packages"}
     yield RunFact(label="Machine", text=", ".join(_machine(machine)))
     yield RunFact(
         label="Requests",
         text=f"{counts['measured']:,} measured, {counts['warm-up']:,} to warm up, {counts['cold']:,} cold",
-        detail=True,
     )
-    yield RunFact(label="Started", text=header.started_at or "not known", detail=True)
-    if packages:
-        yield RunFact(label="Packages", text=plain_words(packages), detail=True)
-    for key, value in settings.items():
-        if key not in _SAID and (said := plain_words(value)):
-            yield RunFact(label=_label(key), text=said, detail=True)
+    yield RunFact(label="Started", text=header.started_at or "not known")
 
 
 def _machine(machine: Mapping[str, Any]) -> Iterator[str]:

@@ -9,13 +9,14 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from fastlane.errors import ConfigurationError
 
+from .._formatting import change_with_interval, interval, percent, with_unit
 from ..checks import Checked
 from ..findings import Figures, Findings, Interval
 from ..recorded import Cell, RecordedRun, metric_named
 from ._blocks import Column, ReportTable, TableCell, TableRow, Tone
+from ._cells import NOTHING, label
 from ._material import Material, scenario_of
 from ._rules import Rule
-from ._words import NOTHING, change_with_interval, interval, label, percent, with_unit
 
 Status = Literal["met", "missed", "not shown", "met by the figure alone", "missed by the figure alone", "not available"]
 _STATUSES: Final = (

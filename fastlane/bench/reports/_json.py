@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
+from .._formatting import percentile_name
 from ..checks import Checked
 from ..findings import ArmComparison, Figures, Findings, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, metric_named
@@ -15,7 +16,6 @@ from ._ab import verdict_word
 from ._ab_details import bytes_sent, connections, total_of
 from ._blocks import RunReport, block_kind
 from ._material import Material
-from ._words import percentile_name
 
 SCHEMA: Final = 2
 """Raised when a field changes its meaning or goes away. 2: figures are by cell; percentiles have intervals."""

@@ -12,8 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from .._formatting import change_with_interval, counted, figure, lowered
 from ..recorded import metric_named
-from ._words import change, counted, figure, interval_of_change, lowered
+from ..statistics import Interval
 
 if TYPE_CHECKING:
     from .._progress import Progress
@@ -88,6 +89,6 @@ def _ratios(progress: Progress) -> Iterator[Text]:
         shown = each.high < 1 or each.low > 1
         better = (each.ratio < 1) == metric.lower_is_better
         style = ("green" if better else "red") if shown else "dim"
-        bounds = interval_of_change(each.low, each.high)
-        line = f"  {each.arm}: {lowered(metric.title)} {change(each.ratio)} {bounds}, {counted(each.pairs, 'pair')}"
+        said = change_with_interval(Interval(value=each.ratio, low=each.low, high=each.high))
+        line = f"  {each.arm}: {lowered(metric.title)} {said}, {counted(each.pairs, 'pair')}"
         yield Text(line, style=style)

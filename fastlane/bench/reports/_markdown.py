@@ -1,4 +1,4 @@
-"""A report in GitHub's Markdown."""
+"""A report in GitHub's Markdown, and on a terminal, which renders the same text."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from rich.console import Console
+from rich.markdown import Markdown
+
+from .._formatting import listed
+from ..checks import CheckResult
 from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, ReportTable, RunReport, TableRow
-from ._checks_told import names_by_level, told
 
 _SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
+_FIGURES: Final = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
+
+
+def print_terminal(report: RunReport, console: Console) -> None:
+    """Print a report on a terminal."""
+    console.print(Markdown(markdown(report)))
 
 
 def markdown(report: RunReport) -> str:
-    """Return a report as GitHub-flavoured Markdown. A chart is told by its caption."""
+    """Return a report as GitHub-flavoured Markdown, with each chart as its caption."""
     lines = [f"# {escaped(report.title)}", "", escaped(report.question), ""]
     lines += [
         f"- **{escaped(each.text)}**" if each.tone == "bad" else f"- {escaped(each.text)}" for each in report.verdicts
     ]
-    facts = [fact for fact in report.facts if not fact.detail]
-    lines += ["", "| | |", "|:---|:---|"] if facts else []
-    lines += [f"| {escaped(fact.label)} | {escaped(fact.text)} |" for fact in facts]
+    lines += ["", "| | |", "|:---|:---|"] if report.facts else []
+    lines += [f"| {escaped(fact.label)} | {escaped(fact.text)} |" for fact in report.facts]
     for block in report.blocks:
         lines += ["", *_lines(block)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
@@ -40,11 +49,12 @@ def _lines(block: Block) -> Iterator[str]:
         case ReportTable():
             yield from _table(block)
         case Chart():
-            yield from _chart(block)
+            if block.caption:
+                yield f"*{escaped(block.title)}*. {escaped(block.caption)}"
         case Checks():
             yield from _checks(block)
         case Definitions():
-            yield from (f"- **{escaped(entry.term)}**: {escaped(entry.text)}" for entry in block.entries)
+            yield from (f"- **{escaped(term)}**: {escaped(text)}" for term, text in block.entries)
 
 
 def _table(block: ReportTable) -> Iterator[str]:
@@ -59,24 +69,35 @@ def _table(block: ReportTable) -> Iterator[str]:
         yield f"{escaped(note)}"
 
 
-def _chart(block: Chart) -> Iterator[str]:
-    if block.refused is not None:
-        yield f"*{escaped(block.title)}*: **{escaped(block.refused)}**"
-    elif not block.retells:
-        yield f"*{escaped(block.title)}*. {escaped(block.caption)}"
-
-
 def _checks(block: Checks) -> Iterator[str]:
-    if found := told(block.worth_reading):
+    """Return what was refused and flagged, then the names of the other checks.
+
+    Results of one check whose sentences differ only in names and figures share a row with the first one's sentence.
+    """
+    grouped: dict[tuple[str, str, str], list[CheckResult]] = {}
+    for result in block.worth_reading:
+        pattern = result.sentence
+        # The client's process of an arm is called by its name, the run's own "the coordinator".
+        for name in filter(None, (result.arm, result.cell, "the coordinator")):
+            pattern = pattern.replace(name, "@")
+        grouped.setdefault((result.level, result.check, _FIGURES.sub("#", pattern)), []).append(result)
+    if grouped:
         yield _row(("result", "check", "what was seen"))
         yield _row((":---",) * 3)
-    for each in found:
-        level = f"**{each.level}**" if each.level == "refused" else each.level
-        yield _row((level, escaped(each.check), escaped(each.text)))
-    for level, names in names_by_level(block.results).items():
+    for (level, check, _), (first, *others) in grouped.items():
+        text = f"{first.where}: {first.sentence}" + (
+            f". Likewise {listed(each.where for each in others)}" if others else ""
+        )
+        yield _row((f"**{level}**" if level == "refused" else level, escaped(check), escaped(text)))
+    levels: dict[str, set[str]] = {}
+    for result in block.results:
+        levels.setdefault(result.check, set()).add(result.level)
+    unchecked = [check for check, seen in levels.items() if seen == {"not checked"}]
+    passed = [check for check, seen in levels.items() if "passed" in seen <= {"passed", "not checked"}]
+    for level, names in (("Not checked", unchecked), ("Passed", passed)):
         if names:
             yield ""
-            yield f"{level.capitalize()}: {escaped(', '.join(names))}."
+            yield f"{level}: {escaped(', '.join(names))}."
 
 
 def _cells(row: TableRow, columns: int) -> Iterator[str]:

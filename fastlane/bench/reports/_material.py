@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
+from .._formatting import listed
 from ..checks import Checked, CheckResult, without_refused_tails
 from ..findings import ArmComparison, CellFindings, Figures, Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, Sample, metric_named
 from ._blocks import Column, TableCell
+from ._cells import label
 from ._phases import ArmPhases, phases
-from ._words import label, listed
 
 _MOST_NAMED: Final = 2
 """Checks that the place of a figure names; the section of the checks has all of them."""
@@ -130,13 +131,6 @@ class Material:
         if not shown or not all(self.refused(cell.name) for cell in shown):
             return None
         return _invalid(tuple(refusal for cell in shown for refusal in self.checked.refusals(cell.name)))
-
-    def refused_compared(self) -> str | None:
-        """Return "invalid: why" where no arm may be compared in any cell."""
-        pairs = [(cell.name, arm.name) for cell in self.cells for arm in self.compared_arms]
-        if not pairs or not all(self.refused(*pair) for pair in pairs):
-            return self.refused_all()
-        return _invalid(tuple(refusal for pair in pairs for refusal in self.checked.refusals(*pair)))
 
     @property
     def valid_cells(self) -> tuple[Cell, ...]:

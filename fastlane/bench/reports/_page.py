@@ -45,7 +45,7 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
     """Return a report of a run as one HTML file, with its charts. Raises MissingExtraError."""
     material = Material(recorded=recorded, findings=findings, checked=checked)
     groups = (groups_of(material) or ()) if report.kind == "ab" and material.refused_all() is None else ()
-    charts = [(chart, draw(chart.name, material)) for chart in report.charts() if chart.refused is None]
+    charts = [(chart, draw(chart.name, material)) for chart in report.charts()]
     # Where the time goes first: it is the picture that says why.
     charts = sorted((each for each in charts if each[1]), key=lambda each: each[0].name != "waterfall")
     urgent = [line for line in report.verdicts if line.tone in ("bad", "warning")]

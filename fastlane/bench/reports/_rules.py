@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from fastlane.errors import ConfigurationError
 
+from .._formatting import lowered
 from ..recorded import METRICS, RequestMetric
-from ._words import lowered
 
 Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
 Operator = Literal["<", "<=", ">", ">="]

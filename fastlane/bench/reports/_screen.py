@@ -11,17 +11,7 @@ from typing import Final
 from rich.text import Text
 
 from .._failures import FAILED_ALIKE
-from ..checks import Checked
-from ..findings import Findings
-from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
-from ..statistics import wanted
-from ._ab import band_of, tone_of, verdict_word
-from ._ab_details import connections, play_name
-from ._blocks import Tone
-from ._material import Material
-from ._phases import TITLES, ArmPhases
-from ._terminal import STYLES
-from ._words import (
+from .._formatting import (
     change_with_interval,
     counted,
     figure,
@@ -33,7 +23,17 @@ from ._words import (
     signed_figure,
     with_unit,
 )
+from ..checks import Checked
+from ..findings import Findings
+from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
+from ..statistics import wanted
+from ._ab import band_of, tone_of, verdict_word
+from ._ab_details import connections, play_name
+from ._blocks import Tone
+from ._material import Material
+from ._phases import TITLES, ArmPhases
 
+STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _WIDTH: Final = 100
 _NAME: Final = 25
 """Characters for the name of a row."""

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Final
 
+from .._formatting import change, counted, figure, interval, lowered, percent, with_unit
 from ..findings import Interval
 from ..recorded import ArmInfo, Cell, Sample, metric_named
-from . import _definitions as terms
 from ._ab_details import cold_blocks
 from ._blocks import (
     Block,
     Chart,
     Column,
-    Definition,
     Heading,
     Paragraph,
     ReportTable,
@@ -24,26 +23,13 @@ from ._blocks import (
     TableRow,
     Tone,
 )
+from ._cells import NOTHING, counted_entry, interval_entry, label, number_entry, share_entry
+from ._definitions import definitions
 from ._facts import checks_section, compose
 from ._gate import targets_table
 from ._material import Material, scenario_of
 from ._rules import Rule
 from ._tables import ARM, Statistic, arm_table, notes_of, statistic_cells, statistic_columns
-from ._words import (
-    NOTHING,
-    change,
-    counted,
-    counted_entry,
-    figure,
-    interval,
-    interval_entry,
-    label,
-    lowered,
-    number_entry,
-    percent,
-    share_entry,
-    with_unit,
-)
 
 INSTANT_MS: Final = 20.0
 """Below this inter-token latency a stream feels instant: the boundary of a published H200 report."""
@@ -222,12 +208,8 @@ def _token_counts(material: Material, scenario: str) -> ReportTable:
     )
 
 
-def _chart(material: Material, name: str, title: str, caption: str) -> Chart:
-    return Chart(name=name, title=title, caption=caption, refused=material.refused_all())
-
-
-def _end(material: Material, metrics: Sequence[str], further: Sequence[Definition]) -> list[Block]:
-    return [*checks_section(material), Heading(text="Definitions"), terms.definitions(metrics, further)]
+def _end(material: Material, *terms: str) -> list[Block]:
+    return [*checks_section(material), Heading(text="Definitions"), definitions(*terms)]
 
 
 # By users or rate.
@@ -250,8 +232,7 @@ def load_report(material: Material) -> RunReport:
     blocks.append(Heading(text="By users"))
     for name in _LOADED:
         metric = metric_named(name)
-        caption = _extremes(material, name) or "No cell has enough requests for a p50."
-        blocks.append(_chart(material, f"{name}_by_users", f"{metric.title} ({metric.unit})", caption))
+        blocks.append(Chart(name=f"{name}_by_users", title=f"{metric.title} ({metric.unit})"))
     opened = any(cell.load == "open" for cell in material.cells)
     more = (
         "a request get as more of them come in per second"
@@ -264,7 +245,7 @@ def load_report(material: Material) -> RunReport:
         title="Load",
         question=f"What does {more}?",
         verdicts=list(_load_verdicts(material)),
-        blocks=[*blocks, *_end(material, _LOADED, (terms.INTERVAL, terms.USERS))],
+        blocks=[*blocks, *_end(material, *_LOADED, "intervals", "users")],
     )
 
 
@@ -297,12 +278,6 @@ def _together(material: Material, scenario: str) -> ReportTable:
             "Arms share the users: with all of them to itself an arm would give more.",
         ),
     )
-
-
-def _extremes(material: Material, name: str) -> str:
-    unit, found = metric_named(name).unit, sorted(_points(material, name), key=lambda each: each.value)
-    said = [f"{with_unit(each.value, unit)} ({_place(material, each.cell, each.arm)})" for each in found]
-    return f"p50 from {said[0]} to {said[-1]}." if said else ""
 
 
 def _load_verdicts(material: Material) -> Iterator[Paragraph]:
@@ -338,18 +313,9 @@ def lengths_report(material: Material, targets: Sequence[Rule] = ()) -> RunRepor
             shown.add(scenario_of(cell))
         blocks.append(_figures(material, cell))
     blocks.append(Heading(text="Scaling"))
-    for name in _SCALED:
-        blocks += [_factors(material, name), Paragraph(text=_factor_sentence(material, name))]
+    blocks += [_factors(material, name) for name in _SCALED]
     blocks += [Heading(text="Variance"), _variance(material)]
-    for name in _VARIED:
-        metric = metric_named(name)
-        said = ", ".join(
-            f"{_length(material, each.cell)}{f', {each.arm}' if _several(material) else ''} "
-            f"{with_unit(each.value, metric.unit)}"
-            for each in _points(material, name)
-        )
-        caption = f"{metric.title}, p50: {said}." if said else "No cell has enough requests for a p50."
-        blocks.append(_chart(material, f"{name}_by_length", f"{metric.title} by length", caption))
+    blocks += [Chart(name=f"{name}_by_length", title=f"{metric_named(name).title} by length") for name in _VARIED]
     blocks += cold_blocks(material)
     if targets:
         blocks += [Heading(text="Targets"), targets_table(material, targets)]
@@ -359,7 +325,7 @@ def lengths_report(material: Material, targets: Sequence[Rule] = ()) -> RunRepor
         title="Lengths",
         question="What do longer inputs and outputs cost?",
         verdicts=list(_length_verdicts(material)),
-        blocks=[*blocks, *_end(material, _LENGTHS, (terms.INTERVAL, terms.CV, terms.FACTOR, terms.COLD))],
+        blocks=[*blocks, *_end(material, *_LENGTHS, "intervals", "cv", "factor", "cold")],
     )
 
 
@@ -537,35 +503,31 @@ def scaling_report(material: Material) -> RunReport:
         blocks += [Heading(text=scenario, level=3), _token_counts(material, scenario)]
     for name, title in (
         ("decode_speed", "Decode speed of each user"),
-        ("inter_token_latency", "Inter-token latency and its bands"),
+        ("inter_token_latency", "Inter-token latency of each user"),
     ):
         metric = metric_named(name)
-        chart = f"{metric.title} ({metric.unit}) by users"
-        blocks += [Heading(text=title), _chart(material, f"{name}_by_users", chart, _best_and_worst(material, name))]
+        blocks += [
+            Heading(text=title),
+            Chart(name=f"{name}_by_users", title=f"{metric.title} ({metric.unit}) by users"),
+        ]
         for scenario in scenarios:
             blocks += [Heading(text=scenario, level=3), _percentiles(material, name, scenario)]
     found = efficiencies(material)
-    sentence = _efficiency_sentence(material, found)
     blocks += [
-        _bands(material),
-        Heading(text="Scaling efficiency"),
-        _efficiency_table(material, found),
-        _chart(material, "efficiency", "Scaling efficiency by users, one line per scenario", sentence),
+        Heading(text="All scenarios"),
+        _pace(material, found),
+        Chart(name="efficiency", title="Scaling efficiency by users, one line per scenario"),
     ]
-    for name in ("decode_speed", "time_to_first_token"):
-        metric = metric_named(name)
-        blocks += [Heading(text=f"{metric.title} across scenarios"), _medians(material, name)]
-    further = (terms.INTERVAL, terms.USERS, terms.BANDS, terms.EFFICIENCY)
     verdicts = [Paragraph(text=_best_and_worst(material, name)) for name in _PACE if _points(material, name)]
     if any(not _is_base(material, each) for each in found):
-        verdicts.append(Paragraph(text=sentence))
+        verdicts.append(Paragraph(text=_efficiency_sentence(material, found)))
     return compose(
         material,
         "scaling",
         title="Scaling",
         question="How fast is one user's stream, alone and beside others?",
         verdicts=verdicts,
-        blocks=[*blocks, *_end(material, _PACE, further)],
+        blocks=[*blocks, *_end(material, *_PACE, "intervals", "users", "bands", "efficiency")],
     )
 
 
@@ -590,8 +552,10 @@ def _is_base(material: Material, point: SweepPoint) -> bool:
     return point.cell == _cells(material, scenario_of(point.cell))[0]
 
 
-def _band(milliseconds: float) -> tuple[str, Tone]:
+def _band(milliseconds: float | None) -> tuple[str, Tone]:
     """Return how an inter-token latency feels, and how that is meant."""
+    if milliseconds is None:
+        return "-", "muted"
     if milliseconds < INSTANT_MS:
         return "instant", "good"
     return ("acceptable", "plain") if milliseconds <= SLUGGISH_MS else ("sluggish", "bad")
@@ -600,8 +564,6 @@ def _band(milliseconds: float) -> tuple[str, Tone]:
 def _best_and_worst(material: Material, name: str) -> str:
     metric = metric_named(name)
     found = sorted(_points(material, name), key=lambda point: point.value, reverse=not metric.lower_is_better)
-    if not found:
-        return f"{metric.title}: no cell may be used that has enough requests for a p50."
     best, worst = found[0], found[-1]
     ends = [f"{with_unit(each.value, metric.unit)} ({_place(material, each.cell, each.arm)})" for each in (best, worst)]
     towards = "down" if best.value > worst.value else "up"
@@ -621,95 +583,49 @@ def _overlap(one: Interval, other: Interval) -> bool:
     return one.low <= other.high and other.low <= one.high
 
 
-def _loads(material: Material) -> list[list[Cell]]:
-    """Return the cells of each load, one after the other."""
-    found: dict[tuple[int, float], list[Cell]] = {}
-    for cell in material.cells:
-        found.setdefault((cell.users or 0, cell.rate or 0.0), []).append(cell)
-    return [found[load] for load in sorted(found)]
-
-
-def _grid(
-    material: Material, title: str, name: str, unit: str, entry: Callable[[Cell, str], TableCell], note: str = ""
-) -> ReportTable:
-    """Return a table with a row for each load and arm, and a column for each scenario."""
-    scenarios = _scenarios(material)
-
-    def shown(cell: Cell | None, arm: str) -> TableCell:
-        refused = material.refused(cell.name, arm) if cell else None
-        if cell is None or refused:
-            return TableCell(text=refused, tone="bad") if refused else NOTHING
-        return entry(cell, arm)
-
-    rows = []
-    for cells in _loads(material):
-        at = {scenario_of(cell): cell for cell in cells}
-        for arm in material.own_arms:
-            names = (_load_entry(cells[0]), *_arm_name(material, arm.name))
-            figures = (shown(at.get(scenario), arm.name) for scenario in scenarios)
-            rows.append(TableRow(entries=(*names, *figures)))
-    return ReportTable(
-        title=title,
-        name=name,
-        columns=(
-            _load_column(material),
-            *_arm_column(material),
-            *(Column(title=scenario, unit=unit) for scenario in scenarios),
-        ),
-        rows=tuple(rows),
-        notes=(note,) if note else (),
-    )
-
-
-def _medians(material: Material, name: str) -> ReportTable:
-    metric = metric_named(name)
-    found = {(point.cell.name, point.arm): point.value for point in _points(material, name)}
-    return _grid(
-        material,
-        f"{metric.title}, p50",
-        f"{name}_across",
-        metric.unit,
-        lambda cell, arm: number_entry(found.get((cell.name, arm)), metric.unit),
-    )
-
-
-def _bands(material: Material) -> ReportTable:
-    found = {(point.cell.name, point.arm): point for point in _points(material, "inter_token_latency")}
-
-    def entry(cell: Cell, arm: str) -> TableCell:
-        point = found.get((cell.name, arm))
-        if point is None:
-            return NOTHING
-        word, tone = _band(point.value)
-        return TableCell(text=f"{figure(point.value, 'ms')}, {word}", value=point.value, tone=tone)
-
-    note = f"Instant below {INSTANT_MS:g} ms, acceptable to {SLUGGISH_MS:g} ms, sluggish above."
-    return _grid(material, "How it feels: inter-token latency, p50", "itl_bands", "ms", entry, note)
-
-
-def _efficiency_table(material: Material, found: Sequence[SweepPoint]) -> ReportTable:
+def _pace(material: Material, found: Sequence[SweepPoint]) -> ReportTable:
+    """Return one user's pace at every load of every scenario: medians, how a stream feels, scaling efficiency."""
+    medians = {(name, each.cell.name, each.arm): each.value for name in _PACE for each in _points(material, name)}
     shares = {(each.cell.name, each.arm): each.found for each in found}
 
-    def entry(cell: Cell, arm: str) -> TableCell:
-        share = shares.get((cell.name, arm))
-        if share is None:
-            return NOTHING
-        text = percent(share.value)
-        if share.low is not None and share.high is not None:
-            low, high = (percent(bound).removesuffix(" %") for bound in (share.low, share.high))
-            text += f" [{low}, {high}]"
-        return TableCell(text=text, value=share.value, low=share.low, high=share.high)
+    def figures(cell: Cell, arm: ArmInfo) -> tuple[TableCell, ...]:
+        values = {name: medians.get((name, cell.name, arm.name)) for name in _PACE}
+        latency = values["inter_token_latency"]
+        word, tone = _band(latency)
+        return (
+            *(number_entry(values[name], metric_named(name).unit) for name in _PACE),
+            TableCell(text=word, value=word, tone=tone),
+            _efficiency_cell(shares.get((cell.name, arm.name))),
+        )
 
-    note = "Of the decode speed (p50) at the fewest users of the same scenario."
-    if any(material.refused(_cells(material, scenario)[0].name) for scenario in _scenarios(material)):
-        note += " Empty where that cell is invalid."
-    return _grid(material, "Scaling efficiency", "scaling_efficiency", "", entry, note)
+    note = f"Instant below {INSTANT_MS:g} ms between tokens, acceptable to {SLUGGISH_MS:g} ms, sluggish above."
+    return arm_table(
+        material,
+        "Pace of each user, p50",
+        "pace",
+        (Column(title="scenario", alignment="left"), _load_column(material), *_arm_column(material)),
+        (
+            *(Column(title=lowered(metric_named(name).title), unit=metric_named(name).unit) for name in _PACE),
+            Column(title="feels", alignment="left"),
+            Column(title="scaling efficiency"),
+        ),
+        lambda cell, arm: (label(scenario_of(cell)), _load_entry(cell), *_arm_name(material, arm.name)),
+        figures,
+        notes=(note, "Scaling efficiency: of the decode speed at the fewest users of the same scenario."),
+    )
+
+
+def _efficiency_cell(share: Interval | None) -> TableCell:
+    if share is None:
+        return NOTHING
+    text = percent(share.value)
+    if share.low is not None and share.high is not None:
+        text += f" [{', '.join(percent(bound).removesuffix(' %') for bound in (share.low, share.high))}]"
+    return TableCell(text=text, value=share.value, low=share.low, high=share.high)
 
 
 def _efficiency_sentence(material: Material, found: Sequence[SweepPoint]) -> str:
     beyond = [each for each in found if not _is_base(material, each)]
-    if not beyond:
-        return "Scaling efficiency: there are no two valid loads of one scenario to compare."
     most = max(beyond, key=lambda each: (each.cell.users or 0, each.cell.rate or 0.0)).cell
     alike = [each for each in beyond if (each.cell.users, each.cell.rate) == (most.users, most.rate)]
     best, worst = (pick(alike, key=lambda each: each.value) for pick in (max, min))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from .._formatting import listed, percentile_name
 from ..findings import Figures
 from ..recorded import ArmInfo, Cell
 from ._blocks import Column, ReportTable, TableCell, TableRow
+from ._cells import NOTHING, WANTS_N, counted_entry, number_entry, quantile_entry
 from ._material import Material
-from ._words import NOTHING, WANTS_N, counted_entry, listed, number_entry, percentile_name, quantile_entry
 
 UNKNOWN: Final = TableCell(text="not known", tone="muted")
 """A figure that exists, but that nobody told."""

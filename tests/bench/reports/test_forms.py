@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
-from rich.cells import cell_len
 from rich.console import Console
 
+from fastlane.bench import _formatting as words
 from fastlane.bench.checks import Checked
 from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.reports import (
@@ -24,7 +23,6 @@ from fastlane.bench.reports import (
     RunReport,
     TableCell,
     TableRow,
-    _words as words,
     csv_rows,
     document,
     markdown,
@@ -33,7 +31,6 @@ from fastlane.bench.reports import (
     report,
     write_csv,
 )
-from fastlane.bench.reports._terminal import table_lines
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
@@ -137,7 +134,7 @@ def test_a_refused_run_has_no_table_with_figures(kind: Kind) -> None:
     found = made(kind, run, checked)
 
     assert found.verdicts[0].text == "Refused: no figure of this run may be used. clock: No. See Checks."
-    assert {table.title for table in found.tables()} <= {"Test configuration"}
+    assert list(found.tables()) == []
     assert list(found.charts()) == []
     data = document(run, findings_of(run), checked)
     assert not any("figures" in cell for cell in data["cells"])
@@ -169,23 +166,6 @@ def test_markdown_shows_text_as_it_is() -> None:
     text = markdown(RunReport(kind="ab", title="T", question="Q", verdicts=(), blocks=(table,)))
 
     assert r"| a\|b \<c\> \*d\* \`e\` |" in text
-
-
-@given(width=st.integers(40, 200))
-def test_no_line_of_a_table_is_wider_than_the_terminal(width: int) -> None:
-    columns = (Column(title="cell", alignment="left"), *(Column(title=f"column {at}", unit="ms") for at in range(9)))
-    row = TableRow(entries=tuple(TableCell(text="1,234 [1, 2]", value=1.0) for _ in columns))
-    table = ReportTable(
-        title="T", columns=columns, rows=(row, TableRow(entries=(row.entries[0],), refused="invalid: why"))
-    )
-
-    lines = [line.plain for line in table_lines(table, width)]
-
-    assert all(cell_len(line) <= width for line in lines)
-    for at in range(9):
-        assert any(f"column {at}" in line for line in lines)
-    parts = sum(line.startswith("cell") for line in lines)
-    assert sum("invalid: why" in line for line in lines) == parts
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,6 @@ from fastlane.bench.reports import (
     Chart,
     Checks,
     Column,
-    Definition,
     Definitions,
     Heading,
     Paragraph,
@@ -46,10 +45,10 @@ def test_every_kind_of_block_is_shown() -> None:
             Heading(text="Twice"),
             Heading(text="Below", level=3),
             table,
-            Chart(name="forest", title="Nothing", caption="A caption.", refused="invalid: client saturated"),
+            Chart(name="attribution", title="Nothing", caption="A caption."),
             Heading(text="Twice"),
             Checks(results=checked.results),
-            Definitions(entries=(Definition(term="TTFT", text="Time to first token."),)),
+            Definitions(entries=(("TTFT", "Time to first token."),)),
         ),
     )
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from fastlane.bench import _formatting as words
 from fastlane.bench.findings import Interval, Quantile
-from fastlane.bench.reports import _words as words
+from fastlane.bench.reports import _cells as cells
 
 
 @pytest.mark.parametrize(
@@ -42,18 +43,19 @@ def test_a_ratio_is_written_as_the_change_that_it_means(ratio: float, text: str)
 def test_an_interval_stands_in_brackets() -> None:
     assert words.change_with_interval(Interval(value=0.69, low=0.65, high=0.73)) == "-31 % [-35, -27]"
     assert words.change_with_interval(Interval(value=0.69)) == "-31 %"
+    assert words.change_with_interval(Interval(value=0.69, low=0.65, high=0.9999), signed=False) == "31 % [0.01, 35]"
     assert words.interval(Interval(value=323.4, low=318, high=330.2), "ms") == "323 [318, 330]"
     assert words.interval(Interval(value=-12.3, low=-14.0, high=2.0), "ms", signed=True) == "-12.3 [-14.0, +2.00]"
 
 
 def test_a_percentile_that_n_does_not_allow_says_what_it_wants() -> None:
-    entry = words.quantile_entry(Quantile(share=0.95, n=20, value=None, wanted=72))
+    entry = cells.quantile_entry(Quantile(share=0.95, n=20, value=None, wanted=72))
 
     assert (entry.text, entry.value) == ("wants n 72", None)
 
 
 def test_a_percentile_among_the_failed_requests_is_no_figure() -> None:
-    entry = words.quantile_entry(Quantile(share=0.95, n=100, value=None, wanted=72))
+    entry = cells.quantile_entry(Quantile(share=0.95, n=100, value=None, wanted=72))
 
     assert (entry.text, entry.tone) == ("failed", "bad")
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
-from ._check import Answers, Check, RunView, answer, cut, quantile
+from ..statistics import percentile
+from ._check import Answers, Check, RunView, answer, cut
 
 SHORT_SHARE: Final = 0.1
 """More answers than this outside the range that was asked for, and the cell is another workload."""
@@ -133,7 +134,7 @@ def counted_alike(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     if not ratios:
         return answer("not checked", f"only the provider counted {arm.name}'s tokens")
     middle = statistics.median(ratios)
-    apart = (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / middle
+    apart = (percentile(ratios, 0.75) - percentile(ratios, 0.25)) / middle
     if abs(middle - 1) <= COUNT_TOLERANCE and apart <= COUNT_SPREAD:
         return answer("passed", f"the provider counts {percent(middle)} of the own count")
     return answer(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -128,9 +127,3 @@ def cut(sample: Sample) -> bool:
     Servers that are interrupted, or that run out of room, were seen to close such a stream as if it were whole.
     """
     return sample.error is None and sample.finish_reason is None
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of the values do not exceed. Raises IndexError for none."""
-    ordered = sorted(values)
-    return ordered[max(1, math.ceil(share * len(ordered))) - 1]

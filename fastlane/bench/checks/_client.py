@@ -8,8 +8,9 @@ from typing import Final
 
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Vitals, metric_named
+from ..statistics import percentile
 from ._answers import produced
-from ._check import Answers, Check, RunView, answer, quantile
+from ._check import Answers, Check, RunView, answer
 from ._types import Level
 
 CPU_SHARE: Final = 0.7
@@ -115,14 +116,14 @@ def delivery(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     if not gaps:
         return answer("not checked", f"{arm.name}'s client does not say when chunks arrived")
     # A stream's longest gap is about the p99 of its chunks' gaps.
-    limit, middle = lag_limit_ms(view, cell), quantile(gaps, 0.5)
+    limit, middle = lag_limit_ms(view, cell), percentile(gaps, 0.5)
     level = _late(None, middle, limit, view.time_to_first_token_ms(cell, arm))
     return answer(
         level,
         f"the longest wait of an arrived chunk in a stream of {arm.name} is {middle:.3g} ms (median), where "
         f"{limit:.2g} ms are allowed{_lateness(level)}",
         longest_gap_p50_ms=middle,
-        longest_gap_p99_ms=quantile(gaps, 0.99),
+        longest_gap_p99_ms=percentile(gaps, 0.99),
         limit_ms=limit,
     )
 
@@ -134,8 +135,8 @@ def dispatch(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     delays = [each * 1e3 for sample in view.measured(cell, arm) if (each := sample.dispatch_delay_s) is not None]
     if not delays:
         return answer("not checked", f"no schedule of {arm.name} was recorded")
-    limit, late = lag_limit_ms(view, cell), quantile(delays, 0.99)
-    level = _late(quantile(delays, 0.5), late, limit, view.time_to_first_token_ms(cell, arm))
+    limit, late = lag_limit_ms(view, cell), percentile(delays, 0.99)
+    level = _late(percentile(delays, 0.5), late, limit, view.time_to_first_token_ms(cell, arm))
     return answer(
         level,
         f"{arm.name}'s requests were sent {late:.3g} ms (p99) after their time, where {limit:.2g} ms are allowed; "

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from .._formatting import percent
-from ..findings import Figures
 from ..recorded import ArmInfo, Cell, Sample
-from ._check import Answers, Check, RunView, answer, quantile
+from ..statistics import percentile
+from ._check import Answers, Check, RunView, answer
 from ._types import CheckResult, Level
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def times_agree(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     ]
     if not lags:
         return answer("not checked", f"no answer of {arm.name} on both sides")
-    middle, high = quantile(lags, 0.5), quantile(lags, 0.95)
+    middle, high = percentile(lags, 0.5), percentile(lags, 0.95)
     figure = view.time_to_first_token_ms(cell, arm) or 0.0
     level: Level = "passed"
     why = ""
@@ -146,35 +146,6 @@ def _ordered(sample: Sample) -> bool:
     )
 
 
-def figures_in_order(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
-    """Look for an end-to-end minimum, maximum, mean or percentile below the same of the first token."""
-    found = view.of_cell(cell)
-    first = found.of(arm.name, "time_to_first_token") if found else None
-    whole = found.of(arm.name, "api_end_to_end") if found else None
-    if first is None or whole is None:
-        return None
-    wrong = [(what, low, high) for what, low, high in _both(first, whole) if high < low]
-    if not wrong:
-        return answer("passed", "every end-to-end figure lies above the first token's")
-    listed = "; ".join(f"{what} {high:,.2f} ms below {low:,.2f} ms" for what, low, high in wrong)
-    return answer(
-        "refused",
-        f"{arm.name}'s end-to-end times lie below its times to first token ({listed}): the two are not of the same "
-        "requests; compute both from one set of records",
-        wrong=[what for what, _, _ in wrong],
-    )
-
-
-def _both(first: Figures, whole: Figures) -> Iterator[tuple[str, float, float]]:
-    pairs = [(what, getattr(first, what), getattr(whole, what)) for what in ("minimum", "maximum", "mean")]
-    pairs += [
-        (f"p{share * 100:g}", quantile.value, whole.quantiles[share].value)
-        for share, quantile in first.quantiles.items()
-        if share in whole.quantiles
-    ]
-    yield from ((what, low, high) for what, low, high in pairs if low is not None and high is not None)
-
-
 def streamed(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for answers that came all at once, so that the time to first token is that of the whole generation."""
     # An end-to-end time is true of a buffered answer too.
@@ -222,11 +193,6 @@ CHECKS: Final = (
         name="end-to-end below first token",
         line="A request that ends before its first token, by its own stamps.",
         look=in_order,
-    ),
-    Check(
-        name="figures out of order",
-        line="E2E below TTFT in minimum, maximum, mean or a percentile.",
-        look=figures_in_order,
     ),
     Check(name="buffered stream", line="Answers in one burst: a TTFT that is a whole generation.", look=streamed),
 )

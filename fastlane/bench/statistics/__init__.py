@@ -9,6 +9,6 @@ from ._power import (
     pairs_for_interval as pairs_for_interval,
     smallest_effect as smallest_effect,
 )
-from ._quantiles import quantile as quantile, wanted as wanted
+from ._quantiles import percentile as percentile, quantile as quantile, wanted as wanted
 from ._signed_rank import ENOUGH_PAIRS as ENOUGH_PAIRS, hodges_lehmann as hodges_lehmann, signed_rank_p as signed_rank_p
 from ._types import Floats as Floats, Interval as Interval, Quantile as Quantile

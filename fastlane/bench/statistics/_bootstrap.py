@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from fastlane.errors import ConfigurationError
 
 from ._pairs import finite, paired
+from ._quantiles import interpolated
 from ._signed_rank import ENOUGH_PAIRS
 from ._types import Floats, Interval
 
@@ -39,13 +40,13 @@ def quantile_changes(
         return None
     place = (ours.size - 1) * share
     pairs = np.stack((ours, theirs), axis=1)
-    own, other = _quantiles(pairs[None], place)[0]
+    own, other = interpolated(pairs.T, place)
     if not (math.isfinite(own) and math.isfinite(other)) or not other:
         return None
     ratio, difference = float(own / other), float(own - other)
     if ours.size < ENOUGH_PAIRS:
         return Interval(value=ratio), Interval(value=difference)
-    drawn_own, drawn_other = _resampled(pairs, lambda drawn: _quantiles(drawn, place), seed).T
+    drawn_own, drawn_other = _resampled(pairs, lambda drawn: interpolated(drawn.swapaxes(1, 2), place), seed).T
     with np.errstate(divide="ignore", invalid="ignore"):
         return _bounded(ratio, drawn_own / drawn_other), _bounded(difference, drawn_own - drawn_other)
 
@@ -67,17 +68,6 @@ def _resampled(rows: Floats, statistic: Callable[[Floats], Floats], seed: int) -
     part = max(1, _AT_ONCE // max(1, rows.size))
     counts = [min(part, _RESAMPLES - start) for start in range(0, _RESAMPLES, part)]
     return np.concatenate([statistic(rows[random.integers(0, len(rows), size=(count, len(rows)))]) for count in counts])
-
-
-def _quantiles(drawn: Floats, place: float) -> Floats:
-    """Return what lies at `place` of each sorted column, interpolated; infinite where a failed request takes part."""
-    below = math.floor(place)
-    above = min(below + 1, drawn.shape[1] - 1)
-    ordered = np.partition(drawn, (below, above), axis=1)
-    first, second = ordered[:, below], ordered[:, above]
-    with np.errstate(invalid="ignore"):
-        mixed: Floats = first + (place - below) * (second - first) if place > below else first
-    return np.where(np.isinf(first), np.inf, mixed)
 
 
 def _bounded(value: float, drawn: Floats) -> Interval:

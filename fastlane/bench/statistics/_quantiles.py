@@ -44,7 +44,7 @@ def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_bette
     lost = np.full(failed, np.inf if lower_is_better else -np.inf)
     everything = np.concatenate((data, lost) if lower_is_better else (lost, data))
     count = everything.size
-    value = _at(everything, share) if count >= wants else None
+    value = _known(float(interpolated(everything, (count - 1) * share))) if count >= wants else None
     if value is None:
         return Quantile(share=share, n=count, value=None, wanted=wants)
     low, high = _ranks(count, share)
@@ -58,15 +58,20 @@ def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_bette
     )
 
 
-def _at(ordered: Floats, share: float) -> float | None:
-    place = (ordered.size - 1) * share
+def percentile(values: ArrayLike, share: float) -> float:
+    """Return the smallest of the values that at least `share` of them do not exceed."""
+    return float(np.quantile(values, share, method="inverted_cdf"))
+
+
+def interpolated(rows: Floats, place: float) -> Floats:
+    """Return what lies at `place` of each sorted row, interpolated; infinite where an infinite value takes part."""
     below = math.floor(place)
-    part = place - below
-    first = float(ordered[below])
-    if not part:
-        return _known(first)
-    second = float(ordered[below + 1])
-    return first + part * (second - first) if math.isfinite(first) and math.isfinite(second) else None
+    above = min(below + 1, rows.shape[-1] - 1)
+    ordered = np.partition(rows, (below, above), axis=-1)
+    first, second = ordered[..., below], ordered[..., above]
+    with np.errstate(invalid="ignore"):
+        mixed: Floats = first + (place - below) * (second - first) if place > below else first
+    return np.where(np.isinf(first), first, mixed)
 
 
 def _known(value: float) -> float | None:

@@ -9,103 +9,55 @@ from typing import Any, Final
 
 from .._formatting import percentile_name
 from ..checks import Checked
-from ..findings import ArmComparison, Figures, Findings
-from ..recorded import Cell, RecordedRun, metric_named
+from ..findings import Findings, Interval, Quantile
+from ..recorded import RecordedRun, metric_named
 from ._ab import verdict_word
 from ._material import Material
 
 _SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-_CELL: Final = ("cell", "workload", "scenario", "load", "users", "rate", "arm", "role")
-_PERCENTILES: Final = tuple(f"{percentile_name(share)}{end}" for share in _SHARES for end in ("", "_low", "_high"))
-_COMPARED: Final = (
-    "compared_with",
-    "pairs",
-    "typical_ratio",
-    "typical_ratio_low",
-    "typical_ratio_high",
-    "p_value",
-    "verdict",
-    "smallest_effect",
-    "more_pairs",
-)
-COLUMNS: Final = (
-    *_CELL,
-    "metric",
-    "unit",
-    "invalid",
-    "n",
-    "failed",
-    "mean",
-    "deviation",
-    "minimum",
-    "maximum",
-    *_PERCENTILES,
-    *_COMPARED,
-)
-"""Of `csv_rows`."""
 
 
 def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
-    """Return a row for each cell, arm and metric.
+    """Return a row for each cell, arm and metric; all rows have the same columns, with None where there is nothing.
 
     An arm that may not be used in a cell has a row with "invalid: why" under `invalid` and no figure.
     """
     material = Material(recorded=recorded, findings=findings, checked=checked)
+    roles = {each.name: each.role for each in recorded.header.arms}
     for cell in material.cells:
-        for figures in material.found(cell.name).figures:
-            refused = material.refused(cell.name, figures.arm)
-            row = {
-                **_place(material, cell, figures.arm),
-                "metric": figures.metric,
-                "unit": metric_named(figures.metric).unit,
-                "invalid": refused,
-            }
-            if refused is None:
-                comparison = material.comparison(cell.name, figures.arm, figures.metric)
-                row |= {**_figures(figures), **(_compared(comparison) if comparison else {})}
+        for each in material.found(cell.name).figures:
+            metric = metric_named(each.metric)
+            figures = material.figures(cell.name, each.arm, each.metric)
+            comparison = material.comparison(cell.name, each.arm, each.metric)
+            row: dict[str, Any] = {"cell": cell.name}
+            row |= _fields(cell, "workload", "scenario", "load", "users", "rate")
+            row |= {"arm": each.arm, "role": roles[each.arm], "metric": each.metric, "unit": metric.unit}
+            row |= {"invalid": material.refused(cell.name, each.arm)}
+            row |= _fields(figures, "n", "failed", "mean", "deviation", "minimum", "maximum")
+            for share in _SHARES:
+                row |= _bounded(percentile_name(share), figures and figures.quantiles.get(share))
+            row |= {"compared_with": comparison and comparison.reference, "pairs": comparison and comparison.pairs}
+            row |= _bounded("typical_ratio", comparison and comparison.typical)
+            row |= {"p_value": comparison and comparison.p_value}
+            row |= {"verdict": comparison and verdict_word(comparison, metric)}
+            row |= _fields(comparison and comparison.verdict, "smallest_effect", "more_pairs")
             yield row
 
 
 def write_csv(path: Path, recorded: RecordedRun, findings: Findings, checked: Checked) -> None:
     """Write the figures as CSV in UTF-8. Raises OSError."""
+    rows = list(csv_rows(recorded, findings, checked))
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(csv_rows(recorded, findings, checked))
+        writer.writerows(rows)
 
 
-def _place(material: Material, cell: Cell, arm: str) -> dict[str, Any]:
-    roles = {each.name: each.role for each in material.recorded.header.arms}
-    of_cell = {name: getattr(cell, name) for name in ("workload", "scenario", "load", "users", "rate")}
-    return {"cell": cell.name, **of_cell, "arm": arm, "role": roles[arm]}
+def _fields(found: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(found, name, None) for name in names}
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        name: getattr(figures, name) for name in ("n", "failed", "mean", "deviation", "minimum", "maximum")
-    }
-    for share in _SHARES:
-        quantile = figures.quantiles.get(share)
-        if quantile is not None:
-            name = percentile_name(share)
-            row |= {name: quantile.value, f"{name}_low": quantile.low, f"{name}_high": quantile.high}
-    return row
-
-
-def _compared(found: ArmComparison) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "compared_with": found.reference,
-        "pairs": found.pairs,
-        "p_value": found.p_value,
-        "verdict": verdict_word(found, metric_named(found.metric)),
-        "smallest_effect": found.verdict.smallest_effect,
-        "more_pairs": found.verdict.more_pairs,
-    }
-    if found.typical is not None:
-        typical = found.typical
-        row |= {
-            "typical_ratio": typical.value,
-            "typical_ratio_low": typical.low,
-            "typical_ratio_high": typical.high,
-        }
-    return row
+def _bounded(name: str, found: Interval | Quantile | None) -> dict[str, float | None]:
+    if found is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 from fastlane.errors import ConfigurationError
 
@@ -15,19 +15,8 @@ from ..recorded import METRICS, RequestMetric
 Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
 Operator = Literal["<", "<=", ">", ">="]
 
-STATISTICS: Final[tuple[Statistic, ...]] = (
-    "mean",
-    "min",
-    "max",
-    "deviation",
-    "cv",
-    "p25",
-    "p50",
-    "p75",
-    "p90",
-    "p95",
-    "p99",
-)
+STATISTICS: Final[tuple[Statistic, ...]] = get_args(Statistic)[1:]
+"""Of a figure; "typical" is only of a change."""
 SHORT_NAMES: Final = {
     "ttft": "time_to_first_token",
     "tpot": "time_per_output_token",
@@ -129,16 +118,11 @@ def _parse(text: str, *, example: str) -> Rule:
         text=text.strip(),
         metric=metric.name,
         statistic=statistic or ("typical" if relative else "p50"),
-        operator=_operator(found["operator"]),
+        operator=cast("Operator", found["operator"]),
         value=number / 100 if unit == "%" else _in_unit(number, unit, metric, text),
         relative=relative,
         scope=found["scope"],
     )
-
-
-def _operator(text: str) -> Operator:
-    operators: dict[str, Operator] = {"<": "<", "<=": "<=", ">": ">", ">=": ">="}
-    return operators[text]
 
 
 def _figure_named(what: str, text: str, how: str) -> tuple[RequestMetric, Statistic | None]:

@@ -23,7 +23,7 @@ from ._blocks import (
     TableRow,
     Tone,
 )
-from ._cells import NOTHING, counted_entry, interval_entry, label, number_entry, share_entry
+from ._cells import NOTHING, counted_entry, interval_entry, label, number_entry
 from ._definitions import definitions
 from ._facts import checks_section, compose
 from ._gate import targets_table
@@ -49,7 +49,7 @@ _LENGTHS: Final = (
 _SCALED: Final = ("time_to_first_token", "decode_speed", "api_end_to_end")
 _VARIED: Final = ("time_to_first_token", "time_per_output_token", "decode_speed", "api_end_to_end")
 _OF_LOADS: Final[tuple[Statistic, ...]] = ("n", "failed", 0.25, 0.5, 0.75, 0.95, 0.99)
-_OF_LENGTHS: Final[tuple[Statistic, ...]] = ("n", "mean", "deviation", "min", "max", 0.5, 0.95, 0.99)
+_OF_LENGTHS: Final[tuple[Statistic, ...]] = ("n", "mean", "deviation", "CV", "min", "max", 0.5, 0.95, 0.99)
 _UNSTEADY: Final = 0.2
 """The CV above which a mean is pointed out: what a published report of GPT-2 on a CPU aimed at, and missed."""
 
@@ -314,7 +314,6 @@ def lengths_report(material: Material, targets: Sequence[Rule] = ()) -> RunRepor
         blocks.append(_figures(material, cell))
     blocks.append(Heading(text="Scaling"))
     blocks += [_factors(material, name) for name in _SCALED]
-    blocks += [Heading(text="Variance"), _variance(material)]
     blocks += [Chart(name=f"{name}_by_length", title=f"{metric_named(name).title} by length") for name in _VARIED]
     blocks += cold_blocks(material)
     if targets:
@@ -353,25 +352,6 @@ def _figures(material: Material, cell: Cell) -> ReportTable:
     )
 
 
-def _by_length(
-    material: Material,
-    title: str,
-    name: str,
-    columns: Sequence[Column],
-    figures: Callable[[Cell, ArmInfo], Sequence[TableCell]],
-) -> ReportTable:
-    """Return a table with a row for each length, and arm."""
-    return arm_table(
-        material,
-        title,
-        name,
-        (Column(title="scenario", alignment="left"), *_arm_column(material)),
-        columns,
-        lambda cell, arm: (label(_length(material, cell)), *_arm_name(material, arm.name)),
-        figures,
-    )
-
-
 def _factors(material: Material, name: str) -> ReportTable:
     metric = metric_named(name)
 
@@ -387,15 +367,17 @@ def _factors(material: Material, name: str) -> ReportTable:
         shown = TableCell(text=f"{interval(factor)} x", value=factor.value, low=factor.low, high=factor.high)
         return (mean, value, shown)
 
-    return _by_length(
+    return arm_table(
         material,
         f"{metric.title} by length",
         f"scaling_{name}",
+        (Column(title="scenario", alignment="left"), *_arm_column(material)),
         (
             Column(title="input seen, mean", unit="tokens"),
             Column(title="p50", unit=metric.unit),
             Column(title="factor"),
         ),
+        lambda cell, arm: (label(_length(material, cell)), *_arm_name(material, arm.name)),
         figures,
     )
 
@@ -459,20 +441,6 @@ def _mean_input(material: Material, cell: Cell, arm: str) -> float | None:
     sent = material.samples().get((cell.name, arm), ())
     counts = [sample.input_tokens for sample in sent if sample.error is None and sample.input_tokens is not None]
     return fmean(counts) if counts else None
-
-
-def _variance(material: Material) -> ReportTable:
-    def variation(cell: Cell, arm: ArmInfo, name: str) -> TableCell:
-        found = material.figures(cell.name, arm.name, name)
-        return share_entry(found.variation if found else None)
-
-    return _by_length(
-        material,
-        "Coefficient of variation (CV)",
-        "variance",
-        [Column(title=lowered(metric_named(name).title)) for name in _VARIED],
-        lambda cell, arm: [variation(cell, arm, name) for name in _VARIED],
-    )
 
 
 def _length_verdicts(material: Material) -> Iterator[Paragraph]:

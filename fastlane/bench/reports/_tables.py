@@ -10,13 +10,13 @@ from .._formatting import listed, percentile_name
 from ..findings import Figures
 from ..recorded import ArmInfo, Cell
 from ._blocks import Column, ReportTable, TableCell, TableRow
-from ._cells import NOTHING, WANTS_N, counted_entry, number_entry, quantile_entry
+from ._cells import NOTHING, WANTS_N, counted_entry, number_entry, quantile_entry, share_entry
 from ._material import Material
 
 UNKNOWN: Final = TableCell(text="not known", tone="muted")
 """A figure that exists, but that nobody told."""
 
-Statistic = Literal["n", "failed", "mean", "deviation", "min", "max"] | float
+Statistic = Literal["n", "failed", "mean", "deviation", "CV", "min", "max"] | float
 """A column of an arm's figures; a number is the share of a percentile."""
 ARM: Final = Column(title="arm", alignment="left")
 
@@ -24,7 +24,10 @@ ARM: Final = Column(title="arm", alignment="left")
 def statistic_columns(statistics: Sequence[Statistic], unit: str = "") -> tuple[Column, ...]:
     """Return the columns of some statistics of one metric, in its unit."""
     return tuple(
-        Column(title=percentile_name(each) if isinstance(each, float) else each, unit="" if _counts(each) else unit)
+        Column(
+            title=percentile_name(each) if isinstance(each, float) else each,
+            unit="" if _counts(each) else unit,
+        )
         for each in statistics
     )
 
@@ -42,13 +45,15 @@ def statistic_cells(
             cells.append(quantile_entry(found.quantiles.get(each), unit, bounds=each not in unbounded))
         elif each == "failed":
             cells.append(counted_entry(found.failed))
+        elif each == "CV":
+            cells.append(share_entry(found.variation))
         else:
             cells.append(number_entry(found.n) if each == "n" else number_entry(values[each], unit))
     return tuple(cells)
 
 
 def _counts(statistic: Statistic) -> bool:
-    return statistic in ("n", "failed")
+    return statistic in ("n", "failed", "CV")
 
 
 def arm_table(

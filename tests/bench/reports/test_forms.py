@@ -205,7 +205,7 @@ def test_a_row_of_csv_names_the_reference_it_is_compared_with() -> None:
     run = a_run(arms=arms)
 
     rows = csv_rows(run, findings_of(run), checks_with())
-    assert {row["arm"]: row["compared_with"] for row in rows if "compared_with" in row} == {
+    assert {row["arm"]: row["compared_with"] for row in rows if row["compared_with"]} == {
         "fastlane": "baseline",
         "fastlane-async": "baseline-async",
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..findings import CellFindings, Figures, Findings, Interval, Quantile
+from ..findings import CellFindings, Figures, Findings, Quantile
 from ._types import Checked, CheckResult
 
 TAIL: Final = 0.75
@@ -24,7 +24,7 @@ def _cell(found: CellFindings, checked: Checked) -> CellFindings:
         found,
         figures=tuple(_figures(each, checked.tail_refusals(found.cell, each.arm)) for each in found.figures),
         comparisons=tuple(
-            replace(each, quantiles=_medians(each.quantiles), differences=_medians(each.differences))
+            replace(each, quantiles={share: ratio for share, ratio in each.quantiles.items() if share <= TAIL})
             if checked.tail_refusals(found.cell, each.arm, each.reference)
             else each
             for each in found.comparisons
@@ -44,7 +44,3 @@ def _figures(figures: Figures, refusals: Sequence[CheckResult]) -> Figures:
 def _withheld(quantile: Quantile, why: str) -> Quantile:
     # One that no n of this run would have bounded is not there for another reason.
     return replace(quantile, value=None, low=None, high=None, withheld=why) if quantile.value is not None else quantile
-
-
-def _medians(by_share: Mapping[float, Interval]) -> dict[float, Interval]:
-    return {share: each for share, each in by_share.items() if share <= TAIL}

@@ -18,7 +18,7 @@ from ..statistics import (
     hodges_lehmann,
     log_ratios,
     quantile,
-    quantile_changes,
+    quantile_ratio,
     signed_rank_p,
     wanted,
 )
@@ -119,7 +119,7 @@ def _judged(
         share: change
         for share in SHARES
         if pairs.ours.size >= wanted(share)
-        and (change := quantile_changes(pairs.ours, pairs.theirs, share, seed=seed)) is not None
+        and (change := quantile_ratio(pairs.ours, pairs.theirs, share, seed=seed)) is not None
     }
     if pairs.excuse is not None:
         verdict = not_comparable(pairs.excuse)
@@ -140,8 +140,7 @@ def _judged(
         pairs=count,
         typical=typical,
         p_value=signed_rank_p(pairs.logs) if count else None,
-        quantiles={share: ratio for share, (ratio, _) in changes.items()},
-        differences={share: difference for share, (_, difference) in changes.items()},
+        quantiles=changes,
         verdict=verdict,
         copy=copy,
     )

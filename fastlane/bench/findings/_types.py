@@ -67,8 +67,6 @@ class ArmComparison:
     """Of Wilcoxon's signed-rank test; of this comparison alone, not adjusted for the others of the cell."""
     quantiles: Mapping[float, Interval] = field(default_factory=dict)
     """Ratios of the arms' quantiles, intervals by a bootstrap over pairs; only shares that this n allows."""
-    differences: Mapping[float, Interval] = field(default_factory=dict)
-    """Differences of the same quantiles in the metric's unit."""
     verdict: ComparisonVerdict
     copy: bool = False
     """Whether the arm is the reference's own copy: its interval is the instrument's band."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .._formatting import percentile_name
 from ..checks import Checked
-from ..findings import ArmComparison, Figures, Findings, Interval
+from ..findings import ArmComparison, Figures, Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, metric_named
 from ._ab import verdict_word
 from ._ab_details import bytes_sent, connections, total_of
@@ -170,17 +170,11 @@ def _comparison(material: Material, found: ArmComparison) -> dict[str, Any]:
         **named,
         "copy": found.copy,
         "pairs": found.pairs,
-        "typical": None if found.typical is None else {**_interval(found.typical), "verdict": word},
-        "percentiles": {percentile_name(share): _interval(each) for share, each in found.quantiles.items()},
-        "differences": {percentile_name(share): _interval(each) for share, each in found.differences.items()},
+        "typical": None if found.typical is None else {**plain(found.typical), "verdict": word},
+        "percentiles": plain(found.quantiles),
         "p_value": plain(found.p_value),
         "verdict": plain(found.verdict),
     }
-
-
-def _interval(found: Interval) -> dict[str, Any]:
-    data: dict[str, Any] = plain(found)
-    return data
 
 
 def report_document(report: RunReport) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Estimates, intervals and tests: pure functions on numbers."""
 
-from ._bootstrap import mean_changes as mean_changes, quantile_changes as quantile_changes
+from ._bootstrap import mean_changes as mean_changes, quantile_ratio as quantile_ratio
 from ._pairs import log_ratios as log_ratios
 from ._power import (
     POWER as POWER,

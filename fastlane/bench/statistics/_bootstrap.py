@@ -21,10 +21,8 @@ _RESAMPLES: Final = 2_000
 _AT_ONCE: Final = 2_000_000
 
 
-def quantile_changes(
-    values: ArrayLike, baseline: ArrayLike, share: float, *, seed: int = 0
-) -> tuple[Interval, Interval] | None:
-    """Return the ratio and the difference of two arms' quantiles at `share`, with intervals by a bootstrap over pairs.
+def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed: int = 0) -> Interval | None:
+    """Return the ratio of two arms' quantiles at `share`, with an interval by a bootstrap over pairs.
 
     `values[i]` and `baseline[i]` belong to the same block, and whole pairs are drawn (Efron and Tibshirani, "An
     Introduction to the Bootstrap", 1993, chapters 8 and 13; the percentile interval of 2,000 resamples), so that what
@@ -43,12 +41,18 @@ def quantile_changes(
     own, other = interpolated(pairs.T, place)
     if not (math.isfinite(own) and math.isfinite(other)) or not other:
         return None
-    ratio, difference = float(own / other), float(own - other)
+    ratio = float(own / other)
     if ours.size < ENOUGH_PAIRS:
-        return Interval(value=ratio), Interval(value=difference)
+        return Interval(value=ratio)
     drawn_own, drawn_other = _resampled(pairs, lambda drawn: interpolated(drawn.swapaxes(1, 2), place), seed).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        return _bounded(ratio, drawn_own / drawn_other), _bounded(difference, drawn_own - drawn_other)
+        drawn = drawn_own / drawn_other
+    # A ratio of two failed requests may be anything. Bounds are not interpolated: there is no value between a finite
+    # and an infinite one.
+    unknown = np.isnan(drawn)
+    low = float(np.quantile(np.where(unknown, -np.inf, drawn), 0.025, method="lower"))
+    high = float(np.quantile(np.where(unknown, np.inf, drawn), 0.975, method="higher"))
+    return Interval(value=ratio, low=low if math.isfinite(low) else None, high=high if math.isfinite(high) else None)
 
 
 def mean_changes(blocks: Floats, contrasts: Floats, *, seed: int = 0) -> tuple[Floats, Floats]:
@@ -68,16 +72,3 @@ def _resampled(rows: Floats, statistic: Callable[[Floats], Floats], seed: int) -
     part = max(1, _AT_ONCE // max(1, rows.size))
     counts = [min(part, _RESAMPLES - start) for start in range(0, _RESAMPLES, part)]
     return np.concatenate([statistic(rows[random.integers(0, len(rows), size=(count, len(rows)))]) for count in counts])
-
-
-def _bounded(value: float, drawn: Floats) -> Interval:
-    """Return the percentile interval; what has no value because both arms failed may be anything."""
-    unknown = np.isnan(drawn)
-    low = _quantile_of(np.where(unknown, -np.inf, drawn), 0.025)
-    high = _quantile_of(np.where(unknown, np.inf, drawn), 0.975)
-    return Interval(value=value, low=low if math.isfinite(low) else None, high=high if math.isfinite(high) else None)
-
-
-def _quantile_of(drawn: Floats, share: float) -> float:
-    # Not interpolated: between a finite value and an infinite one there is none.
-    return float(np.quantile(drawn, share, method="higher" if share > 0.5 else "lower"))

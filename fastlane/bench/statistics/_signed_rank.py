@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ._pairs import finite
 from ._types import Floats, Interval
-
-Alternative = Literal["two-sided", "less", "greater"]
 
 # With fewer pairs even the widest possible interval (lowest to highest) holds the truth less than 95 % of the time,
 # and the smallest p value that there is, 2 / 2^n, is above 5 %.
@@ -22,10 +20,10 @@ ENOUGH_PAIRS: Final = 6
 _COUNTED_OUT: Final = 100
 
 
-def signed_rank_p(differences: ArrayLike, alternative: Alternative = "two-sided") -> float:
-    """Return the p value of Wilcoxon's signed-rank test that the differences lie evenly around 0; 1 without any.
+def signed_rank_p(differences: ArrayLike) -> float:
+    """Return the two-sided p value of Wilcoxon's signed-rank test that differences lie evenly around 0; 1 without any.
 
-    "less" asks whether they lie below 0. Zeros take part in the ranking and are then left out (Pratt, "Remarks on
+    Zeros take part in the ranking and are then left out (Pratt, "Remarks on
     zeros and ties in the Wilcoxon signed rank procedures", JASA 54, 1959): dropped before it, as Wilcoxon did, they
     would make a sample less significant by growing. Up to 100 differences the distribution over all ways to set the
     signs is counted out, with ties as they are; above, a normal one has the same mean and variance, with a
@@ -43,10 +41,7 @@ def signed_rank_p(differences: ArrayLike, alternative: Alternative = "two-sided"
     above = int(ranks[data[away] > 0].sum())
     whole = int(ranks.sum())
     # By symmetry P(sum >= s) is P(sum <= whole - s).
-    less, greater = _at_most(above, ranks), _at_most(whole - above, ranks)
-    if alternative == "less":
-        return less
-    return greater if alternative == "greater" else min(1.0, 2 * min(less, greater))
+    return min(1.0, 2 * min(_at_most(above, ranks), _at_most(whole - above, ranks)))
 
 
 def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | None:

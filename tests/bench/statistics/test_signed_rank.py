@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from fastlane.bench.statistics import hodges_lehmann, log_ratios, signed_rank_p
@@ -18,22 +18,18 @@ VALUES = st.floats(-10, 10).map(lambda value: round(value, 3))
 WHOLE = st.integers(-4, 4).map(float)
 
 
-@pytest.mark.parametrize("alternative", ["two-sided", "less", "greater"])
 @pytest.mark.parametrize("count", [1, 5, 6, 23, 50])
-def test_without_ties_it_is_the_exact_test_of_scipy(count: int, alternative: str) -> None:
+def test_without_ties_it_is_the_exact_test_of_scipy(count: int) -> None:
     differences = np.random.default_rng(count).normal(0.3, 1, count)
-    expected = stats.wilcoxon(differences, alternative=alternative, method="exact").pvalue
-    assert signed_rank_p(differences, alternative) == pytest.approx(expected, rel=1e-9)  # type: ignore[arg-type]
+    expected = stats.wilcoxon(differences, method="exact").pvalue
+    assert signed_rank_p(differences) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("alternative", ["two-sided", "less", "greater"])
-def test_of_many_differences_with_ties_and_zeros_it_is_the_normal_test_of_scipy(alternative: str) -> None:
+def test_of_many_differences_with_ties_and_zeros_it_is_the_normal_test_of_scipy() -> None:
     differences = np.random.default_rng(1).integers(-20, 23, 400).astype(float)
-    expected = stats.wilcoxon(
-        differences, alternative=alternative, zero_method="pratt", method="asymptotic", correction=True
-    ).pvalue
+    expected = stats.wilcoxon(differences, zero_method="pratt", method="asymptotic", correction=True).pvalue
     # scipy corrects its statistic by half a rank in either direction, as is done here.
-    assert signed_rank_p(differences, alternative) == pytest.approx(expected, rel=0.02)  # type: ignore[arg-type]
+    assert signed_rank_p(differences) == pytest.approx(expected, rel=0.02)
 
 
 @given(st.lists(WHOLE, min_size=1, max_size=9))
@@ -48,8 +44,6 @@ def test_with_ties_and_zeros_it_counts_all_ways_to_set_the_signs(differences: li
     ]
     less = sum(each <= seen for each in sums) / len(sums)
     greater = sum(each >= seen for each in sums) / len(sums)
-    assert signed_rank_p(differences, "less") == pytest.approx(less)
-    assert signed_rank_p(differences, "greater") == pytest.approx(greater)
     assert signed_rank_p(differences) == pytest.approx(min(1, 2 * min(less, greater)))
 
 
@@ -62,24 +56,15 @@ def test_counted_out_and_normal_agree_where_one_takes_over_from_the_other() -> N
         assert signed_rank_p(differences) == pytest.approx(normal, abs=0.0005 if normal < 0.1 else 0.002)
 
 
-@given(st.lists(VALUES, min_size=1, max_size=120), st.floats(0, 5))
-def test_moving_the_differences_up_makes_them_no_likelier_to_lie_below(differences: list[float], by: float) -> None:
-    moved = [value + by for value in differences]
-    # Up to a rounding error that makes or breaks a tie.
-    assume(len(set(map(abs, moved))) == len(moved) and len(set(map(abs, differences))) == len(differences))
-    assert signed_rank_p(moved, "less") >= signed_rank_p(differences, "less") - 1e-12
-
-
 @given(st.lists(VALUES, min_size=1, max_size=150))
-def test_turning_the_differences_round_swaps_the_sides(differences: list[float]) -> None:
+def test_turning_the_differences_round_changes_nothing(differences: list[float]) -> None:
     turned = [-value for value in differences]
     assert signed_rank_p(turned) == pytest.approx(signed_rank_p(differences))
-    assert signed_rank_p(turned, "less") == pytest.approx(signed_rank_p(differences, "greater"))
 
 
 def test_nothing_but_zeros_is_no_evidence() -> None:
     assert signed_rank_p([]) == signed_rank_p([0.0] * 50) == 1
-    assert signed_rank_p([0.0] * 300, "less") == 1
+    assert signed_rank_p([0.0] * 300) == 1
 
 
 def test_the_far_tail_keeps_its_digits() -> None:

@@ -224,7 +224,7 @@ def _slower_cold(material: Material) -> Iterator[str]:
 
 def work_blocks(material: Material) -> Iterator[Block]:
     """Return what each arm's requests took: connections, bytes, tokens, errors."""
-    samples = material.samples()
+    samples = material.samples
     yield Heading(text="What it took")
     table = arm_table(
         material,

@@ -100,25 +100,12 @@ def _facts(material: Material) -> Iterator[RunFact]:
     ended, seed = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}", header.settings.get("seed")
     yield RunFact(label="Run", text=f"{ended}; seed {seed}" if seed is not None else ended)
     machine = {key: value for key, value in header.machine.items() if key != "packages"}
-    yield RunFact(label="Machine", text=", ".join(_machine(machine)))
+    yield RunFact(label="Machine", text=plain_words(machine))
     yield RunFact(
         label="Requests",
         text=f"{counts['measured']:,} measured, {counts['warm-up']:,} to warm up, {counts['cold']:,} cold",
     )
     yield RunFact(label="Started", text=header.started_at or "not known")
-
-
-def _machine(machine: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in machine.items():
-        match key:
-            case "python":
-                yield f"Python {value}"
-            case "system":
-                yield str(value)
-            case "cores" if isinstance(value, int):
-                yield counted(value, "core")
-            case _ if said := plain_words(value):
-                yield f"{lowered(_label(key))} {said}"
 
 
 def _client(material: Material, arm: ArmInfo) -> str:

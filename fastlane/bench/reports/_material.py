@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from .._formatting import listed
 from ..checks import Checked, CheckResult, without_refused_tails
@@ -19,15 +20,13 @@ _MOST_NAMED: Final = 2
 """Checks that the place of a figure names; the section of the checks has all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Material:
     """One run with what was found in it and what its checks say."""
 
     recorded: RecordedRun
     findings: Findings
     checked: Checked
-    _kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What is asked many times and takes a walk through all samples."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "findings", without_refused_tails(self.findings, self.checked))
@@ -44,23 +43,20 @@ class Material:
             )
         )
 
-    @property
+    @cached_property
     def scenarios(self) -> tuple[str, ...]:
         """The workloads or lengths that the cells differ by, from the shortest input to the longest.
 
         The header has them in the order in which they were run, which was drawn at random.
         """
-        if "scenarios" not in self._kept:
-            inputs: dict[str, list[int]] = {scenario_of(cell): [] for cell in self.recorded.header.cells}
-            names = {cell.name: scenario_of(cell) for cell in self.recorded.header.cells}
-            for sample in self.recorded.samples:
-                length = sample.meant_input_tokens if sample.meant_input_tokens is not None else sample.input_tokens
-                if sample.part == "measured" and length is not None and sample.cell in names:
-                    inputs[names[sample.cell]].append(length)
-            means = {name: round(fmean(lengths)) if lengths else 0 for name, lengths in inputs.items()}
-            self._kept["scenarios"] = tuple(sorted(means, key=lambda name: means[name]))
-        found: tuple[str, ...] = self._kept["scenarios"]
-        return found
+        inputs: dict[str, list[int]] = {scenario_of(cell): [] for cell in self.recorded.header.cells}
+        names = {cell.name: scenario_of(cell) for cell in self.recorded.header.cells}
+        for sample in self.recorded.samples:
+            length = sample.meant_input_tokens if sample.meant_input_tokens is not None else sample.input_tokens
+            if sample.part == "measured" and length is not None and sample.cell in names:
+                inputs[names[sample.cell]].append(length)
+        means = {name: round(fmean(lengths)) if lengths else 0 for name, lengths in inputs.items()}
+        return tuple(sorted(means, key=lambda name: means[name]))
 
     @property
     def arms(self) -> tuple[ArmInfo, ...]:
@@ -154,22 +150,21 @@ class Material:
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
         """Return where the time of each arm's requests went in a cell."""
-        if "phases" not in self._kept:
-            kept = (each for each in self.recorded.samples if not self.refused(each.cell, each.arm))
-            self._kept["phases"] = phases(replace(self.recorded, samples=tuple(kept)))
-        found: tuple[ArmPhases, ...] = self._kept["phases"].get(cell, ())
-        return found
+        return self._phases.get(cell, ())
 
-    def samples(self) -> Mapping[tuple[str, str], tuple[Sample, ...]]:
-        """Return the samples that count and may be used, by cell and arm."""
-        if "samples" not in self._kept:
-            grouped: dict[tuple[str, str], list[Sample]] = {}
-            for sample in self.recorded.samples:
-                if sample.part == "measured" and not self.refused(sample.cell, sample.arm):
-                    grouped.setdefault((sample.cell, sample.arm), []).append(sample)
-            self._kept["samples"] = {key: tuple(found) for key, found in grouped.items()}
-        samples: Mapping[tuple[str, str], tuple[Sample, ...]] = self._kept["samples"]
-        return samples
+    @cached_property
+    def _phases(self) -> Mapping[str, tuple[ArmPhases, ...]]:
+        kept = tuple(each for each in self.recorded.samples if not self.refused(each.cell, each.arm))
+        return phases(replace(self.recorded, samples=kept))
+
+    @cached_property
+    def samples(self) -> Mapping[tuple[str, str], Sequence[Sample]]:
+        """The samples that count and may be used, by cell and arm."""
+        grouped: dict[tuple[str, str], list[Sample]] = {}
+        for sample in self.recorded.samples:
+            if sample.part == "measured" and not self.refused(sample.cell, sample.arm):
+                grouped.setdefault((sample.cell, sample.arm), []).append(sample)
+        return grouped
 
 
 def scenario_of(cell: Cell) -> str:

@@ -438,7 +438,7 @@ def _concluded(factor: Interval, growth: float | None) -> str:
 
 
 def _mean_input(material: Material, cell: Cell, arm: str) -> float | None:
-    sent = material.samples().get((cell.name, arm), ())
+    sent = material.samples.get((cell.name, arm), ())
     counts = [sample.input_tokens for sample in sent if sample.error is None and sample.input_tokens is not None]
     return fmean(counts) if counts else None
 

@@ -23,11 +23,11 @@ _COUNTED_OUT: Final = 100
 def signed_rank_p(differences: ArrayLike) -> float:
     """Return the two-sided p value of Wilcoxon's signed-rank test that differences lie evenly around 0; 1 without any.
 
-    Zeros take part in the ranking and are then left out (Pratt, "Remarks on
-    zeros and ties in the Wilcoxon signed rank procedures", JASA 54, 1959): dropped before it, as Wilcoxon did, they
-    would make a sample less significant by growing. Up to 100 differences the distribution over all ways to set the
-    signs is counted out, with ties as they are; above, a normal one has the same mean and variance, with a
-    continuity correction. Raises ConfigurationError where a difference is no finite number.
+    Zeros take part in the ranking and are then left out (Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank
+    procedures", JASA 54, 1959): dropped before it, as Wilcoxon did, they would make a sample less significant by
+    growing. Up to 100 differences the distribution over all ways to set the signs is counted out, with ties as they
+    are; above, a normal one has the same mean and variance, with a continuity correction.
+    Raises ConfigurationError where a difference is no finite number.
     """
     from scipy.stats import rankdata
 

@@ -453,7 +453,7 @@ def test_every_kind_says_what_was_run_and_how_it_ended() -> None:
     for kind in KINDS:
         facts = {fact.label: fact.text for fact in report(kind, run, findings_of(run), NOTHING_CHECKED).facts}
         assert facts["Run"].endswith("ended: finished; seed 7")
-        assert facts["Machine"] == "Python 3.11, 2 cores"
+        assert facts["Machine"] == "python 3.11, cores 2"
         assert facts["Started"] == "2026-01-02T03:04:05+00:00"
         assert facts["Workload"] == "chat (a paper)"
         assert facts["Requests"] == "8 measured, 1 to warm up, 1 cold"

@@ -71,23 +71,22 @@ def _judged(material: Material, rule: Rule, cell: Cell, arm: str) -> RuleResult:
     refused = material.refused(cell.name, arm)
     if refused:
         return judgement("invalid", refused)
-    found = _change(material, rule, cell.name, arm) if rule.relative else None
-    if not rule.relative:
-        found = figure_of(rule, material.figures(cell.name, arm, rule.metric))
+    found = (
+        _change(material, rule, cell.name, arm)
+        if rule.relative
+        else figure_of(rule, material.figures(cell.name, arm, rule.metric))
+    )
     if found is None:
         return judgement("not available", "there is no such figure at this n")
-    shown = Interval(value=found.value, low=found.low, high=found.high)
     against = f" against {material.recorded.header.reference_of(arm).name}" if material.several_references else ""
-    written = _written(shown, rule) + (against if rule.relative else "")
-    bounds = [found.value] if found.low is None or found.high is None else [found.low, found.high]
-    kept = [rule.holds(bound - 1 if rule.relative else bound) for bound in bounds]
-    if found.low is None and rule.relative:
+    written = _written(found, rule) + (against if rule.relative else "")
+    status = status_of(rule, found)
+    if rule.relative and found.low is None:
         return judgement("not available", f"{written}: too few pairs for an interval")
-    if all(kept):
-        beyond = f"beyond {rule.text.rsplit(rule.operator, 1)[-1].strip()}"
-        sure = beyond if found.low is None else f"the whole interval is {beyond}"
-        return judgement("failed", f"{written}: {sure}")
-    if rule.holds(found.value - 1 if rule.relative else found.value):
+    if status in ("met", "met by the figure alone"):
+        sure = "" if found.low is None else "the whole interval is "
+        return judgement("failed", f"{written}: {sure}beyond {rule.text.rsplit(rule.operator, 1)[-1].strip()}")
+    if status == "not shown" and rule.holds(found.value):
         return judgement("passed", f"{written}: not shown, for the interval holds the bound")
     return judgement("passed", written)
 

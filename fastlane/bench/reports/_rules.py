@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
@@ -55,20 +56,15 @@ class Rule:
     """The scenario or cell that it is about; None for all."""
 
     @property
-    def upper(self) -> bool:
-        """Whether it says that the figure is below the value."""
-        return self.operator.startswith("<")
-
-    @property
     def share(self) -> float | None:
         """The percentile's share; None for another statistic."""
         return int(self.statistic[1:]) / 100 if re.fullmatch(r"p\d\d", self.statistic) else None
 
     def holds(self, value: float) -> bool:
-        """Whether the rule's sentence is true of a figure."""
-        if self.upper:
-            return value < self.value or (self.operator == "<=" and value == self.value)
-        return value > self.value or (self.operator == ">=" and value == self.value)
+        """Whether the rule's sentence is true of a figure, or of a ratio where it bounds a change."""
+        value -= self.relative
+        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.operator]
+        return bool(compare(value, self.value))
 
 
 def parse_target(text: str) -> Rule:

@@ -49,14 +49,12 @@ def quantile_entry(quantile: Quantile | None, unit: str = "", *, bounds: bool = 
         return NOTHING
     if quantile.withheld is not None:
         return TableCell(text=f"invalid: {quantile.withheld.removeprefix('client saturated: ')}", tone="bad")
-    if quantile.value is None:
+    if quantile.interval is None:
         if quantile.n >= quantile.wanted:
             # Enough requests, of which so many failed that the percentile is one of them.
             return TableCell(text="failed", tone="bad")
         return TableCell(text=f"wants n {quantile.wanted}", tone="muted")
-    low, high = (quantile.low, quantile.high) if bounds else (None, None)
-    found = Interval(value=quantile.value, low=low, high=high)
-    return TableCell(text=interval(found, unit), value=quantile.value, low=low, high=high)
+    return interval_entry(quantile.interval if bounds else Interval(value=quantile.interval.value), unit)
 
 
 def label(text: str) -> TableCell:

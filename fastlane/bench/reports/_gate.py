@@ -127,9 +127,7 @@ def figure_of(rule: Rule, figures: Figures | None) -> Interval | None:
         return None
     if rule.share is not None:
         quantile = figures.quantiles.get(rule.share)
-        if quantile is None or quantile.value is None:
-            return None
-        return Interval(value=quantile.value, low=quantile.low, high=quantile.high)
+        return quantile.interval if quantile else None
     values = {
         "mean": figures.mean,
         "min": figures.minimum,

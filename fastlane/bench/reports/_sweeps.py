@@ -80,9 +80,8 @@ def _points(material: Material, metric: str, scenario: str | None = None, arm: s
                 continue
             figures = material.figures(cell.name, each.name, metric)
             median = figures.quantiles.get(0.5) if figures else None
-            if median is not None and median.value is not None:
-                bounded = Interval(value=median.value, low=median.low, high=median.high)
-                found.append(SweepPoint(cell=cell, arm=each.name, found=bounded))
+            if median is not None and median.interval is not None:
+                found.append(SweepPoint(cell=cell, arm=each.name, found=median.interval))
     return found
 
 

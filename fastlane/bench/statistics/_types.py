@@ -36,3 +36,8 @@ class Quantile:
     """The n from which the interval exists."""
     withheld: str | None = None
     """Why the value must not be used, such as "client saturated: lag"; None where it may be, or there is none."""
+
+    @property
+    def interval(self) -> Interval | None:
+        """The value with its bounds; None where there is no value."""
+        return None if self.value is None else Interval(value=self.value, low=self.low, high=self.high)

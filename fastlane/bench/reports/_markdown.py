@@ -19,7 +19,7 @@ _FIGURES: Final = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 
 def print_terminal(report: RunReport, console: Console) -> None:
     """Print a report on a terminal."""
-    console.print(Markdown(markdown(report)))
+    console.print(Markdown(markdown(report), hyperlinks=False))
 
 
 def markdown(report: RunReport) -> str:

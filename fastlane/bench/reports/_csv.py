@@ -35,9 +35,9 @@ def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Ite
             row |= {"invalid": material.refused(cell.name, each.arm)}
             row |= _fields(figures, "n", "failed", "mean", "deviation", "minimum", "maximum")
             for share in _SHARES:
-                row |= _bounded(percentile_name(share), figures and figures.quantiles.get(share))
+                row |= _bounded(percentile_name(share), figures.quantiles.get(share) if figures else None)
             row |= {"compared_with": comparison and comparison.reference, "pairs": comparison and comparison.pairs}
-            row |= _bounded("typical_ratio", comparison and comparison.typical)
+            row |= _bounded("typical_ratio", comparison.typical if comparison else None)
             row |= {"p_value": comparison and comparison.p_value}
             row |= {"verdict": comparison and verdict_word(comparison, metric)}
             row |= _fields(comparison and comparison.verdict, "smallest_effect", "more_pairs")

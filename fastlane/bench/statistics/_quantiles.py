@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -58,7 +59,7 @@ def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_bette
     )
 
 
-def percentile(values: ArrayLike, share: float) -> float:
+def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest of the values that at least `share` of them do not exceed."""
     return float(np.quantile(values, share, method="inverted_cdf"))
 

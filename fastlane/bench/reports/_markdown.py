@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import ClassVar, Final
 
-from rich.console import Console
-from rich.markdown import Markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Markdown, TableElement
+from rich.table import Table
 
 from .._formatting import listed
 from ..checks import CheckResult
@@ -17,9 +18,24 @@ _SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
 _FIGURES: Final = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 
 
+class _WholeTable(TableElement):
+    """A table in which long words are folded, not cut off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
+class _Report(Markdown):
+    elements: ClassVar = {**Markdown.elements, "table_open": _WholeTable}
+
+
 def print_terminal(report: RunReport, console: Console) -> None:
     """Print a report on a terminal."""
-    console.print(Markdown(markdown(report), hyperlinks=False))
+    console.print(_Report(markdown(report), hyperlinks=False))
 
 
 def markdown(report: RunReport) -> str:
@@ -85,9 +101,10 @@ def _checks(block: Checks) -> Iterator[str]:
         yield _row(("result", "check", "what was seen"))
         yield _row((":---",) * 3)
     for (level, check, _), (first, *others) in grouped.items():
-        text = f"{first.where}: {first.sentence}" + (
-            f". Likewise {listed(each.where for each in others)}" if others else ""
-        )
+        text = f"{first.where}: {first.sentence}"
+        if others:
+            names = [each.arm if each.arm and each.cell == first.cell else each.where for each in others]
+            text += f". Likewise {listed(names)}"
         yield _row((f"**{level}**" if level == "refused" else level, escaped(check), escaped(text)))
     levels: dict[str, set[str]] = {}
     for result in block.results:

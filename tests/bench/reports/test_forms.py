@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from fastlane.bench import _formatting as words
@@ -181,6 +182,16 @@ def test_the_terminal_shows_every_table_and_verdict(kind: Kind) -> None:
     assert "flagged cache hits chat, 1: Some hits." in text
     assert "Passed: usage missing" in text
     assert "Definitions" in text
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_narrow_terminal_cuts_nothing_off(width: int) -> None:
+    found = made("ab", a_run(arms=("baseline", "baseline-again", "an-arm-with-a-very-long-name")), checks_with())
+
+    text = printed(found, width)
+
+    assert text.count("…") == markdown(found).count("…")
+    assert all(cell_len(line) <= width for line in text.splitlines())
 
 
 def test_a_row_of_csv_stands_for_a_cell_an_arm_and_a_metric() -> None:

@@ -13,6 +13,7 @@ Key = tuple[str, str]
 
 _DEEPEST = 40
 """No waterfall is indented any further."""
+_LEAST_PAUSE_NS = 1_000_000
 
 
 def entries(spans: Iterable[Span]) -> tuple[TraceEntry, ...]:
@@ -167,12 +168,25 @@ def _rows(head: Span, family: _Family, rows: list[WaterfallBar], calls: list[Tra
         if around is None and is_call(span):
             call = call_of(span, [each for each, _ in family.below(span)], issued_ns=family.issued_ns(span))
             calls.append(call)
+        if around is not None:
+            rows += _pause_before(span, around, depth)
         rows.append(_row(span, depth, around, call))
         inside = call or around
         if inside is not None:
             rows += _drawn(inside, span, depth + 1)
         below = min(depth + 1, _DEEPEST)
         waiting += [(child, below, inside) for child in reversed(family.children.get(span.key, ()))]
+
+
+def _pause_before(span: Span, call: TraceCall, depth: int) -> Iterator[WaterfallBar]:
+    """Yield a row for the time between an attempt and the end of those before it."""
+    for number, attempt in enumerate(call.attempts):
+        if attempt.span is span and number:
+            ended_ns = max(each.span.end_ns for each in call.attempts[:number])
+            if span.start_ns - ended_ns >= _LEAST_PAUSE_NS:
+                yield WaterfallBar(
+                    depth=depth, label="pause", phase="pause", start_ns=ended_ns, end_ns=span.start_ns, span=None
+                )
 
 
 def _drawn(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBar]:

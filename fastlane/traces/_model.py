@@ -94,7 +94,7 @@ class WaterfallBar:
     depth: int
     label: str
     phase: str
-    """"action", "call", "attempt", "span", or a phase's name."""
+    """"action", "call", "attempt", "pause" (between attempts), "span", or a phase's name."""
     start_ns: int
     end_ns: int
     span: Span | None

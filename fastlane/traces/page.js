@@ -23,7 +23,7 @@
     validate: ["validate", "the answer was checked"],
     other: ["other", "what no phase accounts for: the client's own work, gaps, the application"],
     connection: ["connection", "opening a connection"],
-    action: ["user action", ""], call: ["call", ""], attempt: ["HTTP request", ""], span: ["span", ""],
+    action: ["user action", ""], call: ["call", ""], attempt: ["HTTP request", ""], pause: ["pause", "between attempts"], span: ["span", ""],
   };
   const LEADING = new Set(["prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "unsplit"]);
   const PLAIN = new Set(["action", "call", "attempt", "span"]);
@@ -470,7 +470,7 @@
       event.stopPropagation();
     }
     render();
-    const drawn = rows.some((row) => row.i === undefined) ? h("p", { class: "hint" }, "Phases without spans are drawn from the durations on the call's span: their lengths are measured, their places follow.") : null;
+    const drawn = rows.some((row) => row.i === undefined && row.p !== "pause") ? h("p", { class: "hint" }, "Phases without spans are drawn from the durations on the call's span: their lengths are measured, their places follow.") : null;
     return h("div", { class: "card" }, h("h3", null, title), tree, drawn);
   }
 
@@ -488,7 +488,7 @@
       h("div", { class: "head" }, h("h2", null, row.i === undefined ? WORDS[row.p][0] : row.l), h("button", { type: "button", id: "close", "aria-label": "Close the details", onclick: closeDetails }, "✕")),
       pairs(own),
     ];
-    if (row.i === undefined) parts.push(h("p", { class: "hint" }, `${WORDS[row.p][1]}. It has no span: its length is on the call's span.`));
+    if (row.i === undefined) parts.push(h("p", { class: "hint" }, row.p === "pause" ? "From the end of the attempt before to the next one." : `${WORDS[row.p][1]}. It has no span: its length is on the call's span.`));
     if (row.a && row.a.length) parts.push(h("h3", null, `Attributes (${row.a.length})`), pairs([...row.a].sort(([one], [other]) => (one < other ? -1 : 1))));
     for (const [name, after, all] of row.w || []) parts.push(h("h3", null, `Event ${name}, ${ms(after)} after the start`), pairs(all));
     for (const [trace, span, all] of row.q || []) parts.push(h("h3", null, "Link"), pairs([["span", span], ["trace", trace], ...all]));

@@ -51,7 +51,8 @@ def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(
         (3, "decode", None),
     ]
     assert rows[14] == (2, "POST", "connection reused")
-    assert rows[17] == (2, "POST", "retry, connection reused")
+    assert rows[17:19] == [(2, "pause", None), (2, "POST", "retry, connection reused")]
+    assert round((found[0].rows[17].end_ns - found[0].rows[17].start_ns) / 1e6) == 240
     assert found[0].rows[14].error == "429"
     assert found[0].error is None
 
@@ -169,7 +170,7 @@ def test_attempts_without_phases_show_those_of_the_call_below_the_one_that_answe
     (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
 
     assert [(row.depth, row.label) for row in entry.rows] == [
-        (0, "chat gpt-oss-120b"), (1, "POST"), (1, "POST"), (2, "send"), (2, "server"), (2, "decode"),
+        (0, "chat gpt-oss-120b"), (1, "POST"), (1, "pause"), (1, "POST"), (2, "send"), (2, "server"), (2, "decode"),
     ]  # fmt: skip
     assert told(entry) == {"retries": 101, "send": 2, "server": 107, "decode": 200, "other": 10}
 

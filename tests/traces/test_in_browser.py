@@ -108,7 +108,7 @@ def test_an_entry_is_opened_with_its_waterfall(opens: Opens) -> None:
 
     expect(page.get_by_role("heading", name="answer ticket")).to_be_visible()
     rows = page.get_by_role("treeitem")
-    expect(rows).to_have_count(24)
+    expect(rows).to_have_count(25)
     expect(rows.nth(4)).to_have_accessible_name("POST, new connection, 361 ms, 42.0 ms after the start")
     expect(page.get_by_text("✕ 429")).to_be_visible()
     expect(listed(page).filter(has_text="AuthenticationError")).to_have_count(1)

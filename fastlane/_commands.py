@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated
 
 from ._version import __version__
@@ -12,6 +13,17 @@ try:
     import typer
 except ModuleNotFoundError as error:
     raise MissingExtraError("cli", error.name or "typer") from error
+
+
+# Each with its module, in which it has its name, and the extra that it needs.
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "bench": ("bench._command", "bench"),
+    "doctor": ("doctor._command", "cli"),
+    "emulator": ("emulator._command", "cli"),
+    "batch": ("batch.command", "batch"),
+    "trace": ("traces._command", "cli"),
+    "live": ("traces._command", "cli"),
+}
 
 
 def command_line(asked: str | None = None) -> typer.Typer:
@@ -29,17 +41,22 @@ def command_line(asked: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    for name, (add, extra) in _COMMANDS.items():
+    for name, (module, extra) in _COMMANDS.items():
         if asked in _COMMANDS and asked != name:
             continue
         try:
-            add(app)
+            command = getattr(import_module(f".{module}", __package__), name)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] == "fastlane":
                 raise
             if asked == name:
                 raise MissingExtraError(extra, error.name) from error
             app.command(name, help=f"Needs the extra {extra!r}, which is not installed.")(_missing)
+        else:
+            if isinstance(command, typer.Typer):
+                app.add_typer(command)
+            else:
+                app.command()(command)
     return app
 
 
@@ -47,66 +64,9 @@ def _missing() -> None:
     """Stand in the list of commands for one that cannot be imported."""
 
 
-def _bench(app: typer.Typer) -> None:
-    from .bench._command import bench
-
-    app.add_typer(bench)
-
-
-def _doctor(app: typer.Typer) -> None:
-    from .doctor._command import doctor
-
-    app.command()(doctor)
-
-
-def _emulator(app: typer.Typer) -> None:
-    from .emulator._command import emulator
-
-    app.command()(emulator)
-
-
-def _version(app: typer.Typer) -> None:
-    app.command()(version)
-
-
-def _batch(app: typer.Typer) -> None:
-    from .batch.command import batch
-
-    app.add_typer(batch)
-
-
-def _trace(app: typer.Typer) -> None:
-    from .traces._command import trace
-
-    app.add_typer(trace)
-
-
-def _live(app: typer.Typer) -> None:
-    from .traces._command import live
-
-    app.command()(live)
-
-
-# Each with the extra that it needs.
-_COMMANDS: Mapping[str, tuple[Callable[[typer.Typer], None], str]] = {
-    "bench": (_bench, "bench"),
-    "doctor": (_doctor, "cli"),
-    "emulator": (_emulator, "cli"),
-    "version": (_version, "cli"),
-    "batch": (_batch, "batch"),
-    "trace": (_trace, "cli"),
-    "live": (_live, "cli"),
-}
-
-
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
-
-
 def _print_version(asked: bool) -> None:
     if asked:
-        version()
+        typer.echo(__version__)
         raise typer.Exit
 
 

@@ -17,13 +17,12 @@ A drop-in OpenAI client that makes calls faster from the client's side, and meas
   trace      show the spans of a trace file          pip install 'fastlane-llm[cli]'
   live       follow the calls of running apps        pip install 'fastlane-llm[cli]'
   batch      run and inspect the offline queue       pip install 'fastlane-llm[cli,batch]'
-  version    print the version
 """
 
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:] in (["--version"], ["version"]):
+    if sys.argv[1:] == ["--version"]:
         print(__version__)  # without typer, which a base install does not have
         return
     try:

@@ -38,7 +38,7 @@ class OpenedConnection(NamedTuple):
 
     opening: Opening
     round_trip_ns: int | None = None
-    """Until the server had acknowledged the client's HTTP/2 settings; None without HTTP/2."""
+    """The shortest that took a round trip to the server's end of HTTP/2; None without HTTP/2."""
     limits: PeerLimits | None = None
     """None without HTTP/2."""
 
@@ -87,21 +87,28 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
 
 def _opened(session: DoctorSession) -> OpenedConnection:
     """Open a connection and send two requests on it. Raises httpx2.HTTPError where none can be opened."""
-    transport, phases = Transport(ping_s=None), Phases()
+    transport, first, second = Transport(ping_s=None), Phases(), Phases()
     with httpx2.Client(transport=transport, timeout=session.settings.timeout_s) as client:
         try:
-            client.get(session.models_url, headers=session.settings.headers, extensions={PHASES: phases})
-            client.get(session.models_url, headers=session.settings.headers)
+            for phases in (first, second):
+                client.get(session.models_url, headers=session.settings.headers, extensions={PHASES: phases})
         except httpx2.HTTPError:
-            if phases.opening is None:
+            if first.opening is None:
                 raise
             # It was opened; that requests are not answered is for the list of models to say.
         found_http = [member.http for member in transport.members()]
-    assert phases.opening is not None
-    for http in found_http:
-        if isinstance(http, Http2Connection):
-            return OpenedConnection(phases.opening, min(http.round_trips_ns, default=None), http.peer_limits)
-    return OpenedConnection(phases.opening)
+    assert first.opening is not None
+    opened = OpenedConnection(first.opening)
+    http = next((each for each in found_http if isinstance(each, Http2Connection)), None)
+    if http is None:
+        return opened
+    # Each has taken a round trip at least, and what the server or this machine did meanwhile.
+    waits_ns = [*http.round_trips_ns]
+    if opened.tls_ns is not None:
+        waits_ns.append(opened.tls_ns)
+    if second.first_byte_ns is not None and second.send_ended_ns is not None:
+        waits_ns.append(second.first_byte_ns - second.send_ended_ns)
+    return opened._replace(round_trip_ns=min(waits_ns, default=None), limits=http.peer_limits)
 
 
 def http_client(timeout_s: float, *, through_proxy: bool = False) -> httpx2.Client:

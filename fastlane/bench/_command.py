@@ -203,22 +203,22 @@ def _new_folder(workload: str) -> Path:
 
 def _run(experiment: Benchmark, ray: str | None, folder: Path | None, errors: Console, *, quiet: bool) -> RecordedRun:
     what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
-    with _members(experiment, ray) as member_of:
+    with _shards(experiment, ray) as make_shard:
         if quiet or not errors.is_terminal:
             if not quiet:
                 said = f"fastlane bench: {experiment.provider.describe()}; {what}"
                 errors.print(said, markup=False, emoji=False, highlight=False)
-            return experiment.run(folder, member_of=member_of)
+            return experiment.run(folder, make_shard=make_shard)
         with LiveProgress(errors) as live:
-            return experiment.run(folder, on_progress=live, member_of=member_of)
+            return experiment.run(folder, on_progress=live, make_shard=make_shard)
 
 
-def _members(experiment: Benchmark, ray: str | None) -> Any:
+def _shards(experiment: Benchmark, ray: str | None) -> Any:
     if ray is None:
         return nullcontext()
-    from .running._ray import ray_members
+    from .running._ray import ray_shards
 
-    return ray_members(ray, shards=experiment.processes, loopback_only=isinstance(experiment.provider, Embedded))
+    return ray_shards(ray, shards=experiment.processes, loopback_only=isinstance(experiment.provider, Embedded))
 
 
 def _complain(errors: Console, sentence: str) -> None:

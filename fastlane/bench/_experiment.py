@@ -20,7 +20,7 @@ from .recorded import DEFAULT_METRICS, Cell, RecordedRun, Role, metric_named
 from .workloads import Workload, code_review
 
 if TYPE_CHECKING:
-    from .running import ShardPlan, ShardRunner
+    from .running import MakeShard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Benchmark:
     passes: int | None = None
     """How often a cell replays the workload at most, each time with other salts; None: until something else ends it."""
     processes: int = 1
-    """Shards on this machine: each hands requests out, and has a process for each arm."""
+    """Processes of each arm, to which the users are dealt out."""
     seed: int = 0
     """Of the arms' orders, the cells' order, the salts, the arrivals, the starts, and the provider's draws."""
     name: str = "bench"
@@ -200,12 +200,12 @@ class Benchmark:
         folder: Path | None = None,
         *,
         on_progress: Callable[[Progress], None] | None = None,
-        member_of: Callable[[ShardPlan], ShardRunner] | None = None,
+        make_shard: MakeShard | None = None,
     ) -> RecordedRun:
         """Run it, and return what was recorded; every record is appended to files in `folder` as it comes.
 
         `on_progress` is called in this thread, at each cell's beginning and after each block.
-        `member_of` says where a shard runs; None: on this machine.
+        `make_shard` says where the arms' processes run; None: on this machine.
 
         Ctrl-C ends the run soon: requests that are under way get a moment to finish, and what was finished is
         returned. A second Ctrl-C, or one before the first block, raises KeyboardInterrupt.
@@ -215,4 +215,4 @@ class Benchmark:
         """
         from ._running import run_session
 
-        return run_session(self, folder, on_progress=on_progress, member_of=member_of)
+        return run_session(self, folder, on_progress=on_progress, make_shard=make_shard)

@@ -198,7 +198,7 @@ class RunOptions(ReportOptions):
         int | None,
         _seldom(
             _LOAD,
-            "Deal the users out to this many load generators. If not given: one for each 45 users.",
+            "Deal the users out to this many processes of each arm. If not given: one for each 45 users.",
             min=1,
             show_default=False,
         ),
@@ -206,7 +206,8 @@ class RunOptions(ReportOptions):
     ray: Annotated[
         str | None,
         _seldom(
-            _LOAD, "Run the load generators, one on each node, on the Ray cluster with this address (extra `ray`)."
+            _LOAD,
+            "Run the arms' processes, --processes nodes of them, on the Ray cluster with this address (extra `ray`).",
         ),
     ] = None
     budget_s: Annotated[

@@ -161,13 +161,7 @@ def some_vitals(**fields: Any) -> Vitals:
         "cpu_s": 0.1 * duration_s,
         "loop_lag_p50_ms": 0.1,
         "loop_lag_p99_ms": 0.5,
-        "loop_lag_max_ms": 3.0,
         "run_queue_delay_s": 0.001 * duration_s,
-        "collections_s": 0.001 * duration_s,
-        "longest_collection_ms": 0.5,
-        "chunks": 1_000,
-        "peak_chunks_per_s": 200.0,
-        "most_in_flight": 2,
     }
     return Vitals(**{**values, **fields})
 

@@ -167,7 +167,7 @@ def _sharing(view: RunView) -> str:
     """Return who shares the cores: the bench's own processes first of all."""
     header = view.recorded.header
     shards = header.settings.get("processes", 1)
-    own = (len(header.arms) + 1) * shards + (shards > 1) + header.embedded
+    own = len(header.arms) * shards + 1 + header.embedded
     cores = header.machine.get("cores")
     where = f"{cores} cores" if cores else "the cores"
     return (

@@ -4,7 +4,6 @@ from ._arrivals import arrivals as arrivals, recorded_arrivals as recorded_arriv
 from ._blocks import (
     Block as Block,
     blocks_in_pass as blocks_in_pass,
-    dealt as dealt,
     first_turn as first_turn,
     lane_of as lane_of,
     open_blocks as open_blocks,

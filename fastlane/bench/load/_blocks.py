@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from random import Random
 
 from ..workloads import Turn, Workload
@@ -92,11 +92,6 @@ def open_blocks(
             order=tuple(random.sample(list(arms), len(arms))),
             intended_s=tuple(at + offset for offset in offsets),
         )
-
-
-def dealt(blocks: Iterator[Block], *, shard: int, shards: int) -> Iterator[Block]:
-    """Return one shard's part of the blocks of an open load."""
-    return islice(blocks, shard, None, shards)
 
 
 def first_turn(workload: Workload) -> Turn:

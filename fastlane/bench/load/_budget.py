@@ -32,33 +32,22 @@ class RunCost:
         return replace(self, seconds=self.seconds + seconds)
 
 
-def share_of(budget: RunBudget, spent: RunCost, *, cells_left: int, shard: int = 0, shards: int = 1) -> RunBudget:
-    """Return what one shard may spend on the next of the cells that are left: an equal part of what is left.
+def share_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget:
+    """Return what the next of the cells that are left may spend: an equal part of what is left.
 
-    What a cell does not use is there for those after it. Time passes for all shards at once, and is not divided.
+    What a cell does not use is there for those after it.
     """
-    left = {
-        name: None if limit is None else max(0.0, limit - used) / cells_left
-        for name, limit, used in (
-            ("seconds", budget.seconds, spent.seconds),
-            ("calls", budget.calls, spent.calls),
-            ("tokens", budget.tokens, spent.tokens),
-            ("money", budget.money, spent.money),
-        )
-    }
+
+    def share(limit: float | None, used: float) -> float | None:
+        return None if limit is None else max(0.0, limit - used) / cells_left
+
+    calls, tokens = share(budget.calls, spent.calls), share(budget.tokens, spent.tokens)
     return RunBudget(
-        seconds=left["seconds"],
-        calls=_part(left["calls"], shard, shards),
-        tokens=_part(left["tokens"], shard, shards),
-        money=None if left["money"] is None else left["money"] / shards,
+        seconds=share(budget.seconds, spent.seconds),
+        calls=None if calls is None else math.floor(calls),
+        tokens=None if tokens is None else math.floor(tokens),
+        money=share(budget.money, spent.money),
     )
-
-
-def _part(whole: float | None, shard: int, shards: int) -> int | None:
-    if whole is None:
-        return None
-    each, over = divmod(math.floor(whole), shards)
-    return each + (1 if shard < over else 0)
 
 
 def exhausted(budget: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> str | None:

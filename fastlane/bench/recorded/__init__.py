@@ -1,6 +1,13 @@
 """What a run leaves behind: raw records, from which every figure and every report is made."""
 
-from ._folder import prepare as prepare, read_run as read_run, write as write
+from ._folder import (
+    RunWriter as RunWriter,
+    prepare as prepare,
+    read_run as read_run,
+    spans_of as spans_of,
+    with_own_records as with_own_records,
+    write as write,
+)
 from ._header import ArmInfo as ArmInfo, Cell as Cell, Header as Header, Role as Role
 from ._metrics import (
     DEFAULT_METRICS as DEFAULT_METRICS,

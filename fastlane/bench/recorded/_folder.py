@@ -153,13 +153,18 @@ def sample_data(sample: Sample) -> dict[str, Any]:
 
 
 def spans_of(samples: Iterable[Sample]) -> dict[str, Any]:
-    """Return `duration_s` and `cell_durations_s` of a RecordedRun: the spans of the cells' measured requests."""
-    spans: dict[str, tuple[int, int]] = {}
+    """Return `duration_s` and `cell_durations_s` of a RecordedRun: the spans of the cells' measured requests.
+
+    Stamps of different shards, which may be on different machines, are never compared.
+    """
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
     for sample in samples:
         if sample.part == "measured":
-            first, last = spans.get(sample.cell, (sample.issued_ns, sample.ended_ns))
-            spans[sample.cell] = (min(first, sample.issued_ns), max(last, sample.ended_ns))
-    cells = {cell: (last - first) / 1e9 for cell, (first, last) in spans.items()}
+            first, last = spans.get((sample.cell, sample.shard), (sample.issued_ns, sample.ended_ns))
+            spans[sample.cell, sample.shard] = min(first, sample.issued_ns), max(last, sample.ended_ns)
+    cells: dict[str, float] = {}
+    for (cell, _), (first, last) in spans.items():
+        cells[cell] = max(cells.get(cell, 0.0), (last - first) / 1e9)
     return {"duration_s": sum(cells.values()), "cell_durations_s": cells}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from fastlane.errors import ConfigurationError
@@ -26,77 +27,37 @@ class RequestMetric:
     """None where the request gave no such figure, as a failed one does."""
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3
+def _time(name: str, title: str) -> RequestMetric:
+    def milliseconds(sample: Sample) -> float | None:
+        value = getattr(sample, f"{name}_s")
+        return None if value is None else value * 1e3
+
+    return RequestMetric(name=name, title=title, unit="ms", value=milliseconds)
+
+
+def _rate(name: str, title: str) -> RequestMetric:
+    return RequestMetric(name=name, title=title, unit="tokens/s", lower_is_better=False, value=attrgetter(name))
 
 
 METRICS: Final = {
     metric.name: metric
     for metric in (
-        RequestMetric(
-            name="time_to_first_token",
-            title="Time to first token",
-            unit="ms",
-            value=lambda sample: _ms(sample.time_to_first_token_s),
-        ),
-        RequestMetric(
-            name="time_to_first_content_token",
-            title="Time to first content token",
-            unit="ms",
-            value=lambda sample: _ms(sample.time_to_first_content_token_s),
-        ),
-        RequestMetric(
-            name="time_per_output_token",
-            title="Time per output token",
-            unit="ms",
-            value=lambda sample: _ms(sample.time_per_output_token_s),
-        ),
-        RequestMetric(
-            name="inter_token_latency",
-            title="Inter-token latency",
-            unit="ms",
-            value=lambda sample: _ms(sample.inter_token_latency_s),
-        ),
-        RequestMetric(
-            name="generation_time",
-            title="Token generation time",
-            unit="ms",
-            value=lambda sample: _ms(sample.generation_time_s),
-        ),
-        RequestMetric(
-            name="api_end_to_end",
-            title="API end-to-end",
-            unit="ms",
-            value=lambda sample: _ms(sample.api_end_to_end_s),
-        ),
-        RequestMetric(
-            name="decode_speed",
-            title="Decode speed",
-            unit="tokens/s",
-            lower_is_better=False,
-            value=lambda sample: sample.decode_speed,
-        ),
-        RequestMetric(
-            name="output_throughput",
-            title="Output throughput",
-            unit="tokens/s",
-            lower_is_better=False,
-            value=lambda sample: sample.output_throughput,
-        ),
+        _time("time_to_first_token", "Time to first token"),
+        _time("time_to_first_content_token", "Time to first content token"),
+        _time("time_per_output_token", "Time per output token"),
+        _time("inter_token_latency", "Inter-token latency"),
+        _time("generation_time", "Token generation time"),
+        _time("api_end_to_end", "API end-to-end"),
+        _rate("decode_speed", "Decode speed"),
+        _rate("output_throughput", "Output throughput"),
         RequestMetric(
             name="request_bytes",
             title="Request body",
             unit="bytes",
             words=("smaller", "larger"),
-            value=lambda sample: sample.request_bytes,
+            value=attrgetter("request_bytes"),
         ),
-        RequestMetric(
-            name="price",
-            title="Price",
-            unit="US$",
-            words=("cheaper", "dearer"),
-            value=lambda sample: sample.price,
-        ),
+        RequestMetric(name="price", title="Price", unit="US$", words=("cheaper", "dearer"), value=attrgetter("price")),
     )
 }
 DEFAULT_METRICS: Final = ("time_to_first_token", "time_per_output_token", "api_end_to_end")

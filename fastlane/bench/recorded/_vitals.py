@@ -19,16 +19,8 @@ class Vitals:
     loop_lag_p50_ms: float | None = None
     """By how much a thread that sleeps some milliseconds is woken late, or an event loop answers it late."""
     loop_lag_p99_ms: float | None = None
-    loop_lag_max_ms: float | None = None
     run_queue_delay_s: float | None = None
     """Time that the process's threads were ready and had no core; None where the system does not say."""
-    collections_s: float | None = None
-    """Time in the garbage collector."""
-    longest_collection_ms: float | None = None
-    chunks: int = 0
-    peak_chunks_per_s: float = 0.0
-    """Over the busiest second."""
-    most_in_flight: int = 0
 
     @property
     def cpu_share(self) -> float:

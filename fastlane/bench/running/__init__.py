@@ -1,12 +1,11 @@
 """Send the requests of a plan with every arm's client, and record what happened."""
 
-from ._crew import Crew as Crew, ShardProcess as ShardProcess, ShardRunner as ShardRunner
-from ._messages import (
-    BlockDone as BlockDone,
-    CellEnded as CellEnded,
-    CellPlan as CellPlan,
-    Event as Event,
+from ._coordinator import Coordinator as Coordinator
+from ._messages import BlockDone as BlockDone, CellEnded as CellEnded
+from ._workers import (
+    LocalShard as LocalShard,
+    MakeShard as MakeShard,
+    RunFailedError as RunFailedError,
+    Shard as Shard,
     ShardPlan as ShardPlan,
 )
-from ._shard import Shard as Shard
-from ._workers import RunFailedError as RunFailedError

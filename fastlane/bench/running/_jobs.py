@@ -4,96 +4,109 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..load import first_turn
-from ..recorded import Part
-from ..workloads import Turn, salted, salted_tools
-from ._messages import CellPlan, SampleKey, ScheduledRequest, ShardPlan
+from ..recorded import Cell, Part
+from ..workloads import Turn, Workload, salted, salted_tools
+from ._messages import SampleKey, ScheduledRequest
 from ._pacing import Due
 
 BEFORE_BLOCKS: Final = -1
 """The block of requests that belong to none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Makes the requests of one shard."""
+    """Makes the requests of a run."""
 
-    def __init__(self, plan: ShardPlan) -> None:
-        self._plan = plan
+    model: str
+    limit_field: str = "max_completion_tokens"
+    """Name of the body's field that limits the answer's tokens."""
+    embedded: bool = False
+    seed: int = 0
+    max_output_tokens: int | None = None
 
-    def of_block(self, plan: CellPlan, due: Due) -> ScheduledRequest:
+    def of_block(self, cell: Cell, due: Due, *, shard: int) -> ScheduledRequest:
         """Return one arm's request of a block."""
         block, turn = due.block, due.block.turn
-        replay = f"{plan.cell.name}/{block.replay}"
-        if plan.cell.caching_forbidden:
+        replay = f"{cell.name}/{block.replay}"
+        if cell.caching_forbidden:
             replay += f"/{turn.number}"
-        tokens = _tokens(turn, plan.max_output_tokens)
-        place = SampleKey(
+        return self._job(
+            turn,
+            replay=replay,
+            draw=f"{cell.name}/{block.lane}/{block.number}",
             arm=due.arm,
-            tag=f"{plan.cell.order}/{due.arm}/{block.lane}/{block.number}",
-            cell=plan.cell.name,
-            shard=self._plan.shard,
+            tag=f"{cell.order}/{due.arm}/{block.lane}/{block.number}",
+            cell=cell.name,
+            shard=shard,
             lane=block.lane,
             block=block.number,
             position=due.position,
-            conversation=turn.conversation,
             turn=turn.number,
             intended_ns=due.intended_ns,
-            asked_output_tokens=tokens,
-            least_output_tokens=_least(turn, tokens),
-            meant_input_tokens=turn.input_tokens,
         )
-        return self._job(place, turn, tokens, replay=replay, draw=f"{plan.cell.name}/{block.lane}/{block.number}")
 
-    def cold(self, arm: str) -> ScheduledRequest:
+    def cold(self, workload: Workload, arm: str, *, shard: int) -> ScheduledRequest:
         """Return the first request of an arm's process."""
-        shard = f"/{self._plan.shard}" if self._plan.shard else ""
-        return self._before_blocks(arm, f"{arm}/cold{shard}", self._plan.first, "cold", "cold")
+        return self._before_blocks(workload, arm, shard, f"{arm}/cold" + (f"/{shard}" if shard else ""), "cold", "cold")
 
-    def warm_up(self, plan: CellPlan, arm: str, number: int) -> ScheduledRequest:
+    def warm_up(self, cell: Cell, workload: Workload, arm: str, number: int, *, shard: int) -> ScheduledRequest:
         """Return one of the requests that an arm's process sends before a cell's first block."""
-        which = f"warm-up/{self._plan.shard}/{number}"
-        tag = f"{plan.cell.order}/{arm}/{which}"
-        return self._before_blocks(arm, tag, first_turn(plan.workload), "warm-up", which, plan)
+        which = f"warm-up/{shard}/{number}"
+        return self._before_blocks(workload, arm, shard, f"{cell.order}/{arm}/{which}", "warm-up", which, cell.name)
 
     def _before_blocks(
-        self, arm: str, tag: str, turn: Turn, part: Part, what: str, plan: CellPlan | None = None
+        self, workload: Workload, arm: str, shard: int, tag: str, part: Part, what: str, cell: str = ""
     ) -> ScheduledRequest:
-        tokens = _tokens(turn, self._plan.max_output_tokens)
-        place = SampleKey(
+        which = f"{cell}/{what}"
+        return self._job(
+            first_turn(workload),
+            replay=which,
+            draw=which,
             arm=arm,
             tag=tag,
-            cell="" if plan is None else plan.cell.name,
-            shard=self._plan.shard,
+            cell=cell,
+            shard=shard,
             block=BEFORE_BLOCKS,
-            conversation=turn.conversation,
             turn=0,
             part=part,
-            asked_output_tokens=tokens,
-            least_output_tokens=_least(turn, tokens),
-            meant_input_tokens=turn.input_tokens,
         )
-        return self._job(place, turn, tokens, replay=f"{place.cell}/{what}", draw=f"{place.cell}/{what}")
 
-    def _job(self, place: SampleKey, turn: Turn, tokens: int, *, replay: str, draw: str) -> ScheduledRequest:
-        line = salt(self._plan.seed, place.arm, replay)
+    def _job(self, turn: Turn, *, replay: str, draw: str, arm: str, tag: str, **place: Any) -> ScheduledRequest:
+        tokens = turn.answer_tokens
+        if self.max_output_tokens is not None:
+            tokens = min(tokens, self.max_output_tokens)
+        # What is not asked for cannot be missed.
+        least = None if turn.least_answer_tokens is None else min(turn.least_answer_tokens, tokens)
+        line = salt(self.seed, arm, replay)
         body: dict[str, Any] = {
-            "model": self._plan.model,
+            "model": self.model,
             "messages": salted(turn.messages, line),
-            self._plan.limit_field: tokens,
+            self.limit_field: tokens,
             "stream_options": {"include_usage": True},
             **turn.fields,
         }
         if turn.tools:
             body["tools"] = salted_tools(turn.tools, line)
-        return ScheduledRequest(place, body, self._headers(place.tag, tokens, draw))
+        key = SampleKey(
+            arm=arm,
+            tag=tag,
+            conversation=turn.conversation,
+            asked_output_tokens=tokens,
+            least_output_tokens=least,
+            meant_input_tokens=turn.input_tokens,
+            **place,
+        )
+        return ScheduledRequest(key, body, self._headers(tag, tokens, draw))
 
     def _headers(self, tag: str, tokens: int, draw: str) -> Mapping[str, str]:
-        if not self._plan.embedded:
+        if not self.embedded:
             return {}
         # Same draw, same luck: the arms of one block meet a provider in the same mood.
-        digest = hashlib.blake2b(f"{self._plan.seed}/{draw}".encode(), digest_size=6).digest()
+        digest = hashlib.blake2b(f"{self.seed}/{draw}".encode(), digest_size=6).digest()
         luck = int.from_bytes(digest, "big")
         return {"x-emulator-tag": tag, "x-emulator-output-tokens": str(tokens), "x-emulator-draw": str(luck)}
 
@@ -107,12 +120,3 @@ def salt(seed: int, arm: str, replay: str) -> str:
     """
     digest = hashlib.blake2b(f"{seed}/{arm}/{replay}".encode(), digest_size=8).hexdigest()
     return f"Session {digest}."
-
-
-def _tokens(turn: Turn, most: int | None) -> int:
-    return turn.answer_tokens if most is None else min(turn.answer_tokens, most)
-
-
-def _least(turn: Turn, tokens: int) -> int | None:
-    # What is not asked for cannot be missed.
-    return None if turn.least_answer_tokens is None else min(turn.least_answer_tokens, tokens)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from fastlane.plays.routing.catalog.models import ModelPrice
-
-from .._arms import Arm
-from ..load import Arrivals, RunBudget
-from ..recorded import Cell, Part, Sample, Vitals
-from ..workloads import Turn, Workload
+from ..recorded import Part, Sample, Vitals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,49 +85,8 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardPlan:
-    """What a shard needs to know; it can be pickled, and taken to another machine."""
-
-    arms: tuple[Arm, ...]
-    base_url: str
-    api_key: str = field(repr=False)
-    model: str
-    host: str = ""
-    """What an error calls the provider; empty for the embedded one."""
-    embedded: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the arms' processes need beside those that they inherit."""
-    limit_field: str = "max_completion_tokens"
-    """Name of the body's field that limits the answer's tokens."""
-    first: Turn
-    """The request that every arm's process sends first."""
-    price: ModelPrice | None = None
-    max_output_tokens: int | None = None
-    seed: int = 0
-    shard: int = 0
-    shards: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellPlan:
-    """One cell's work, or one shard's part of it."""
-
-    cell: Cell
-    workload: Workload
-    think_s: float = 0.0
-    arrivals: Arrivals = "poisson"
-    speed: float = 1.0
-    budget: RunBudget
-    """What this shard may spend on the cell."""
-    turns: int | None = None
-    passes: int | None = None
-    max_output_tokens: int | None = None
-    warm_up: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CellEnded:
-    """The last thing that a shard says of a cell."""
+    """The last event of a cell."""
 
     why: str
     """"finished", "ended early", "interrupted", or which part of the budget was spent."""
@@ -141,13 +95,11 @@ class CellEnded:
     """Tags of requests that were cut off, of which there is no sample."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BlockDone:
-    """Every arm has sent its request of one block."""
+    """Every arm has sent its request of one block: their samples, by the arm."""
 
-    shard: int = 0
-    lane: int
-    block: int
+    samples: Mapping[str, Sample]
 
 
 Event = Sample | Vitals | BlockDone | CellEnded

@@ -6,10 +6,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
-from ..load import Block, dealt, lane_of, open_blocks
-from ._messages import CellPlan
+from ..load import Block
 
 AHEAD_NS = 300_000_000
 """How long before its intended time a request is handed to its arm's process."""
@@ -29,61 +27,26 @@ class Due:
         return self.block.order[self.position]
 
 
-class Pacing(Protocol):
-    """Says what is due. `now` is always given, in monotonic nanoseconds."""
+class ClosedPacing:
+    """Users with one request in flight each: an arm's request of a block is sent when the one before has ended.
+
+    `lanes` has the blocks of each user. All times are in monotonic nanoseconds.
+    """
+
+    def __init__(self, lanes: Sequence[Iterator[Block]], *, think_s: float, block_s: float, seed: str) -> None:
+        self._lanes = lanes
+        self._seed = seed
+        self._block_s = block_s
+        self._think_ns = round(think_s * 1e9)
+        self._waiting: list[tuple[int, int, Block]] = []
 
     def begin(self, now: int) -> None:
         """Have the cell begin now."""
-        ...
-
-    def next_ns(self) -> int | None:
-        """Return when the next block may start, or None: nothing more, or only after an answer."""
-        ...
-
-    def start(self) -> list[Due]:
-        """Start the next block, and return what is due of it at once."""
-        ...
-
-    def answered(self, due: Due, now: int) -> list[Due]:
-        """Take note of an answer, and return what is due because of it."""
-        ...
-
-    def arrives_s(self) -> float | None:
-        """Return by how many seconds after the cell's start the next block arrives; None under a closed load."""
-        ...
-
-
-class ClosedPacing:
-    """Users with one request in flight each: an arm's request of a block is sent when the one before has ended."""
-
-    def __init__(
-        self,
-        plan: CellPlan,
-        arms: Sequence[str],
-        *,
-        shard: int,
-        shards: int,
-        seed: str,
-        block_s: float,
-    ) -> None:
-        users = plan.cell.users or 1
-        self._users = users
-        self._seed = seed
-        self._block_s = block_s
-        self._think_ns = round(plan.think_s * 1e9)
-        self._lanes: dict[int, Iterator[Block]] = {}
-        self._waiting: list[tuple[int, int, Block]] = []
-        for lane in range(shard, users, shards):
-            self._lanes[lane] = lane_of(
-                plan.workload, arms, lane=lane, lanes=users, turns=plan.turns, passes=plan.passes, seed=seed
-            )
-
-    def begin(self, now: int) -> None:
-        for lane in self._lanes:
+        for lane in range(len(self._lanes)):
             # Users in step would queue behind each other, and the queue would be taken for the provider's latency:
             # they start one after the other over the time that one block takes, none at an even distance.
             jitter = Random(f"{self._seed}/start/{lane}").random() / 2
-            delay_s = self._block_s * (lane + jitter) / self._users if lane else 0.0
+            delay_s = self._block_s * (lane + jitter) / len(self._lanes) if lane else 0.0
             self._queue(lane, now + round(delay_s * 1e9))
 
     def _queue(self, lane: int, at_ns: int) -> None:
@@ -92,37 +55,31 @@ class ClosedPacing:
             heapq.heappush(self._waiting, (at_ns, lane, block))
 
     def next_ns(self) -> int | None:
+        """Return when the next block may start, or None: nothing more, or only after an answer."""
         return self._waiting[0][0] if self._waiting else None
 
     def start(self) -> list[Due]:
+        """Start the next block, and return what is due of it at once."""
         return [Due(heapq.heappop(self._waiting)[2], 0)]
 
     def answered(self, due: Due, now: int) -> list[Due]:
+        """Take note of an answer, and return what is due because of it."""
         if due.position + 1 < len(due.block.order):
             return [Due(due.block, due.position + 1)]
         self._queue(due.block.lane, now + self._think_ns)
         return []
 
     def arrives_s(self) -> float | None:
+        """Return by how many seconds after the cell's start the next block arrives; None under a closed load."""
         return None
 
 
 class OpenPacing:
-    """Requests at their intended times, whatever became of those before."""
+    """Requests at their intended times, whatever became of those before. The methods are those of ClosedPacing."""
 
-    def __init__(self, plan: CellPlan, arms: Sequence[str], *, shard: int, shards: int, seed: str) -> None:
-        blocks = open_blocks(
-            plan.workload,
-            arms,
-            rate=plan.cell.rate or 1.0,
-            arrivals_like=plan.arrivals,
-            speed=plan.speed,
-            turns=plan.turns,
-            passes=plan.passes,
-            seed=seed,
-        )
-        self._blocks = dealt(blocks, shard=shard, shards=shards)
-        self._next = next(self._blocks, None)
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
+        self._next = next(blocks, None)
         self._began_ns = 0
 
     def begin(self, now: int) -> None:
@@ -148,3 +105,6 @@ class OpenPacing:
     def _intended_ns(self, block: Block, position: int) -> int:
         at = block.intended_s[position] if block.intended_s is not None else 0.0
         return self._began_ns + round(at * 1e9)
+
+
+Pacing = ClosedPacing | OpenPacing

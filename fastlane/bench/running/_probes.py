@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from ..._clock import cpu_ns, now_ns, sleep
-from ..recorded import Sample, Vitals
+from ..recorded import Vitals
 
 INTERVAL_S: Final = 0.01
 """How long the probing thread sleeps at a time.
@@ -24,8 +22,6 @@ every 10 ms 0.5 %: what measures must not be what loads.
 LOOP_INTERVAL_S: Final = 0.04
 """The same where it also rings in an event loop, which wakes two threads each time (every 20 ms took 1.1 %)."""
 _QUEUE_EVERY: Final = 250
-_BUCKET_NS: Final = 100_000_000
-_BUCKETS_PER_S: Final = 10
 _TASKS: Final = Path("/proc/self/task")
 
 
@@ -51,19 +47,12 @@ class Probe:
         self._over = False
         self._own = ""
         self._started_ns = now_ns()
-        self._ended_ns: int | None = None
-        self._cpu_spent_ns = 0
         self._cpu_ns = cpu_ns()
         self._lags = array("q")
         self._loop_lags = array("q")
         self._rung_ns: int | None = None
-        self._collecting_ns: int | None = None
-        self._collections = array("q")
         self._queue_before: dict[str, int] | None = None
         self._queue: dict[str, int] = {}
-        self._buckets: Counter[int] = Counter()
-        self._begun = array("q")
-        self._ended = array("q")
 
     def start(self) -> None:
         """Begin to probe. Raises RuntimeError where it has begun already."""
@@ -72,47 +61,25 @@ class Probe:
         self._reset()
         self._queue_before = queue_delays_ns()
         self._thread = threading.Thread(target=self._run, name="fastlane-probe", daemon=True)
-        gc.callbacks.append(self._collected)
         self._thread.start()
 
     def watch(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Measure an event loop's lag, which is then what the vitals say; None ends it. Any thread may call this."""
         self._loop = loop
 
-    def note(self, sample: Sample) -> None:
-        """Count one request that has ended: its chunks and its time in flight."""
-        for stamp in sample.token_ns:
-            self._buckets[stamp // _BUCKET_NS] += 1
-        self._begun.append(sample.issued_ns)
-        self._ended.append(sample.ended_ns)
-
-    def end(self) -> None:
-        """End probing: what this process does from now on says nothing of the cell. Requests may still be noted.
-
-        Raises RuntimeError where it was not started.
-        """
+    def stop(self, cell: str) -> Vitals:
+        """End probing, and return how the process fared since `start`. Raises RuntimeError where it was not started."""
         if self._thread is None:
             raise RuntimeError("this probe has not been started: start it before the cell")
         self._over = True
         self._thread.join()
         self._thread = None
-        gc.callbacks.remove(self._collected)
-        self._ended_ns = now_ns()
-        self._cpu_spent_ns = cpu_ns() - self._cpu_ns
+        ended_ns, cpu_spent_ns = now_ns(), cpu_ns() - self._cpu_ns
         if self._rung_ns is not None:
             # A loop that has not answered by now is late by at least this.
-            self._loop_lags.append(self._ended_ns - self._rung_ns)
+            self._loop_lags.append(ended_ns - self._rung_ns)
             self._rung_ns = None
         self._read_queue()
-
-    def stop(self, cell: str) -> Vitals:
-        """End probing unless it has ended, and return how the process fared since `start`.
-
-        Raises RuntimeError where it was not started.
-        """
-        if self._ended_ns is None:
-            self.end()
-        ended_ns, self._ended_ns = self._ended_ns or now_ns(), None
         lags, interval_s = (self._loop_lags, LOOP_INTERVAL_S) if self._loop_lags else (self._lags, INTERVAL_S)
         waits = sorted(waiting_times(lags, round(interval_s * 1e9)))
         return Vitals(
@@ -120,16 +87,10 @@ class Probe:
             shard=self._shard,
             arm=self._arm,
             duration_s=(ended_ns - self._started_ns) / 1e9,
-            cpu_s=self._cpu_spent_ns / 1e9,
+            cpu_s=cpu_spent_ns / 1e9,
             loop_lag_p50_ms=_quantile_ms(waits, 0.5),
             loop_lag_p99_ms=_quantile_ms(waits, 0.99),
-            loop_lag_max_ms=_quantile_ms(waits, 1.0),
             run_queue_delay_s=self._queued_s(),
-            collections_s=sum(self._collections) / 1e9,
-            longest_collection_ms=max(self._collections, default=0) / 1e6,
-            chunks=self._buckets.total(),
-            peak_chunks_per_s=float(busiest(self._buckets, _BUCKETS_PER_S)),
-            most_in_flight=most_in_flight(self._begun, self._ended),
         )
 
     def _run(self) -> None:
@@ -159,13 +120,6 @@ class Probe:
         if self._rung_ns is not None:
             self._loop_lags.append(now_ns() - self._rung_ns)
             self._rung_ns = None
-
-    def _collected(self, phase: str, info: Mapping[str, int]) -> None:
-        if phase == "start":
-            self._collecting_ns = now_ns()
-        elif self._collecting_ns is not None:
-            self._collections.append(now_ns() - self._collecting_ns)
-            self._collecting_ns = None
 
     def _read_queue(self) -> None:
         now = queue_delays_ns()
@@ -207,21 +161,6 @@ def waiting_times(lags: Iterable[int], interval_ns: int) -> list[int]:
         waited.append(lag)
         waited += range(lag - interval_ns, 0, -interval_ns)
     return waited
-
-
-def busiest(buckets: Mapping[int, int], width: int) -> int:
-    """Return the most that `width` neighbouring buckets hold together."""
-    return max((sum(buckets.get(first + at, 0) for at in range(width)) for first in buckets), default=0)
-
-
-def most_in_flight(begun: Sequence[int], ended: Sequence[int]) -> int:
-    """Return how many requests were under way at once at most; one that ends as another begins is no overlap."""
-    events = sorted([(stamp, 1) for stamp in begun] + [(stamp, -1) for stamp in ended])
-    now = most = 0
-    for _, change in events:
-        now += change
-        most = max(most, now)
-    return most
 
 
 def _quantile_ms(ordered: Sequence[int], share: float) -> float | None:

@@ -4,94 +4,79 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from typing import Any
 
 from fastlane.errors import ConfigurationError, MissingExtraError
 
-from ..recorded import Sample
-from ._messages import CellEnded, CellPlan, Event, Ready
-from ._shard import Shard, ShardPlan
-from ._workers import RunFailedError
+from ..._clock import now_ns
+from ._messages import BeginCell, ScheduledRequest
+from ._workers import LocalShard, MakeShard, RunFailedError, ShardPlan
 
-if TYPE_CHECKING:
-    from ._crew import ShardRunner
-
-_START_S = 120.0
 _STOP_S = 15.0
 _ANSWER_S = 5.0
-# `run` occupies one; orders that come meanwhile need others.
-_CONCURRENCY = 4
+_ORDERS, _EVENTS = "orders", "events"
 
 
 class _Host:
-    """The actor: a shard, and nothing that it does not do by itself."""
+    """The actor: a shard on its own node, and the way there and back.
+
+    Its stamps are of that node's clock, which is never compared with another one. So an intended time that comes from
+    elsewhere is moved by what lay between the clocks when the cell began here.
+    """
 
     def __init__(self, plan: ShardPlan) -> None:
-        self._shard = Shard(plan)
+        self._heard: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._between_ns = 0
+        self._shard = LocalShard(plan, lambda arm, what: self._heard.put((arm, what)))
 
-    def start(self) -> tuple[dict[str, Ready], tuple[Sample, ...]]:
-        """Start the arms' processes, and send their first requests."""
-        samples = self._shard.start()
-        return self._shard.clients, samples
+    def order(self, arm: str, what: Any, sent_ns: int) -> None:
+        """Pass an order on to an arm's process."""
+        if isinstance(what, BeginCell):
+            self._between_ns = now_ns() - sent_ns
+        elif isinstance(what, ScheduledRequest) and what.place.intended_ns is not None:
+            moved_ns = what.place.intended_ns + self._between_ns
+            what = replace(what, place=replace(what.place, intended_ns=moved_ns))
+        self._shard.order(arm, what)
 
-    def run(self, plan: CellPlan) -> Iterator[Event]:
-        """Yield a cell's events as they come."""
-        yield from self._shard.run(plan)
+    def events(self) -> Iterator[tuple[str, Any]]:
+        """Yield what the arms' processes say, for ever."""
+        while True:
+            yield self._heard.get()
 
-    def order(self, what: str, *arguments: str) -> None:
-        """Do one of the things that a shard can be told at any time."""
-        getattr(self._shard, what)(*arguments)
+    def abandon(self) -> None:
+        """Have the arms' processes end now."""
+        self._shard.abandon()
 
     def close(self) -> None:
         """End the arms' processes."""
         self._shard.close()
 
 
-class RayMember:
-    """A shard on a node of a Ray cluster, used as the shard itself is.
+class RayShard:
+    """A shard on a node of a Ray cluster."""
 
-    Its stamps are of that node's clock: they are subtracted from each other there and here, and never from another
-    shard's.
-    """
-
-    def __init__(self, plan: ShardPlan) -> None:
-        ray = _ray()
+    def __init__(self, plan: ShardPlan, heard: Callable[[str, Any], None]) -> None:
         self._number = plan.shard
-        self.clients: dict[str, Ready] = {}
+        self._heard = heard
         # The node runs a process for each arm beside the actor; what they need of its cores is the user's to say.
-        host = ray.remote(num_cpus=1, max_concurrency=_CONCURRENCY, scheduling_strategy="SPREAD")(_Host)
-        self._actor = host.remote(plan)
+        # Orders have a thread of their own, so that they are followed one after the other.
+        options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", "concurrency_groups": {_ORDERS: 1, _EVENTS: 1}}
+        self._actor = _ray().remote(**options)(_Host).remote(plan)
+        threading.Thread(target=self._listen, name=f"fastlane-bench-shard-{plan.shard}", daemon=True).start()
 
-    def start(self) -> tuple[Sample, ...]:
-        """Start the arms' processes there. Raises RunFailedError where a first request fails, or no node is free."""
-        self.clients, samples = self._get(self._actor.start.remote(), timeout_s=_START_S)
-        return tuple(samples)
-
-    def run(self, plan: CellPlan) -> Iterator[Event]:
-        """Run one cell there."""
-        for reference in self._actor.run.options(num_returns="streaming").remote(plan):
-            event = self._get(reference)
-            yield event
-            if isinstance(event, CellEnded):
-                return
-
-    def end_cell(self, cell: str) -> None:
-        """Start no further block of the cell, if it is still running."""
-        self._actor.order.remote("end_cell", cell)
-
-    def interrupt(self) -> None:
-        """End the cell soon."""
-        self._actor.order.remote("interrupt")
+    def order(self, arm: str, what: Any) -> None:
+        self._actor.order.options(concurrency_group=_ORDERS).remote(arm, what, now_ns())
 
     def abandon(self) -> None:
-        """Have the arms' processes end now, whatever they do."""
-        self._actor.order.remote("abandon")
+        self._actor.abandon.remote()
 
     def close(self) -> None:
-        """End the actor, and with it the arms' processes."""
         ray = _ray()
         try:
             ray.get(self._actor.close.remote(), timeout=_STOP_S)
@@ -100,26 +85,18 @@ class RayMember:
             pass
         ray.kill(self._actor)
 
-    def _get(self, reference: Any, *, timeout_s: float | None = None) -> Any:
+    def _listen(self) -> None:
         ray = _ray()
         try:
-            return ray.get(reference, timeout=timeout_s)
-        except ray.exceptions.GetTimeoutError as error:
-            raise RunFailedError(
-                f"shard {self._number} did not start within {timeout_s:.0f} s: the Ray cluster has no node with a free "
-                "core for it. Ask for fewer processes, or add nodes"
-            ) from error
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, RunFailedError):
-                raise error.cause from None
-            raise RunFailedError(f"shard {self._number} failed on its node: {error.cause!r}") from error
+            for reference in self._actor.events.options(concurrency_group=_EVENTS, num_returns="streaming").remote():
+                self._heard(*ray.get(reference))
         except ray.exceptions.RayError as error:
-            raise RunFailedError(f"shard {self._number} ended early: {str(error).splitlines()[0]}") from error
+            self._heard("", RunFailedError(f"shard {self._number} ended early: {str(error).splitlines()[0]}"))
 
 
 @contextmanager
-def ray_members(address: str, *, shards: int, loopback_only: bool) -> Iterator[Callable[[ShardPlan], ShardRunner]]:
-    """Connect to a cluster, and yield what makes a member of a shard's plan.
+def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[MakeShard]:
+    """Connect to a cluster, and yield what makes a shard there.
 
     `loopback_only` says that the provider is reached from this machine alone, as the embedded one is. Raises
     ConfigurationError where the cluster cannot be reached, or has nodes that could not reach the provider, and
@@ -151,8 +128,7 @@ def ray_members(address: str, *, shards: int, loopback_only: bool) -> Iterator[C
                 f"{shards} shards need a core each, and the Ray cluster at {address!r} has {cores} in {len(nodes)} "
                 "nodes: ask for fewer processes, or add nodes"
             )
-        member_of: Callable[[ShardPlan], ShardRunner] = RayMember
-        yield member_of
+        yield RayShard
     finally:
         ray.shutdown()
 

@@ -6,6 +6,7 @@ import json
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from fastlane.protocol.content import message_kind
@@ -92,17 +93,7 @@ def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = 
     usage, error = reading.usage, reading.error
     own = _own_record(client, reading)
     return Sample(
-        arm=place.arm,
-        tag=place.tag,
-        cell=place.cell,
-        shard=place.shard,
-        lane=place.lane,
-        block=place.block,
-        position=place.position,
-        conversation=place.conversation,
-        turn=place.turn,
-        part=place.part,
-        intended_ns=place.intended_ns,
+        **asdict(place),
         issued_ns=reading.issued_ns,
         response_ns=reading.response_ns,
         first_event_ns=reading.first_event_ns,
@@ -110,9 +101,6 @@ def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = 
         token_ns=reading.token_ns,
         ended_ns=reading.ended_ns,
         delivery_gap_ms=None if own is None else delivery_gap_ms(reading.token_ns, own.timeline.token_ns),
-        asked_output_tokens=place.asked_output_tokens,
-        least_output_tokens=place.least_output_tokens,
-        meant_input_tokens=place.meant_input_tokens,
         input_tokens=getattr(usage, "prompt_tokens", None),
         cached_tokens=getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None),
         output_tokens=getattr(usage, "completion_tokens", None),

@@ -10,7 +10,6 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from ._messages import Done, ScheduledRequest
-from ._probes import Probe
 from ._reading import StreamReader, sample_of
 
 BUSY_CHUNKS_PER_S: Final = 3_000.0
@@ -30,9 +29,8 @@ class SampleSender:
     come, only the fact is told, and the record is made once fewer come, or the cell has ended.
     """
 
-    def __init__(self, client: Any, probe: Probe, pipe: Connection) -> None:
+    def __init__(self, client: Any, pipe: Connection) -> None:
         self._client = client
-        self._probe = probe
         self._pipe = pipe
         self._kept: deque[tuple[ScheduledRequest, StreamReader]] = deque()
         self._in_flight = 0
@@ -72,9 +70,7 @@ class SampleSender:
                 self._tell_of(*self._kept.popleft())
 
     def _tell_of(self, job: ScheduledRequest, reading: StreamReader) -> None:
-        sample = sample_of(self._client, job.place, reading, job.body)
-        self._probe.note(sample)
-        self._put(sample)
+        self._put(sample_of(self._client, job.place, reading, job.body))
 
     def _put(self, what: Any) -> None:
         # Pickled here, so that the thread that writes has nothing to do that needs the interpreter for long.

@@ -53,7 +53,7 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
         pipe.send(NotMade(f"{type(error).__name__}: {told(error, api_key)}"))
         return
-    telling = SampleSender(client, probe, pipe)
+    telling = SampleSender(client, pipe)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     send: Callable[[ScheduledRequest], None]
@@ -105,9 +105,9 @@ def _obey(
                 probe.start()
             elif isinstance(order, EndCell):
                 # First the probe: to make the records that were kept is no work of the cell's.
-                probe.end()
+                vitals = probe.stop(order.cell)
                 telling.tell_kept()
-                telling.tell(probe.stop(order.cell))
+                telling.tell(vitals)
     finally:
         end()
 

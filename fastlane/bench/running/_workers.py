@@ -7,8 +7,9 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from fastlane.errors import FastlaneError
 
@@ -85,6 +86,72 @@ class Worker:
                 self._heard(self.arm, WorkerEnded())
                 return
             self._heard(self.arm, what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """What the processes of a shard need to know; it can be pickled, and taken to another machine."""
+
+    arms: tuple[Arm, ...]
+    base_url: str
+    api_key: str = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the processes need beside those that they inherit."""
+    shard: int = 0
+
+
+class Shard(Protocol):
+    """A process for each arm, all on the same machine. Making it starts them."""
+
+    def order(self, arm: str, what: Any) -> None:
+        """Send an order to an arm's process. Raises RunFailedError where it has ended."""
+        ...
+
+    def abandon(self) -> None:
+        """Have the processes end now, whatever they do."""
+        ...
+
+    def close(self) -> None:
+        """End the processes, which have nothing to do any more, or have been abandoned."""
+        ...
+
+
+MakeShard = Callable[[ShardPlan, Callable[[str, Any], None]], Shard]
+"""Makes a shard, which calls the function with an arm's name and what its process says."""
+
+
+class LocalShard:
+    """A shard on this machine."""
+
+    def __init__(self, plan: ShardPlan, heard: Callable[[str, Any], None]) -> None:
+        self._workers: dict[str, Worker] = {}
+        self._closing = ExitStack()
+        try:
+            for arm in plan.arms:
+                worker = Worker(
+                    arm,
+                    base_url=plan.base_url,
+                    api_key=plan.api_key,
+                    shard=plan.shard,
+                    environment=plan.environment,
+                    heard=heard,
+                )
+                self._workers[arm.name] = worker
+                self._closing.callback(worker.close)
+        except BaseException:
+            self.abandon()
+            self.close()
+            raise
+
+    def order(self, arm: str, what: Any) -> None:
+        self._workers[arm].order(what)
+
+    def abandon(self) -> None:
+        for worker in self._workers.values():
+            worker.abandon()
+
+    def close(self) -> None:
+        self._closing.close()
 
 
 def ended_early(arm: str) -> RunFailedError:

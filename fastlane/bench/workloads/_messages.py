@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 Message = Mapping[str, Any]
 
@@ -141,25 +140,3 @@ def _give_tool_call_id(clean: dict[str, Any], unanswered: list[str], changes: Co
         # The answer to no call at all: an API takes its text only as the user's.
         clean["role"] = "user"
         changes["sent tool messages that answer no call as user messages"] += 1
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedMessages(Sequence[Message]):
-    """So many messages, or tools, that `write(*arguments)` writes each time they are looked at: no text is kept."""
-
-    size: int
-    write: Callable[..., Sequence[Message]]
-    arguments: tuple[Any, ...]
-
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Message]: ...
-    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
-        return self.write(*self.arguments)[at]
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self.write(*self.arguments))

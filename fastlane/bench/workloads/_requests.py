@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ._messages import GeneratedMessages, Message
+from ._messages import Message
 from ._text import shared_prompt, user_prompt
 from ._workload import Conversation, Made, Turn, Workload
 
@@ -73,9 +73,9 @@ class _Replay:
         if request.text is not None:
             messages, tools = request.text
         elif request.blocks:
-            messages = GeneratedMessages(1, _shared, (*known, request.blocks, self.block_tokens))
+            messages = Made([(*known, request.blocks, self.block_tokens)], _shared)
         else:
-            messages = GeneratedMessages(1, user_prompt, known)
+            messages = Made([known], user_prompt)
         turn = Turn(
             conversation=request.name,
             number=1,
@@ -89,5 +89,5 @@ class _Replay:
         return Conversation(name=request.name, arrival_s=arrival_s, made=(turn,))
 
 
-def _shared(key: str, number: int, tokens: int, blocks: Sequence[int], block_tokens: int) -> tuple[Message, ...]:
-    return ({"role": "user", "content": shared_prompt(key, number, tokens, blocks, block_tokens)},)
+def _shared(asked: tuple[str, int, int, Sequence[int], int]) -> Message:
+    return {"role": "user", "content": shared_prompt(*asked)}

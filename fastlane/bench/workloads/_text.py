@@ -65,9 +65,9 @@ def prompt(key: str, number: int, tokens: int) -> str:
     return " ".join([*lead(key, number), *([filling] if filling else [])]) + tail
 
 
-def user_prompt(key: str, number: int, tokens: int) -> tuple[Message, ...]:
-    """Return a prompt as the only message."""
-    return ({"role": "user", "content": prompt(key, number, tokens)},)
+def user_prompt(asked: tuple[str, int, int]) -> Message:
+    """Return the prompt of a key, a number and a number of tokens as a message."""
+    return {"role": "user", "content": prompt(*asked)}
 
 
 def _block(key: str, number: int, tokens: int) -> str:

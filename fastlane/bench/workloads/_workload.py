@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from fastlane.errors import ConfigurationError
 
 from ._messages import CHARACTERS_PER_TOKEN, Message, answer_characters
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +70,23 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Sequence[Conversation]):
-    """Conversations that are made when they are looked at, each of one item: thousands of them cost nothing until then.
+class Made(Sequence[T]):
+    """Conversations, or messages, that are made each time they are looked at, each of one item.
 
-    Pickles as its items and `make`.
+    Thousands of them cost nothing until then. Pickles as its items and `make`.
     """
 
     items: Sequence[Any]
-    make: Callable[[Any], Conversation]
+    make: Callable[[Any], T]
 
     def __len__(self) -> int:
         return len(self.items)
 
     @overload
-    def __getitem__(self, at: int) -> Conversation: ...
+    def __getitem__(self, at: int) -> T: ...
     @overload
-    def __getitem__(self, at: slice) -> Made: ...
-    def __getitem__(self, at: int | slice) -> Conversation | Made:
+    def __getitem__(self, at: slice) -> Made[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Made[T]:
         if isinstance(at, slice):
             return Made(self.items[at], self.make)
         return self.make(self.items[at])

@@ -7,17 +7,6 @@ from fastlane.bench.load import RunBudget, RunCost, exhausted, share_of, share_s
 from fastlane.bench.recorded import Sample
 
 
-@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(1, 9))
-def test_what_shards_may_spend_is_together_what_the_cell_may(calls: int, shards: int, cells: int) -> None:
-    budget = RunBudget(seconds=60.0, calls=calls, tokens=calls * 7, money=1.5)
-    parts = [share_of(budget, RunCost(), cells_left=cells, shard=shard, shards=shards) for shard in range(shards)]
-
-    assert sum(part.calls or 0 for part in parts) == calls // cells
-    assert sum(part.tokens or 0 for part in parts) == calls * 7 // cells
-    assert sum(part.money or 0 for part in parts) == pytest.approx(1.5 / cells)
-    assert {part.seconds for part in parts} == {60.0 / cells}
-
-
 @given(st.integers(1, 1_000), st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_cells_never_spend_more_than_the_budget_and_the_last_may_spend_all_the_rest(
     calls: int, uses: list[float]

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastlane.bench._arms import arms_named
-from fastlane.bench.load import Block, RunBudget
+from fastlane.bench.load import Block
 from fastlane.bench.recorded import Cell
-from fastlane.bench.running import CellPlan, ShardPlan
 from fastlane.bench.running._jobs import Jobs
 from fastlane.bench.running._messages import ScheduledRequest
 from fastlane.bench.running._pacing import Due
@@ -17,29 +15,14 @@ ANSWER = {"role": "assistant", "content": "Hello there, my dear friend."}
 TALK = Conversation(name="talk", messages=(*SAID, ANSWER, SAID[1], ANSWER), tools=(TOOL,))
 
 
-def plan(**changes: Any) -> ShardPlan:
-    values: dict[str, Any] = {
-        "arms": arms_named(["baseline", "fastlane"]),
-        "base_url": "https://provider",
-        "api_key": "key",
-        "model": "model",
-        "embedded": True,
-        "first": TALK.turns[0],
-    }
-    return ShardPlan(**{**values, **changes})
+def jobs(**changes: Any) -> Jobs:
+    return Jobs(**{"model": "model", "embedded": True, **changes})
 
 
 def job(arm: str, turn: int = 0, *, replay: str = "0/0", lane: int = 0, **changes: Any) -> ScheduledRequest:
     cell = Cell(name="talks", workload="talks", users=1, caching_forbidden=changes.pop("caching_forbidden", False))
-    most = changes.pop("max_output_tokens", None)
-    cell_plan = CellPlan(
-        cell=cell,
-        workload=Workload(name="talks", conversations=(TALK,)),
-        budget=RunBudget(),
-        max_output_tokens=most,
-    )
     block = Block(lane=lane, number=turn, replay=replay, turn=TALK.turns[turn], order=("baseline", "fastlane"))
-    return Jobs(plan(**changes)).of_block(cell_plan, Due(block, block.order.index(arm)))
+    return jobs(**changes).of_block(cell, Due(block, block.order.index(arm)), shard=0)
 
 
 def salt(job: ScheduledRequest) -> str:
@@ -86,4 +69,5 @@ def test_a_real_provider_is_told_nothing_of_the_bench() -> None:
 
 
 def test_shards_give_their_first_requests_names_of_their_own() -> None:
-    assert len({Jobs(plan(shard=shard)).cold("baseline").place.tag for shard in (0, 1)}) == 2
+    talks = Workload(name="talks", conversations=(TALK,))
+    assert len({jobs().cold(talks, "baseline", shard=shard).place.tag for shard in (0, 1)}) == 2

@@ -6,9 +6,7 @@ from random import Random
 
 from hypothesis import given, strategies as st
 
-from fastlane.bench.load import RunBudget
-from fastlane.bench.recorded import Cell
-from fastlane.bench.running import CellPlan
+from fastlane.bench.load import lane_of, open_blocks
 from fastlane.bench.running._pacing import ClosedPacing, Due, OpenPacing, Pacing
 from fastlane.bench.workloads import Conversation, Workload
 
@@ -19,24 +17,19 @@ TALKS = Workload(
 )
 
 
-def plan(cell: Cell, **changes: object) -> CellPlan:
-    values: dict[str, object] = {"workload": TALKS, "budget": RunBudget(), "passes": 2}
-    return CellPlan(cell=cell, **{**values, **changes})  # type: ignore[arg-type]
-
-
-def closed(users: int, **changes: object) -> ClosedPacing:
-    cell = Cell(name="talks", workload="talks", users=users)
-    shards: dict[str, int] = {
-        name: int(str(changes.pop(name, default))) for name, default in (("shard", 0), ("shards", 1))
-    }
-    pacing = ClosedPacing(plan(cell, **changes), ARMS, seed="0/cell", block_s=1.0, **shards)
+def closed(users: int, *, think_s: float = 0.0, passes: int = 2) -> ClosedPacing:
+    lanes = [
+        lane_of(TALKS, ARMS, lane=lane, lanes=users, turns=None, passes=passes, seed="0/cell") for lane in range(users)
+    ]
+    pacing = ClosedPacing(lanes, think_s=think_s, block_s=1.0, seed="0/cell")
     pacing.begin(0)
     return pacing
 
 
-def opened(rate: float, **changes: object) -> OpenPacing:
-    cell = Cell(name="talks", workload="talks", load="open", rate=rate, arrivals="poisson")
-    pacing = OpenPacing(plan(cell, **changes), ARMS, shard=0, shards=1, seed="0/cell")
+def opened(rate: float) -> OpenPacing:
+    pacing = OpenPacing(
+        open_blocks(TALKS, ARMS, rate=rate, arrivals_like="poisson", turns=None, passes=2, seed="0/cell")
+    )
     pacing.begin(0)
     return pacing
 
@@ -96,18 +89,6 @@ def test_a_user_thinks_before_each_block_but_the_first() -> None:
     ends = {number: max(ended for _, ended in times) for number, times in blocks.items()}
     assert blocks[0][0][0] == 0
     assert all(blocks[number][0][0] == ends[number - 1] + 5_000_000_000 for number in range(1, 24))
-
-
-@given(st.integers(1, 4), st.integers(4, 9))
-def test_shards_share_the_users_and_send_the_same_blocks_as_one_would(shards: int, users: int) -> None:
-    def sent_by(pacing: Pacing) -> set[tuple[int, int, str, tuple[str, ...]]]:
-        sent = simulate(pacing, Random(1))
-        return {(due.block.lane, due.block.number, due.block.replay, due.block.order) for _, _, due in sent}
-
-    parts = [sent_by(closed(users, shard=shard, shards=shards)) for shard in range(shards)]
-
-    assert set.union(*parts) == sent_by(closed(users))
-    assert sum(map(len, parts)) == len(set.union(*parts))
 
 
 @given(st.floats(0.2, 100), st.integers(0, 99), st.integers(0, 99))

@@ -13,7 +13,7 @@ from fastlane import ConfigurationError
 from fastlane.bench import Benchmark, Embedded
 from fastlane.bench.load import Closed
 from fastlane.bench.recorded import read_run
-from fastlane.bench.running._ray import ray_members
+from fastlane.bench.running._ray import ray_shards
 from fastlane.bench.workloads import code_review
 
 # The cluster's services must speak to nobody but this machine, and 127.0.0.1 is to Ray the machine's address outside.
@@ -48,8 +48,8 @@ def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, t
         processes=2,
     )
 
-    with ray_members(cluster, shards=2, loopback_only=True) as member_of:
-        recorded = experiment.run(tmp_path, member_of=member_of)
+    with ray_shards(cluster, shards=2, loopback_only=True) as make_shard:
+        recorded = experiment.run(tmp_path, make_shard=make_shard)
 
     assert recorded.ended == "finished"
     assert {sample.shard for sample in recorded.measured()} == {0, 1}
@@ -66,7 +66,7 @@ def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, t
 def test_a_cluster_that_is_too_small_is_told_so_before_anything_is_sent(cluster: str) -> None:
     with (
         pytest.raises(ConfigurationError, match=r"3 shards need a core each, and the Ray cluster .* has 2 in 2 nodes"),
-        ray_members(cluster, shards=3, loopback_only=True),
+        ray_shards(cluster, shards=3, loopback_only=True),
     ):
         pass
 
@@ -74,6 +74,6 @@ def test_a_cluster_that_is_too_small_is_told_so_before_anything_is_sent(cluster:
 def test_an_address_at_which_no_cluster_answers_is_explained() -> None:
     with (
         pytest.raises(ConfigurationError, match=r"no Ray cluster answers at '127\.0\.0\.1:9': .*refused"),
-        ray_members("127.0.0.1:9", shards=1, loopback_only=True),
+        ray_shards("127.0.0.1:9", shards=1, loopback_only=True),
     ):
         pass

@@ -9,7 +9,6 @@ import pytest
 
 from fastlane.bench.recorded import Sample
 from fastlane.bench.running._messages import Done, SampleKey, ScheduledRequest
-from fastlane.bench.running._probes import Probe
 from fastlane.bench.running._reading import StreamReader
 from fastlane.bench.running._telling import SampleSender
 
@@ -28,7 +27,7 @@ def reading(chunks: int, seconds: float) -> StreamReader:
 @pytest.fixture
 def told() -> tuple[SampleSender, Connection]:
     ours, theirs = Pipe()
-    return SampleSender(object(), Probe(), theirs), ours
+    return SampleSender(object(), theirs), ours
 
 
 def heard(pipe: Connection, number: int) -> list[Any]:

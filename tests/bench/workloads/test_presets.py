@@ -99,12 +99,6 @@ def test_both_ends_of_a_range_are_drawn() -> None:
     assert TokenLengths(least=7, most=7).drawn("any") == 7
 
 
-@pytest.mark.parametrize(("least", "most"), [(0, 5), (6, 5)])
-def test_lengths_that_cannot_be_are_refused(least: int, most: int) -> None:
-    with pytest.raises(ConfigurationError, match="1 <= least <= most"):
-        TokenLengths(least=least, most=most)
-
-
 @given(tokens=st.integers(3, 20_000), number=st.integers(0, 10**7))
 def test_a_prompt_has_its_tokens_by_construction_at_four_characters_each(tokens: int, number: int) -> None:
     text = prompt("any", number, tokens)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
 from ..plays import Play
-from ..plays.routing.catalog.models import ModelPrice
+from ..plays.routing.catalog.models import Catalog, ModelPrice
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
-from ._price import price_of
 from ._progress import Progress
 from ._provider import Embedded, Provider
 from .load import Closed, Load, Open, Precision, RunBudget, cells_of
@@ -54,8 +53,6 @@ class Benchmark:
     """Requests that every arm's process sends before each cell, which count for nothing; its first one comes before."""
     max_output_tokens: int | None = None
     """Most output tokens asked of a request, 2 at least; None: as many as the workload says."""
-    turns: int | None = None
-    """Most turns of one conversation; None for all."""
     passes: int | None = None
     """How often a cell replays the workload at most, each time with other salts; None: until something else ends it."""
     processes: int = 1
@@ -63,8 +60,6 @@ class Benchmark:
     seed: int = 0
     """Of the arms' orders, the cells' order, the salts, the arrivals, the starts, and the provider's draws."""
     name: str = "bench"
-    catalog: Path | None = None
-    """TOML file with models' prices; None for the one that the package brings."""
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -100,7 +95,6 @@ class Benchmark:
             ("warm_up", 0),
             ("processes", 1),
             ("max_output_tokens", 2),
-            ("turns", 1),
             ("passes", 1),
         ):
             value = getattr(self, name)
@@ -136,7 +130,7 @@ class Benchmark:
 
     def _check_end(self) -> None:
         budget = self.budget
-        for name in ("seconds", "calls", "tokens", "money"):
+        for name in ("seconds", "calls", "money"):
             value = getattr(budget, name)
             if value is not None and (not math.isfinite(value) or value <= 0):
                 raise ConfigurationError(f"the budget's {name} must be a number above 0, got {value:g}")
@@ -161,7 +155,7 @@ class Benchmark:
         if budget.money is not None and self.price is None:
             raise ConfigurationError(
                 f"a budget of money needs the price of model {self.provider.model!r}, which the catalog does not hold: "
-                "name a catalog file that holds it"
+                "limit the calls"
             )
 
     @property
@@ -177,12 +171,15 @@ class Benchmark:
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells, in the order in which they are run."""
-        return cells_of(self.workloads, self.load, seed=self.seed, turns=self.turns)
+        return cells_of(self.workloads, self.load, seed=self.seed)
 
     @property
     def price(self) -> ModelPrice | None:
         """What the provider's model costs by the catalog; None where it does not say."""
-        return price_of(self.provider.model, self.catalog)
+        catalog, model = Catalog.example(), self.provider.model
+        if catalog.currency != "USD":
+            return None
+        return next((each.price for each in catalog.models if model in (each.name, each.model)), None)
 
     def role_of(self, arm: Arm) -> Role:
         """Return what an arm is in this experiment."""

@@ -166,7 +166,6 @@ class RunOptions(ReportOptions):
         ),
     ] = DEFAULT_WORKLOAD
     conversations: Annotated[int | None, _seldom(_WHAT, "Replay only the first N conversations.", min=1)] = None
-    turns: Annotated[int | None, _seldom(_WHAT, "Replay only the first N turns of each.", min=1)] = None
     metrics: Annotated[str | None, _seldom(_WHAT, "Metrics to compare by, separated by commas.")] = None
     again: Annotated[
         bool, _seldom(_WHAT, "Run a copy of each reference: its interval says by how much two equal arms differ here.")
@@ -219,7 +218,6 @@ class RunOptions(ReportOptions):
         ),
     ] = None
     max_calls: Annotated[int | None, _seldom(_ENOUGH, "Most requests of all arms.", min=1)] = None
-    max_tokens: Annotated[int | None, _seldom(_ENOUGH, "Most input and output tokens of all arms.", min=1)] = None
     max_money: Annotated[float | None, _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")] = None
     precision: Annotated[
         float | None,
@@ -308,12 +306,11 @@ class RunOptions(ReportOptions):
             load=load,
             metrics=compared,
             provider=provider,
-            budget=RunBudget(seconds=seconds, calls=self.max_calls, tokens=self.max_tokens, money=self.max_money),
+            budget=RunBudget(seconds=seconds, calls=self.max_calls, money=self.max_money),
             precision=Precision(metric=compared[0], half_width=self.precision) if self.precision is not None else None,
             again=self.again,
             warm_up=self.warm_up,
             max_output_tokens=most_tokens,
-            turns=self.turns,
             passes=1 if runs is not None else self.passes,
             processes=self.processes or (1 if self.ray is not None else _processes(load)),
             seed=self.seed,

@@ -140,7 +140,6 @@ class _Session:
                 spent = RunCost(
                     seconds=(now_ns() - began_ns) / 1e9,
                     calls=self._spent.calls - before.calls,
-                    tokens=self._spent.tokens - before.tokens,
                     money=self._spent.money - before.money,
                 )
                 done = min(1.0, blocks / planned) if planned else 0.0
@@ -199,5 +198,5 @@ def _run_ended(reasons: Sequence[str]) -> str:
 
 
 def _planned(experiment: Benchmark, cells: Sequence[Cell]) -> dict[str, int]:
-    blocks = {each.name: blocks_in_pass(each, experiment.turns) for each in experiment.workloads}
+    blocks = {each.name: blocks_in_pass(each) for each in experiment.workloads}
     return {cell.name: blocks[cell.workload] * (experiment.passes or 1) for cell in cells}

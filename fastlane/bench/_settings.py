@@ -41,7 +41,6 @@ def _settings_of(experiment: Benchmark) -> dict[str, Any]:
         "precision": None if experiment.precision is None else asdict(experiment.precision),
         "warm_up": experiment.warm_up,
         "max_output_tokens": experiment.max_output_tokens,
-        "turns": experiment.turns,
         "passes": experiment.passes,
         "processes": experiment.processes,
         "seed": experiment.seed,

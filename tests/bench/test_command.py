@@ -262,7 +262,7 @@ def test_a_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: 
 
     monkeypatch.setattr(Emulator, "log", incomplete)
 
-    result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--turns", 1, "--passes", 1)
+    result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--passes", 1)
 
     assert result.exit_code == 1
     assert "missing in the provider's log" in " ".join(result.stderr.split())

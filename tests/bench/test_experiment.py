@@ -421,7 +421,6 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
         ({"workload": ()}, "workloads need names of their own"),
         ({"workload": (TALKS, TALKS)}, "workloads need names of their own"),
         ({"warm_up": -1}, "warm_up must be at least 0"),
-        ({"turns": 0}, "turns must be at least 1"),
         ({"passes": 0}, "passes must be at least 1"),
         ({"max_output_tokens": 1}, "max_output_tokens must be at least 2"),
         ({"processes": 3}, "processes must be at most the fewest users"),

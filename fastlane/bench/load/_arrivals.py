@@ -23,26 +23,26 @@ def arrivals(rate: float, *, poisson: bool, seed: str) -> Iterator[float]:
 
 
 def recorded_arrivals(
-    workload: Workload, *, speed: float, turns: int | None = None, passes: Iterator[int]
+    workload: Workload, *, speed: float, passes: Iterator[int]
 ) -> Iterator[tuple[float, int, int, Turn]]:
     """Yield when each turn arrived in the recorded traffic, `speed` times as fast.
 
     With it come the number of the pass over the workload and the place of the turn's conversation in it. A further pass
     begins one mean gap after the last one's end. Raises ConfigurationError where a turn does not say when it arrived.
     """
-    recorded = _by_arrival(workload, turns)
+    recorded = _by_arrival(workload)
     first, length = recorded[0][0], len(recorded) / _rate(recorded)
     for number in passes:
         for at, place, turn in recorded:
             yield (at - first + number * length) / speed, number, place, turn
 
 
-def recorded_rate(workload: Workload, turns: int | None = None) -> float:
+def recorded_rate(workload: Workload) -> float:
     """Return the recorded traffic's mean rate, in requests per second; 1 where all arrived at once.
 
     Raises ConfigurationError where a turn does not say when it arrived.
     """
-    return _rate(_by_arrival(workload, turns))
+    return _rate(_by_arrival(workload))
 
 
 def _rate(recorded: list[tuple[float, int, Turn]]) -> float:
@@ -50,10 +50,10 @@ def _rate(recorded: list[tuple[float, int, Turn]]) -> float:
     return (len(recorded) - 1) / span if span > 0 else 1.0
 
 
-def _by_arrival(workload: Workload, turns: int | None) -> list[tuple[float, int, Turn]]:
+def _by_arrival(workload: Workload) -> list[tuple[float, int, Turn]]:
     found = []
     for place, conversation in enumerate(workload.conversations):
-        for turn in conversation.turns[:turns]:
+        for turn in conversation.turns:
             if turn.arrival_s is None:
                 raise ConfigurationError(
                     f"workload {workload.name!r} does not say when turn {turn.number} of {turn.conversation!r} "

@@ -34,7 +34,6 @@ def lane_of(
     *,
     lane: int,
     lanes: int,
-    turns: int | None,
     passes: int | None,
     seed: str,
 ) -> Iterator[Block]:
@@ -49,7 +48,7 @@ def lane_of(
     number = count()
     for deal in count(lane, lanes) if end is None else range(lane, end, lanes):
         again, at = divmod(deal, len(places))
-        for turn in workload.conversations[places[at]].turns[:turns]:
+        for turn in workload.conversations[places[at]].turns:
             order = tuple(random.sample(list(arms), len(arms)))
             yield Block(lane=lane, number=next(number), replay=_replay(workload, again, at), turn=turn, order=order)
 
@@ -61,7 +60,6 @@ def open_blocks(
     rate: float,
     arrivals_like: Arrivals,
     speed: float = 1.0,
-    turns: int | None,
     passes: int | None,
     seed: str,
 ) -> Iterator[Block]:
@@ -71,14 +69,14 @@ def open_blocks(
     if arrivals_like == "recorded":
         at_turn = (
             (at, _replay(workload, again, place), turn)
-            for at, again, place, turn in recorded_arrivals(workload, speed=speed, turns=turns, passes=numbers)
+            for at, again, place, turn in recorded_arrivals(workload, speed=speed, passes=numbers)
         )
     else:
         at_turn = (
             (at, replay, turn)
             for at, (replay, turn) in zip(
                 arrivals(rate, poisson=arrivals_like == "poisson", seed=f"{seed}/arrivals"),
-                _all_turns(workload, turns, numbers),
+                _all_turns(workload, numbers),
                 strict=False,
             )
         )
@@ -99,9 +97,9 @@ def first_turn(workload: Workload) -> Turn:
     return workload.conversations[_replayable(workload)[0]].turns[0]
 
 
-def blocks_in_pass(workload: Workload, turns: int | None) -> int:
+def blocks_in_pass(workload: Workload) -> int:
     """Return how many blocks one pass over the workload has."""
-    return sum(len(workload.conversations[at].turns[:turns]) for at in _replayable(workload))
+    return sum(len(workload.conversations[at].turns) for at in _replayable(workload))
 
 
 def _replayable(workload: Workload) -> Sequence[int]:
@@ -118,10 +116,10 @@ def _replay(workload: Workload, again: int, at: int) -> str:
     return f"{again}" if workload.shares_prefixes else f"{again}/{at}"
 
 
-def _all_turns(workload: Workload, turns: int | None, passes: Iterator[int]) -> Iterator[tuple[str, Turn]]:
+def _all_turns(workload: Workload, passes: Iterator[int]) -> Iterator[tuple[str, Turn]]:
     # Turn by turn over all conversations: what arrives at the same time are different users' requests, while the next
     # turn of the same conversation comes only after some time, as it does in traffic.
-    talks = [workload.conversations[at].turns[:turns] for at in _replayable(workload)]
+    talks = [workload.conversations[at].turns for at in _replayable(workload)]
     for again in passes:
         for place in range(max(map(len, talks))):
             for at, talk in enumerate(talks):

@@ -15,7 +15,6 @@ class RunCost:
 
     seconds: float = 0.0
     calls: int = 0
-    tokens: int = 0
     money: float = 0.0
 
     def with_sample(self, sample: Sample) -> RunCost:
@@ -23,7 +22,6 @@ class RunCost:
         return replace(
             self,
             calls=self.calls + 1,
-            tokens=self.tokens + (sample.input_tokens or 0) + (sample.output_tokens or 0),
             money=self.money + (sample.price or 0.0),
         )
 
@@ -41,11 +39,10 @@ def share_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget
     def share(limit: float | None, used: float) -> float | None:
         return None if limit is None else max(0.0, limit - used) / cells_left
 
-    calls, tokens = share(budget.calls, spent.calls), share(budget.tokens, spent.tokens)
+    calls = share(budget.calls, spent.calls)
     return RunBudget(
         seconds=share(budget.seconds, spent.seconds),
         calls=None if calls is None else math.floor(calls),
-        tokens=None if tokens is None else math.floor(tokens),
         money=share(budget.money, spent.money),
     )
 
@@ -60,7 +57,6 @@ def exhausted(budget: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> s
         return "calls spent"
     for name, limit, used in (
         ("seconds", budget.seconds, spent.seconds),
-        ("tokens", budget.tokens, spent.tokens),
         ("money", budget.money, spent.money),
     ):
         if limit is not None and used >= limit:
@@ -75,7 +71,6 @@ def share_spent(budget: RunBudget, spent: RunCost) -> float:
         for limit, used in (
             (budget.seconds, spent.seconds),
             (budget.calls, spent.calls),
-            (budget.tokens, spent.tokens),
             (budget.money, spent.money),
         )
         if limit is not None

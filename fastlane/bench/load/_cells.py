@@ -12,18 +12,18 @@ from ._arrivals import recorded_rate
 from ._types import Load, Open
 
 
-def cells_of(workloads: Sequence[Workload], load: Load, *, seed: int, turns: int | None = None) -> tuple[Cell, ...]:
+def cells_of(workloads: Sequence[Workload], load: Load, *, seed: int) -> tuple[Cell, ...]:
     """Return the cells in the order in which they are run.
 
     The order is random, because a provider that becomes slower from minute to minute would otherwise make the later
     loads look like the worse ones.
     """
-    found = [cell for workload in workloads for cell in _of_one(workload, load, turns, several=len(workloads) > 1)]
+    found = [cell for workload in workloads for cell in _of_one(workload, load, several=len(workloads) > 1)]
     order = Random(f"{seed}/cells").sample(range(len(found)), len(found))
     return tuple(replace(found[at], order=position) for position, at in enumerate(order))
 
 
-def _of_one(workload: Workload, load: Load, turns: int | None, *, several: bool) -> list[Cell]:
+def _of_one(workload: Workload, load: Load, *, several: bool) -> list[Cell]:
     cell = Cell(
         name=workload.name,
         workload=workload.name,
@@ -37,7 +37,7 @@ def _of_one(workload: Workload, load: Load, turns: int | None, *, several: bool)
         ]
     if load.arrivals == "recorded":
         name = f"{workload.name}, arrivals as recorded" + (f", {load.speed:g} times as fast" if load.speed != 1 else "")
-        rate = recorded_rate(workload, turns) * load.speed
+        rate = recorded_rate(workload) * load.speed
         return [replace(cell, name=name, load="open", rate=rate, arrivals="recorded")]
     return [
         replace(cell, name=f"{workload.name}, {rate:g}/s", load="open", rate=rate, arrivals=load.arrivals)

@@ -38,8 +38,6 @@ class RunBudget:
     seconds: float | None = 45.0
     calls: int | None = None
     """Requests of all arms and cells together, the first and the warm-up ones included."""
-    tokens: int | None = None
-    """Input and output tokens by the provider's usage."""
     money: float | None = None
     """US dollars by the catalog's prices."""
 

@@ -226,7 +226,7 @@ class Coordinator:
     def _pacing(self, cell: Cell, workload: Workload) -> Pacing:
         experiment, load = self._experiment, self._experiment.load
         seed = f"{experiment.seed}/{cell.name}"
-        common: dict[str, Any] = {"turns": experiment.turns, "passes": experiment.passes, "seed": seed}
+        common: dict[str, Any] = {"passes": experiment.passes, "seed": seed}
         if isinstance(load, Open):
             blocks = open_blocks(
                 workload, self._arms, rate=cell.rate or 1.0, arrivals_like=load.arrivals, speed=load.speed, **common

@@ -140,8 +140,9 @@ def _call(
             fields={name: sampling[name] for name in _SENT_AGAIN if sampling.get(name) not in (None, "other")},
         )
         attachments = any(message.get("attachments") for message in row["messages"])
-    except UnusableMessageError as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+    except UnusableMessageError:
+        changes["left out calls with messages that no chat request takes"] += 1
+        return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
             f'{where}: expected a recorded call with "at", "messages" and "blocks", got {described(row)} '

@@ -23,11 +23,8 @@ def workload(*lengths: int) -> Workload:
 lengths = st.lists(st.integers(1, 5), min_size=1, max_size=8)
 
 
-def all_lanes(talks: Workload, lanes: int, passes: int = 1, turns: int | None = None) -> list[list[Block]]:
-    return [
-        list(lane_of(talks, ARMS, lane=lane, lanes=lanes, turns=turns, passes=passes, seed="0/cell"))
-        for lane in range(lanes)
-    ]
+def all_lanes(talks: Workload, lanes: int, passes: int = 1) -> list[list[Block]]:
+    return [list(lane_of(talks, ARMS, lane=lane, lanes=lanes, passes=passes, seed="0/cell")) for lane in range(lanes)]
 
 
 @given(lengths, st.integers(1, 12), st.integers(1, 3))
@@ -38,7 +35,7 @@ def test_users_share_every_pass_over_the_workload_and_leave_nothing_out(
 
     blocks = [block for lane in all_lanes(talks, users, passes) for block in lane]
 
-    assert len(blocks) == passes * blocks_in_pass(talks, None) == passes * sum(lengths)
+    assert len(blocks) == passes * blocks_in_pass(talks) == passes * sum(lengths)
     assert len({(block.replay, block.turn.number) for block in blocks}) == len(blocks)
     assert len({(block.lane, block.number) for block in blocks}) == len(blocks)
 
@@ -61,7 +58,7 @@ def test_every_block_has_every_arm_once(lengths: list[int], users: int, seed: st
 
 
 def test_the_order_of_the_arms_is_drawn_for_every_block() -> None:
-    first = lane_of(workload(3), ARMS, lane=0, lanes=1, turns=None, passes=None, seed="0/cell")
+    first = lane_of(workload(3), ARMS, lane=0, lanes=1, passes=None, seed="0/cell")
     places = [block.order.index("fastlane") for block in islice(first, 3_000)]
 
     # Three places at 1,000 each, give or take five standard deviations.
@@ -70,7 +67,7 @@ def test_the_order_of_the_arms_is_drawn_for_every_block() -> None:
 
 def test_the_same_seed_gives_the_same_blocks_and_another_one_other_orders() -> None:
     def orders(seed: str) -> list[tuple[str, ...]]:
-        blocks = lane_of(workload(4), ARMS, lane=0, lanes=1, turns=None, passes=None, seed=seed)
+        blocks = lane_of(workload(4), ARMS, lane=0, lanes=1, passes=None, seed=seed)
         return [block.order for block in islice(blocks, 50)]
 
     assert orders("1/cell") == orders("1/cell")
@@ -78,7 +75,7 @@ def test_the_same_seed_gives_the_same_blocks_and_another_one_other_orders() -> N
 
 
 def test_a_workload_that_is_used_up_begins_again_as_another_replay() -> None:
-    blocks = list(islice(lane_of(workload(2), ARMS, lane=0, lanes=1, turns=None, passes=None, seed="0/cell"), 6))
+    blocks = list(islice(lane_of(workload(2), ARMS, lane=0, lanes=1, passes=None, seed="0/cell"), 6))
 
     assert [block.replay for block in blocks] == ["0/0", "0/0", "1/0", "1/0", "2/0", "2/0"]
 
@@ -86,18 +83,14 @@ def test_a_workload_that_is_used_up_begins_again_as_another_replay() -> None:
 def test_more_users_than_conversations_all_have_something_to_say() -> None:
     talks = workload(1, 1)
 
-    lanes = [
-        next(lane_of(talks, ARMS, lane=lane, lanes=5, turns=None, passes=None, seed="0/cell")) for lane in range(5)
-    ]
+    lanes = [next(lane_of(talks, ARMS, lane=lane, lanes=5, passes=None, seed="0/cell")) for lane in range(5)]
 
     assert [block.replay for block in lanes] == ["0/0", "0/1", "1/0", "1/1", "2/0"]
 
 
 @given(lengths, st.floats(0.1, 50))
 def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: float) -> None:
-    blocks = list(
-        open_blocks(workload(*lengths), ARMS, rate=rate, arrivals_like="poisson", turns=None, passes=2, seed="0/cell")
-    )
+    blocks = list(open_blocks(workload(*lengths), ARMS, rate=rate, arrivals_like="poisson", passes=2, seed="0/cell"))
 
     assert [block.number for block in blocks] == list(range(2 * sum(lengths)))
     assert len({(block.replay, block.turn.number) for block in blocks}) == len(blocks)
@@ -105,9 +98,7 @@ def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: fl
 
 @given(lengths, st.floats(0.1, 50))
 def test_an_open_load_sends_the_arms_of_a_block_apart_and_before_long(lengths: list[int], rate: float) -> None:
-    blocks = open_blocks(
-        workload(*lengths), ARMS, rate=rate, arrivals_like="constant", turns=None, passes=1, seed="0/cell"
-    )
+    blocks = open_blocks(workload(*lengths), ARMS, rate=rate, arrivals_like="constant", passes=1, seed="0/cell")
     for block in blocks:
         assert block.intended_s is not None
         first, *_, last = block.intended_s

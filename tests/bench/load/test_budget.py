@@ -24,7 +24,7 @@ def test_cells_never_spend_more_than_the_budget_and_the_last_may_spend_all_the_r
 def test_no_limit_is_never_spent() -> None:
     unlimited = RunBudget(seconds=None)
 
-    assert exhausted(unlimited, RunCost(seconds=1e9, calls=10**9, tokens=10**12, money=1e6), calls_of_next=9) is None
+    assert exhausted(unlimited, RunCost(seconds=1e9, calls=10**9, money=1e6), calls_of_next=9) is None
     assert share_spent(unlimited, RunCost(seconds=1e9)) == 0.0
 
 
@@ -33,7 +33,6 @@ def test_no_limit_is_never_spent() -> None:
     [
         (RunBudget(seconds=10.0), RunCost(seconds=10.0), "seconds spent"),
         (RunBudget(seconds=None, calls=10), RunCost(calls=8), "calls spent"),
-        (RunBudget(seconds=None, tokens=10), RunCost(tokens=10), "tokens spent"),
         (RunBudget(seconds=None, money=0.5), RunCost(money=0.6), "money spent"),
     ],
 )
@@ -45,7 +44,7 @@ def test_a_block_that_just_fits_the_calls_may_start() -> None:
     assert exhausted(RunBudget(seconds=None, calls=10), RunCost(calls=7), calls_of_next=3) is None
 
 
-def test_a_request_costs_a_call_its_tokens_and_its_price() -> None:
+def test_a_request_costs_a_call_and_its_price() -> None:
     sample = Sample(
         arm="a",
         tag="t",
@@ -55,10 +54,8 @@ def test_a_request_costs_a_call_its_tokens_and_its_price() -> None:
         turn=1,
         issued_ns=0,
         ended_ns=1,
-        input_tokens=100,
-        output_tokens=20,
         price=0.25,
     )
 
-    assert RunCost().with_sample(sample).with_sample(sample) == RunCost(calls=2, tokens=240, money=0.5)
+    assert RunCost().with_sample(sample).with_sample(sample) == RunCost(calls=2, money=0.5)
     assert share_spent(RunBudget(seconds=None, calls=8, money=1.0), RunCost(calls=2, money=0.5)) == 0.5

@@ -18,18 +18,14 @@ TALKS = Workload(
 
 
 def closed(users: int, *, think_s: float = 0.0, passes: int = 2) -> ClosedPacing:
-    lanes = [
-        lane_of(TALKS, ARMS, lane=lane, lanes=users, turns=None, passes=passes, seed="0/cell") for lane in range(users)
-    ]
+    lanes = [lane_of(TALKS, ARMS, lane=lane, lanes=users, passes=passes, seed="0/cell") for lane in range(users)]
     pacing = ClosedPacing(lanes, think_s=think_s, block_s=1.0, seed="0/cell")
     pacing.begin(0)
     return pacing
 
 
 def opened(rate: float) -> OpenPacing:
-    pacing = OpenPacing(
-        open_blocks(TALKS, ARMS, rate=rate, arrivals_like="poisson", turns=None, passes=2, seed="0/cell")
-    )
+    pacing = OpenPacing(open_blocks(TALKS, ARMS, rate=rate, arrivals_like="poisson", passes=2, seed="0/cell"))
     pacing.begin(0)
     return pacing
 

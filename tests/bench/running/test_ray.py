@@ -38,12 +38,12 @@ def cluster() -> Iterator[str]:
 
 
 def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, tmp_path: Path) -> None:
+    talks = code_review().limited(2)
     experiment = Benchmark(
         arms=("baseline", "fastlane"),
-        workload=code_review().limited(2),
+        workload=talks,
         load=Closed(users=(2,), think_s=0),
         provider=Embedded(preset="instant", round_trip_time_s=0.0),
-        turns=2,
         passes=1,
         processes=2,
     )
@@ -53,7 +53,7 @@ def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, t
 
     assert recorded.ended == "finished"
     assert {sample.shard for sample in recorded.measured()} == {0, 1}
-    assert len(recorded.measured()) == 2 * 2 * 3
+    assert len(recorded.measured()) == 3 * sum(len(talk.turns) for talk in talks.conversations)
     assert not [sample.error for sample in recorded.samples if sample.error]
     pids = {sample.call["process"] for sample in recorded.samples if sample.call and "process" in sample.call}
     assert len(pids) in (0, 2)

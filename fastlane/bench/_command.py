@@ -19,7 +19,7 @@ from ..errors import ConfigurationError, FastlaneError
 from ._experiment import Benchmark
 from ._failures import FAILED_ALIKE, remedy
 from ._options import AsJson, ReportOptions, RunOptions, takes
-from ._outputs import Outputs, as_json_text, publish
+from ._outputs import as_json_text, prepare, publish
 from ._provider import Embedded
 from .checks import check
 from .findings import find
@@ -36,10 +36,6 @@ bench = typer.Typer(
 
 RESULTS: Final = Path("bench-results")
 _INTERRUPTED = 130
-_GOES_WITH: Final = (
-    ("api_key_env", "base_url", "the embedded provider takes any key"),
-    ("limit_field", "base_url", "the embedded provider knows both fields"),
-)
 # The self-test's table is wide, and a file has no edge.
 _WIDTH_WITHOUT_TERMINAL = 160
 
@@ -71,7 +67,7 @@ def _params(context: typer.Context) -> list[Any]:
 
 @bench.command()
 @takes(RunOptions)
-def run(context: typer.Context, **given: Any) -> None:
+def run(**given: Any) -> None:
     """Run a comparison, print what it shows, and keep all of it in a folder.
 
     Ctrl-C ends a run early and reports what was finished; a second one ends it at once. Options can also be set in
@@ -79,11 +75,11 @@ def run(context: typer.Context, **given: Any) -> None:
     """
     options = RunOptions(**given)
     with _reported() as (errors, complain):
-        _refuse_ignored(context)
         experiment = options.experiment()
-        outputs = _outputs(options, options.folder or _new_folder(options.workload), is_new=True)
-        recorded = _run(experiment, options.ray, outputs.folder, errors, quiet=options.quiet)
-        code = publish(recorded, outputs, complain)
+        folder = options.folder or _new_folder(options.workload)
+        prepare(options, folder)
+        recorded = _run(experiment, options.ray, folder, errors, quiet=options.quiet)
+        code = publish(recorded, options, folder, complain, is_new=True)
         if recorded.ended == "interrupted":
             complain("interrupted: the figures are of what was finished")
             code = _INTERRUPTED
@@ -101,27 +97,14 @@ class _FolderOptions(ReportOptions):
 
 @bench.command()
 @takes(_FolderOptions)
-def report(context: typer.Context, **given: Any) -> None:
+def report(**given: Any) -> None:
     """Report again on a run that was kept; nothing is sent."""
     options = _FolderOptions(**given)
     with _reported() as (_, complain):
-        code = publish(read_run(options.folder), _outputs(options, options.folder), complain)
+        prepare(options)
+        code = publish(read_run(options.folder), options, options.folder, complain)
     if code:
         raise typer.Exit(code)
-
-
-def _outputs(options: ReportOptions, folder: Path, *, is_new: bool = False) -> Outputs:
-    outputs = Outputs(
-        kind=options.kind,  # type: ignore[arg-type]  # It says itself what is none.
-        folder=folder,
-        is_new=is_new,
-        files=options.files or (),
-        show=options.show,
-        targets=options.target or (),
-        fail_if=options.fail_if or (),
-    )
-    outputs.prepare()
-    return outputs
 
 
 @bench.command()
@@ -180,20 +163,6 @@ def _reported() -> Iterator[tuple[Console, Callable[[str], None]]]:
     except KeyboardInterrupt:
         complain("interrupted; nothing more is reported or kept")
         raise typer.Exit(_INTERRUPTED) from None
-
-
-def _refuse_ignored(context: typer.Context) -> None:
-    """Raise ConfigurationError where an option would be ignored."""
-    flag = {option.name: option.opts[0] for option in context.command.params}
-    # typer may bring its own copy of click, whose enumeration is another one than click's.
-    given = {
-        name
-        for name in flag
-        if (source := context.get_parameter_source(name or "")) is not None and source.name == "COMMANDLINE"
-    }
-    for option, needed, why in _GOES_WITH:
-        if option in given and not context.params[needed]:
-            raise ConfigurationError(f"{flag[option]} goes with {flag[needed]}: {why}")
 
 
 def _new_folder(workload: str) -> Path:

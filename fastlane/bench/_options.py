@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -62,7 +62,7 @@ AsJson = Annotated[bool, _option(_REPORTS, "Print one JSON document instead.", "
 
 
 def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes `context` and `**given` the options of a dataclass."""
+    """Give a command that takes `**given` the options of a dataclass."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(options, include_extras=True)
@@ -77,9 +77,8 @@ def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., N
             # A class's own options first, then those that it inherits.
             for name in dict.fromkeys([*options.__annotations__, *hints])
         ]
-        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        command.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
 
     return decorate
@@ -126,13 +125,6 @@ class ReportOptions:
     help_all: Annotated[
         bool, typer.Option("--help-all", help="Show the other options too.", callback=_show_all, is_eager=True)
     ] = False
-
-    @property
-    def show(self) -> Literal["screen", "full", "json", "nothing"]:
-        """What is printed. Raises ConfigurationError where two ways to print are asked for."""
-        if self.as_json + self.full + self.quiet > 1:
-            raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
-        return "json" if self.as_json else "full" if self.full else "nothing" if self.quiet else "screen"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,12 +240,18 @@ class RunOptions(ReportOptions):
     seed: Annotated[int, _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.")] = 0
     base_url: Annotated[str | None, _option(_WHERE, "A real provider, in place of the embedded one.")] = None
     model: Annotated[str | None, _option(_WHERE, "The real provider's model.")] = None
-    api_key_env: Annotated[str, _option(_WHERE, "Environment variable that holds the real provider's key.")] = (
-        "OPENAI_API_KEY"
-    )
+    api_key_env: Annotated[
+        str | None,
+        _option(_WHERE, "Environment variable that holds the real provider's key, OPENAI_API_KEY if not given."),
+    ] = None
     limit_field: Annotated[
-        str, _seldom(_WHERE, "Field of the body that limits an answer's tokens; older servers know only max_tokens.")
-    ] = "max_completion_tokens"
+        str | None,
+        _seldom(
+            _WHERE,
+            "Field of the real provider's body that limits an answer's tokens, max_completion_tokens if not given; "
+            "older servers know only max_tokens.",
+        ),
+    ] = None
     preset: Annotated[
         str | None,
         _seldom(
@@ -332,8 +330,11 @@ class RunOptions(ReportOptions):
 
     def _provider(self) -> Provider:
         if self.base_url is None:
-            if self.model is not None:
-                raise ConfigurationError("--model goes with --base-url: the embedded provider serves any model")
+            for flag in ("model", "api_key_env", "limit_field"):
+                if getattr(self, flag) is not None:
+                    raise ConfigurationError(
+                        f"--{flag.replace('_', '-')} goes with --base-url: the embedded provider takes any"
+                    )
             round_trip_time_s = (ROUND_TRIP_MS if self.rtt_ms is None else self.rtt_ms) / 1e3
             preset = PRESET if self.preset is None else self.preset
             return Embedded(preset=preset, round_trip_time_s=round_trip_time_s, seed=self.seed)
@@ -344,7 +345,10 @@ class RunOptions(ReportOptions):
         if self.model is None:
             raise ConfigurationError("--base-url needs --model: name the model that the provider is to run")
         return Real(
-            base_url=self.base_url, model=self.model, api_key_env=self.api_key_env, limit_field=self.limit_field
+            base_url=self.base_url,
+            model=self.model,
+            api_key_env=self.api_key_env or "OPENAI_API_KEY",
+            limit_field=self.limit_field or "max_completion_tokens",
         )
 
     def _load(self, workload: Workload, preset: Preset | None) -> Load:

@@ -2,8 +2,8 @@
 
 from ._folder import (
     RunWriter as RunWriter,
-    prepare as prepare,
     read_run as read_run,
+    see_writable as see_writable,
     spans_of as spans_of,
     with_own_records as with_own_records,
     write as write,

@@ -37,7 +37,7 @@ class RunWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[str, TextIO] = {}
-        prepare(folder)
+        see_writable(folder, "a run")
         if any((folder / name).exists() for name in (RUN, RECORDS)):
             raise ConfigurationError(f"{folder} holds a run already: name a folder that holds none")
 
@@ -90,15 +90,15 @@ class RunWriter:
         beside.replace(self._folder / RUN)
 
 
-def prepare(folder: Path) -> None:
-    """Make a folder for a run. Raises ConfigurationError where it cannot be made or written to."""
+def see_writable(folder: Path, what: str) -> None:
+    """Make a folder that `what` needs. Raises ConfigurationError where it cannot be made or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ConfigurationError(
-            f"the records need a folder that can be written to, and {folder} is none: {error.strerror or error}"
+            f"{what} needs a folder that can be written to, and {folder} is none: {error.strerror or error}"
         ) from error
 
 

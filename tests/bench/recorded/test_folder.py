@@ -8,7 +8,7 @@ import pytest
 
 from fastlane import ConfigurationError
 from fastlane.bench.recorded import ArmInfo, Cell, Header, RecordedRun, Sample, Vitals, read_run, write
-from fastlane.bench.recorded._folder import RunWriter, prepare
+from fastlane.bench.recorded._folder import RunWriter, see_writable
 
 HEADER = Header(
     name="bench",
@@ -113,5 +113,5 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"schema": 99}))
     with pytest.raises(ConfigurationError, match="has schema 99, and this version of fastlane reads schema 3"):
         read_run(tmp_path)
-    with pytest.raises(ConfigurationError, match="need a folder that can be written to"):
-        prepare(tmp_path / "run.json")
+    with pytest.raises(ConfigurationError, match="needs a folder that can be written to"):
+        see_writable(tmp_path / "run.json", "a run")

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 import fastlane
 from benchmarks._report import Report
 from fastlane._clock import now_ns
-from fastlane.bench.recorded import Sample
-from fastlane.bench.running._messages import SampleKey, ScheduledRequest
+from fastlane.bench.recorded import Sample, SampleKey
+from fastlane.bench.running._messages import ScheduledRequest
 from fastlane.bench.running._reading import sample_of
 from fastlane.bench.running._recorder import read_async
 from tests.truth import ServerPace, TruthLog, TruthServer, percentile, truth_server

@@ -12,14 +12,13 @@ from typing import Any, Final, TypeVar
 
 from fastlane._clock import now_ns
 from fastlane.bench._arms import Arm
-from fastlane.bench.recorded import Part, Sample, Vitals
+from fastlane.bench.recorded import Part, Sample, SampleKey, Vitals
 from fastlane.bench.running._messages import (
     BeginCell,
     Done,
     EndCell,
     NotMade,
     Ready,
-    SampleKey,
     ScheduledRequest,
     Settle,
     WorkerEnded,

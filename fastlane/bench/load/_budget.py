@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..recorded import Sample
@@ -35,15 +36,10 @@ def share_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget
 
     What a cell does not use is there for those after it.
     """
-
-    def share(limit: float | None, used: float) -> float | None:
-        return None if limit is None else max(0.0, limit - used) / cells_left
-
-    calls = share(budget.calls, spent.calls)
+    left = {name: max(0.0, limit - used) / cells_left for name, limit, used in _limits(budget, spent)}
+    calls = left.get("calls")
     return RunBudget(
-        seconds=share(budget.seconds, spent.seconds),
-        calls=None if calls is None else math.floor(calls),
-        money=share(budget.money, spent.money),
+        seconds=left.get("seconds"), calls=None if calls is None else math.floor(calls), money=left.get("money")
     )
 
 
@@ -53,26 +49,21 @@ def exhausted(budget: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> s
     Calls are known before they are made, so that they are never exceeded; the others are spent when they are seen to
     be.
     """
-    if budget.calls is not None and spent.calls + calls_of_next > budget.calls:
-        return "calls spent"
-    for name, limit, used in (
-        ("seconds", budget.seconds, spent.seconds),
-        ("money", budget.money, spent.money),
-    ):
-        if limit is not None and used >= limit:
+    for name, limit, used in _limits(budget, spent):
+        if used + calls_of_next > limit if name == "calls" else used >= limit:
             return f"{name} spent"
     return None
 
 
 def share_spent(budget: RunBudget, spent: RunCost) -> float:
     """Return the largest share of any limit that is spent, 1.0 at most; 0.0 where nothing is limited."""
-    shares = [
-        used / limit if limit else 1.0
-        for limit, used in (
-            (budget.seconds, spent.seconds),
-            (budget.calls, spent.calls),
-            (budget.money, spent.money),
-        )
-        if limit is not None
-    ]
+    shares = [used / limit if limit else 1.0 for _, limit, used in _limits(budget, spent)]
     return min(1.0, max(shares, default=0.0))
+
+
+def _limits(budget: RunBudget, spent: RunCost) -> Iterator[tuple[str, float, float]]:
+    """Yield the name of each limit, the limit, and how much of it is spent."""
+    for name in ("calls", "seconds", "money"):
+        limit = getattr(budget, name)
+        if limit is not None:
+            yield name, limit, getattr(spent, name)

@@ -16,5 +16,5 @@ from ._metrics import (
     metric_named as metric_named,
 )
 from ._recorded import RecordedRun as RecordedRun
-from ._sample import Part as Part, Sample as Sample
+from ._sample import Part as Part, Sample as Sample, SampleKey as SampleKey
 from ._vitals import Vitals as Vitals

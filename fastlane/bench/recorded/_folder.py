@@ -10,9 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
+from pydantic import TypeAdapter
+
 from fastlane.errors import ConfigurationError
 
-from ._header import ArmInfo, Cell, Header
+from ._header import Header
 from ._recorded import RecordedRun
 from ._sample import Sample
 from ._vitals import Vitals
@@ -28,6 +30,8 @@ RUN: Final = "run.json"
 RECORDS: Final = "records.jsonl"
 VITALS: Final = "vitals.jsonl"
 SERVER: Final = "server.jsonl"
+_HEADER: Final = TypeAdapter(Header)
+_VITALS: Final = TypeAdapter(Vitals)
 _SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample) if field.name != "record")
 
 
@@ -119,7 +123,7 @@ def read_run(folder: Path) -> RecordedRun:
     path = folder / RUN
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        schema, header = data["schema"], header_from(data["header"]) if data["schema"] == SCHEMA else None
+        schema, header = data["schema"], _HEADER.validate_python(data["header"]) if data["schema"] == SCHEMA else None
     except OSError as error:
         raise ConfigurationError(f"{folder} holds no run: cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -135,7 +139,7 @@ def read_run(folder: Path) -> RecordedRun:
     return RecordedRun(
         header=header,
         samples=samples,
-        vitals=tuple(map(_vitals_from, _rows(folder / VITALS))),
+        vitals=tuple(map(_VITALS.validate_python, _rows(folder / VITALS))),
         log=log,
         unlogged=tuple(
             sample.tag for sample in samples if log is not None and data["ended"] is None and sample.tag not in logged
@@ -195,36 +199,10 @@ def _sample_from(row: dict[str, Any]) -> Sample:
     return Sample(**{**known, "token_ns": array("q", row.get("token_ns", ()))})
 
 
-def _vitals_from(row: dict[str, Any]) -> Vitals:
-    return Vitals(**{field.name: row[field.name] for field in fields(Vitals) if field.name in row})
-
-
 def _log(path: Path) -> tuple[RequestLog, ...]:
     from ...emulator import RequestLog
 
     return tuple(map(RequestLog.from_json, _rows(path)))
-
-
-def header_from(data: Mapping[str, Any]) -> Header:
-    """Rebuild a header from plain JSON data."""
-    return Header(
-        **{
-            **{field.name: data[field.name] for field in fields(Header) if field.name in data},
-            "arms": tuple(
-                ArmInfo(
-                    **{
-                        **arm,
-                        "plays": None if arm["plays"] is None else tuple(arm["plays"]),
-                        "without": tuple(arm["without"]),
-                    }
-                )
-                for arm in data["arms"]
-            ),
-            "cells": tuple(Cell(**cell) for cell in data["cells"]),
-            "metrics": tuple(data["metrics"]),
-            "workload_notes": tuple(data.get("workload_notes", ())),
-        }
-    )
 
 
 def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:

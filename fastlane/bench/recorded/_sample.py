@@ -14,12 +14,8 @@ Part = Literal["cold", "warm-up", "measured"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """What one arm's client did for one request.
-
-    Every `_ns` is of the monotonic clock of the shard's machine: comparable within a shard, and on one machine with
-    the provider's log; never between machines.
-    """
+class SampleKey:
+    """Where a request belongs: what is known of it before it is sent."""
 
     arm: str
     tag: str
@@ -27,7 +23,7 @@ class Sample:
     cell: str = ""
     """Name of the Cell that it belongs to."""
     shard: int = 0
-    lane: int
+    lane: int = 0
     block: int
     """Position of the block in its lane, from 0; -1 for an arm process's first request."""
     position: int = 0
@@ -37,6 +33,22 @@ class Sample:
     part: Part = "measured"
     intended_ns: int | None = None
     """When an open load's schedule wanted it sent, whatever the client was busy with; None under a closed load."""
+    asked_output_tokens: int | None = None
+    """The most output tokens that the request allowed."""
+    least_output_tokens: int | None = None
+    """The fewest that the workload meant to get; None where it means none."""
+    meant_input_tokens: int | None = None
+    """The input tokens that the workload meant to send, by its own count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample(SampleKey):
+    """What one arm's client did for one request.
+
+    Every `_ns` is of the monotonic clock of the shard's machine: comparable within a shard, and on one machine with
+    the provider's log; never between machines.
+    """
+
     issued_ns: int
     """Just before `create()`."""
     response_ns: int | None = None
@@ -51,12 +63,6 @@ class Sample:
     """The stream was exhausted, or the error raised."""
     delivery_gap_ms: float | None = None
     """Longest time between a chunk's arrival and its delivery, by the client's own record; None where it keeps none."""
-    asked_output_tokens: int | None = None
-    """The most output tokens that the request allowed."""
-    least_output_tokens: int | None = None
-    """The fewest that the workload meant to get; None where it means none."""
-    meant_input_tokens: int | None = None
-    """The input tokens that the workload meant to send, by its own count."""
     input_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None

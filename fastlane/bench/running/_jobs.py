@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..load import first_turn
-from ..recorded import Cell, Part
+from ..recorded import Cell, Part, SampleKey
 from ..workloads import Turn, Workload, salted, salted_tools
-from ._messages import SampleKey, ScheduledRequest
+from ._messages import ScheduledRequest
 from ._pacing import Due
 
 BEFORE_BLOCKS: Final = -1

@@ -6,27 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..recorded import Part, Sample, Vitals
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleKey:
-    """Where a request belongs: the fields of its Sample that are known before it is sent."""
-
-    arm: str
-    tag: str
-    cell: str = ""
-    shard: int = 0
-    lane: int = 0
-    block: int
-    position: int = 0
-    conversation: str
-    turn: int
-    part: Part = "measured"
-    intended_ns: int | None = None
-    asked_output_tokens: int | None = None
-    least_output_tokens: int | None = None
-    meant_input_tokens: int | None = None
+from ..recorded import Sample, SampleKey, Vitals
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import Any, Final
 from fastlane.protocol.content import message_kind
 from fastlane.records.record import CallRecord
 
-from ..recorded import Sample
-from ._messages import SampleKey
+from ..recorded import Sample, SampleKey
 
 _LONGEST: Final = 400
 _QUOTED: Final = 24

@@ -11,8 +11,8 @@ import pytest
 
 import fastlane
 from fastlane.bench._arms import is_asynchronous
-from fastlane.bench.recorded import Sample
-from fastlane.bench.running._messages import SampleKey, ScheduledRequest
+from fastlane.bench.recorded import Sample, SampleKey
+from fastlane.bench.running._messages import ScheduledRequest
 from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, sample_of, told
 from fastlane.bench.running._recorder import read, read_async
 from fastlane.emulator import Emulator, preset

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fastlane.bench.recorded import Sample
-from fastlane.bench.running._messages import Done, SampleKey, ScheduledRequest
+from fastlane.bench.recorded import Sample, SampleKey
+from fastlane.bench.running._messages import Done, ScheduledRequest
 from fastlane.bench.running._reading import StreamReader
 from fastlane.bench.running._telling import SampleSender
 

@@ -43,7 +43,6 @@ def test_half_a_line_that_a_killed_process_left_is_taken_away(arguments: dict[st
 
     workload = read_workload(path)
     assert len(workload.conversations) == 2
-    assert any("left out a last line that is cut off" in note for note in workload.notes)
 
 
 def test_a_file_of_something_else_keeps_its_last_line(tmp_path: Path) -> None:

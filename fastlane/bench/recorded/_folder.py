@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from fastlane.errors import ConfigurationError
 
+from .._json_lines import described, json_lines
 from ._header import Header
 from ._recorded import RecordedRun
 from ._sample import Sample
@@ -173,24 +174,11 @@ def spans_of(samples: Iterable[Sample]) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        # A torn line may end within a character.
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+    if not path.exists():
         return
-    lines = text.split("\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            # A process that was killed left it: nothing but the last line can be torn.
-            if number == len(lines):
-                continue
-            raise ConfigurationError(f"{path}, line {number}: not valid JSON: {error}") from error
+    for where, row in json_lines(path, may_be_cut_off=True):
         if not isinstance(row, dict):
-            raise ConfigurationError(f"{path}, line {number}: expected a record, got {line:.60}")
+            raise ConfigurationError(f"{where}: expected a record, got {described(row)}")
         yield row
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastlane.errors import ConfigurationError
 
-from ._files import described, rows_of
+from .._json_lines import described, rows_of
 from ._messages import Message, UnusableMessageError, sendable
 from ._recorded_calls import HEADER_KEY, recorded_calls
 from ._requests import MOST_REQUESTS, RecordedRequest, notes_of, workload_of

@@ -13,7 +13,7 @@ from fastlane.errors import ConfigurationError
 
 from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings.shape import BLOCK_CHARACTERS
-from ._files import described, lines_of, parsed
+from .._json_lines import described, json_lines
 from ._messages import CHARACTERS_PER_TOKEN, UnusableMessageError, sendable
 from ._requests import RecordedRequest, notes_of, workload_of
 from ._workload import Workload
@@ -69,16 +69,7 @@ def _block_tokens(calls: Sequence[RecordedRequest]) -> int:
 def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[RecordedRequest]:
     began: dict[str, tuple[float, str]] = {}
     found = 0
-    cut_off: ConfigurationError | None = None
-    for number, text in lines_of(path):
-        if cut_off is not None:
-            raise cut_off
-        where = f"{path}, line {number}"
-        try:
-            row = parsed(text, path, number)
-        except ConfigurationError as error:
-            cut_off = error  # unless nothing follows it: a process that was killed may have left half a line
-            continue
+    for number, (where, row) in enumerate(json_lines(path, may_be_cut_off=True), start=1):
         if not isinstance(row, dict):
             raise ConfigurationError(f"{where}: expected an object, got {described(row)}")
         if HEADER_KEY in row:
@@ -97,8 +88,6 @@ def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[RecordedRe
         if call is not None:
             found += 1
             yield call
-    if cut_off is not None:
-        changes["left out a last line that is cut off"] += 1
 
 
 def _header(row: Mapping[str, Any], where: str) -> tuple[float, str]:

@@ -80,11 +80,6 @@ class Arm:
             return f"fastlane.{which}(): its default plays"
         return f"fastlane.{which}(only_plays=[{', '.join(map(_written, self.plays))}])"
 
-    @property
-    def fingerprints(self) -> tuple[str, ...] | None:
-        """What names the plays in every record; None where the client decides on them."""
-        return None if self.plays is None else tuple(map(repr, self.plays))
-
     def make_client(self, base_url: str, api_key: str) -> Any:
         """Make the client; an awaitable of one where `client` is asynchronous itself."""
         if self.client is not None:

@@ -19,7 +19,7 @@ from ._experiment import Benchmark
 from ._provider import Embedded, Provider, Real
 from .load import Arrivals, Closed, Load, Open, Precision, RunBudget
 from .recorded import DEFAULT_METRICS
-from .workloads import Preset, Workload, preset as preset_workload, presets, read_workload, scenarios
+from .workloads import Preset, Workload, presets, read_workload, scenarios
 
 DEFAULT_WORKLOAD: Final = "code-review"
 ROUND_TRIP_MS: Final = 40.0
@@ -316,10 +316,8 @@ class RunOptions(ReportOptions):
 
     def _workloads(self, conversations: int | None) -> tuple[Workload, ...]:
         name = self.workload
-        of, slash, _ = name.partition("/")
-        if of in presets() and not Path(name).exists():
-            made = (preset_workload(name, seed=self.seed),) if slash else scenarios(of, seed=self.seed)
-            return tuple(each.limited(conversations) for each in made)
+        if name.partition("/")[0] in presets() and not Path(name).exists():
+            return tuple(each.limited(conversations) for each in scenarios(name, seed=self.seed))
         path = Path(name)
         if not path.exists():
             raise ConfigurationError(
@@ -365,22 +363,20 @@ class RunOptions(ReportOptions):
                 users = tuple(map(int, _numbers(self.users, "--users", whole=True)))
             default_s = _THINK_S if workload.think_s is None else workload.think_s
             return Closed(users=users, think_s=default_s if self.think_s is None else self.think_s)
-        if self.users is not None:
-            raise ConfigurationError("--users and --rate are two kinds of load: leave one of them out")
-        if self.think_s is not None:
+        if self.users is not None or self.think_s is not None:
             raise ConfigurationError(
-                "--think-s goes with --users: under a rate nobody waits for an answer before asking again"
+                "--users and --rate are two kinds of load: leave --users and --think-s out, or --rate and --arrivals"
             )
         if recorded and self.rate is not None:
             raise ConfigurationError(
                 "--arrivals recorded takes its times from the workload: leave --rate out, or use --speed"
             )
-        known: dict[str, Arrivals] = {"poisson": "poisson", "constant": "constant", "recorded": "recorded"}
-        if self.arrivals is not None and self.arrivals not in known:
-            raise ConfigurationError(f"--arrivals takes {', '.join(known)}, got {self.arrivals!r}")
         if self.rate is None:
             return Open(arrivals="recorded", speed=self.speed)
-        return Open(rates=_numbers(self.rate, "--rate"), arrivals=known[self.arrivals or "poisson"], speed=self.speed)
+        known: dict[str | None, Arrivals] = {None: "poisson", "poisson": "poisson", "constant": "constant"}
+        if self.arrivals not in known:
+            raise ConfigurationError(f"--arrivals takes poisson, constant, recorded, got {self.arrivals!r}")
+        return Open(rates=_numbers(self.rate, "--rate"), arrivals=known[self.arrivals])
 
 
 def _processes(load: Load) -> int:

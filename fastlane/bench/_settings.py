@@ -17,36 +17,19 @@ if TYPE_CHECKING:
     from ._provider import RunningProvider
     from .running._messages import Ready
 
+_PLAIN = ("budget", "precision", "warm_up", "max_output_tokens", "passes", "processes", "seed")
 _PACKAGES = ("openai", "httpx", "httpx2", "aiohttp", "fastlane-llm", "numpy")
 
 
 def _settings_of(experiment: Benchmark) -> dict[str, Any]:
-    """Return load, budget, seed and the like as plain JSON data."""
+    """Return load, budget, seed and the like, which the header has no field for, as plain JSON data."""
     settings = {
-        "name": experiment.name,
-        "provider": experiment.provider.describe(),
-        "arms": {
-            arm.name: {
-                "plays": arm.fingerprints,
-                "client": None if arm.client is None else f"{arm.client.__module__}:{arm.client.__qualname__}",
-                "asynchronous": arm.asynchronous,
-            }
-            for arm in experiment.resolved
-        },
-        "reference": next(arm.name for arm in experiment.resolved if experiment.role_of(arm) == "reference"),
         "workloads": {workload.name: len(workload.conversations) for workload in experiment.workloads},
         "load": {"kind": type(experiment.load).__name__.lower(), **asdict(experiment.load)},
-        "metrics": experiment.metrics,
-        "budget": asdict(experiment.budget),
-        "precision": None if experiment.precision is None else asdict(experiment.precision),
-        "warm_up": experiment.warm_up,
-        "max_output_tokens": experiment.max_output_tokens,
-        "passes": experiment.passes,
-        "processes": experiment.processes,
-        "seed": experiment.seed,
+        **{name: getattr(experiment, name) for name in _PLAIN},
     }
-    # As a file gives it back: lists for tuples.
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    # As a file gives it back: lists for tuples, objects for dataclasses.
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=asdict))
     return plain
 
 

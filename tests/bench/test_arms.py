@@ -19,6 +19,10 @@ MY_ARM = Arm(name="mine", plays=(Connection(),))
 MY_NUMBER = 3
 
 
+def fingerprints(arm: Arm) -> tuple[str, ...] | None:
+    return None if arm.plays is None else tuple(map(repr, arm.plays))
+
+
 def my_client(base_url: str, api_key: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
 
@@ -37,7 +41,7 @@ def test_every_known_arm_survives_the_way_to_its_process_and_makes_its_client(na
     arm = pickle.loads(pickle.dumps(KNOWN_ARMS[name]))
     client = arm.make_client("https://provider/v1", "key")
 
-    assert (arm.name, arm.fingerprints) == (name, KNOWN_ARMS[name].fingerprints)
+    assert (arm.name, fingerprints(arm)) == (name, fingerprints(KNOWN_ARMS[name]))
     assert is_asynchronous(client) == name.endswith("async")
     assert isinstance(client, fastlane.OpenAI | fastlane.AsyncOpenAI) == (not name.startswith("baseline"))
 
@@ -48,7 +52,7 @@ def test_plays_travel_by_their_settings() -> None:
     arm = pickle.loads(pickle.dumps(Arm(name="mine", plays=plays, without=("that",))))
 
     assert arm.plays == plays
-    assert (arm.fingerprints, arm.without) == (tuple(map(repr, plays)), ("that",))
+    assert (fingerprints(arm), arm.without) == (tuple(map(repr, plays)), ("that",))
 
 
 def test_an_arm_says_what_it_is() -> None:
@@ -122,7 +126,7 @@ def test_attribution_adds_each_play_to_none_and_takes_each_from_all() -> None:
     plays = (Connection(), RequestEncoding(), PromptCache())
     first, second, third = map(repr, plays)
 
-    arms = {arm.name: (arm.fingerprints, arm.without) for arm in attributing(plays)}
+    arms = {arm.name: (fingerprints(arm), arm.without) for arm in attributing(plays)}
 
     assert arms == {
         "none": ((), ()),

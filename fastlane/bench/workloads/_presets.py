@@ -149,29 +149,28 @@ def preset(name: str, *, seed: int = 0, requests: int | None = None) -> Workload
     `requests` is how many conversations it has. Prompts have their number of tokens by construction, for o200k_base and
     cl100k_base. Raises ConfigurationError for an unknown name.
     """
-    of, _, scenario = name.partition("/")
-    made = {workload.name.partition(", ")[2]: workload for workload in scenarios(of, seed=seed, requests=requests)}
-    if scenario not in made:
-        known = ", ".join(f"{of}/{each}" for each in made if each)
-        raise ConfigurationError(
-            f"{name!r} is no single workload: {of!r} has the scenarios {known}"
-            if known
-            else f"unknown workload {name!r}: {of!r} has no scenarios"
-        )
-    return made[scenario]
+    made = scenarios(name, seed=seed, requests=requests)
+    if len(made) > 1:
+        known = ", ".join(f"{name}/{each.name}" for each in _PRESETS[name].scenarios)
+        raise ConfigurationError(f"{name!r} is no single workload: it has the scenarios {known}")
+    return made[0]
 
 
 def scenarios(name: str, *, seed: int = 0, requests: int | None = None) -> tuple[Workload, ...]:
-    """Return the workloads of a preset, one for each setting of lengths; see `preset`. Raises ConfigurationError."""
-    if name not in _PRESETS:
-        raise ConfigurationError(f"unknown preset {name!r}: the known ones are {', '.join(_PRESETS)}")
-    whole = _PRESETS[name]
+    """Return the workloads of a preset, one for each setting of lengths, or the named one; see `preset`."""
+    of, _, chosen = name.partition("/")
+    if of not in _PRESETS:
+        raise ConfigurationError(f"unknown preset {of!r}: the known ones are {', '.join(_PRESETS)}")
+    whole = _PRESETS[of]
     count = whole.requests if requests is None else requests
     if count < 1:
         raise ConfigurationError(f"requests takes 1 or more, got {count}")
-    if not whole.scenarios:
+    found = [each for each in whole.scenarios if chosen in ("", each.name)]
+    if chosen and not found:
+        raise ConfigurationError(f"unknown workload {name!r}: {of!r} has no scenario {chosen!r}")
+    if not found:
         return (replace(code_review(), source=whole.source).limited(requests),)
-    return tuple(_of_lengths(whole, scenario, seed, count) for scenario in whole.scenarios)
+    return tuple(_of_lengths(whole, scenario, seed, count) for scenario in found)
 
 
 def _of_lengths(whole: Preset, scenario: Scenario, seed: int, count: int) -> Workload:

@@ -152,7 +152,7 @@ def test_names_that_are_none_are_refused_with_those_that_are() -> None:
         preset("rug")
     with pytest.raises(ConfigurationError, match="has the scenarios scaling/chatbot, scaling/retrieval"):
         preset("scaling")
-    with pytest.raises(ConfigurationError, match="'rag' has no scenarios"):
+    with pytest.raises(ConfigurationError, match="'rag' has no scenario 'large'"):
         preset("rag/large")
     with pytest.raises(ConfigurationError, match="requests takes 1 or more, got 0"):
         preset("rag", requests=0)

@@ -12,10 +12,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
@@ -24,6 +24,8 @@ from ._probes import Probe
 from ._reading import told
 from ._recorder import read, read_async
 from ._telling import SampleSender
+
+_MOST_THREADS: Final = 10_000
 
 
 def serve(
@@ -40,7 +42,8 @@ def serve(
     os.environ.update(environment)
     # Jobs that are left when the pipe ends are nobody's any more: the threads of the client may not keep the process.
     probe = Probe(shard=shard, arm=arm.name)
-    asyncio.run(_serve(arm, base_url, api_key, probe, pipe))
+    with _or_end():
+        asyncio.run(_serve(arm, base_url, api_key, probe, pipe))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -147,29 +150,17 @@ class _Threads:
     def __init__(self, client: Any, telling: SampleSender) -> None:
         self._client = client
         self._telling = telling
-        self._jobs: SimpleQueue[ScheduledRequest] = SimpleQueue()
-        self._idle = 0
-        self._counting = threading.Lock()
+        # It starts a thread only where none is idle.
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="fastlane-bench-request")
 
     def send(self, job: ScheduledRequest) -> None:
         """Have a job done at once."""
         self._telling.begun()
-        with self._counting:
-            wanted = self._idle == 0
-            if not wanted:
-                self._idle -= 1
-        if wanted:
-            threading.Thread(target=self._run, args=(job,), name="fastlane-bench-request", daemon=True).start()
-        else:
-            self._jobs.put(job)
+        self._pool.submit(self._run, job)
 
     def _run(self, job: ScheduledRequest) -> None:
-        while True:
-            with _or_end():
-                self._telling.finished(job, read(self._client, job))
-            with self._counting:
-                self._idle += 1
-            job = self._jobs.get()
+        with _or_end():
+            self._telling.finished(job, read(self._client, job))
 
 
 class _Tasks:
@@ -200,7 +191,7 @@ class _Tasks:
 
 @contextlib.contextmanager
 def _or_end() -> Iterator[None]:
-    """End the process where a request cannot be told of: its parent would wait for it for ever."""
+    """End the process where something fails: its parent would wait for it for ever."""
     try:
         yield
     except BaseException:  # noqa: BLE001

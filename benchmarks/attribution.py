@@ -24,7 +24,7 @@ from benchmarks._report import Figure, Report
 from benchmarks._trimming import TRIMMING, true_parts_ms, workload
 from fastlane import PromptCache, RequestEncoding
 from fastlane.bench import Benchmark, Embedded
-from fastlane.bench._provider import RunningProvider, _environment
+from fastlane.bench._provider import RunningProvider
 from fastlane.bench.findings import Attribution, find
 from fastlane.bench.load import Closed, RunBudget
 from fastlane.bench.recorded import RecordedRun
@@ -53,7 +53,7 @@ class _Narrow(Embedded):
         model = ProviderModel(
             prefill_base_s=0.05, prefill_s_per_token=10e-6, inter_token_s=0.001, cache_machines=_MACHINES
         )
-        with Emulator(model=model, seed=self.seed, wire=wire) as emulator, _environment(emulator.environment):
+        with Emulator(model=model, seed=self.seed, wire=wire) as emulator:
             yield RunningProvider(
                 base_url=emulator.base_url,
                 api_key="none",

@@ -8,7 +8,6 @@ import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -243,32 +242,27 @@ def copy_of(reference: Arm) -> Arm:
     )
 
 
-def attributing(plays: Sequence[Play], *, asynchronous: bool = False) -> tuple[Arm, ...]:
+def attributing(plays: Sequence[Play]) -> tuple[Arm, ...]:
     """Return the arms that tell what each play contributes: none, each alone, all but each, and all.
 
     Raises ConfigurationError for fewer than two plays, whose effect one pair of arms shows already, and for two of one
     kind.
     """
-    names = [_short(play) for play in plays]
+    names = [type(play).__name__ for play in plays]
     if len(names) < 2 or len(set(names)) < len(names):
         raise ConfigurationError(
             f"attribute needs two plays or more, each of another kind, got {', '.join(names) or 'none'}: for one play, "
             "compare an arm with it and one without it"
         )
-    arm = partial(Arm, asynchronous=asynchronous)
     several = len(names) > 2
-    arms = [arm(name="none", plays=())]
+    arms = [Arm(name="none", plays=())]
     for name, play in zip(names, plays, strict=True):
         others = tuple(each for each in plays if each is not play)
         # Of two plays, "only one" is "all but the other": the same arm twice would be no more than another copy.
-        arms.append(arm(name=f"only {name}", plays=(play,), without=() if several else tuple(map(repr, others))))
+        arms.append(Arm(name=f"only {name}", plays=(play,), without=() if several else tuple(map(repr, others))))
         if several:
-            arms.append(arm(name=f"all but {name}", plays=others, without=(repr(play),)))
-    return (*arms, arm(name="every play", plays=tuple(plays)))
-
-
-def _short(play: Play) -> str:
-    return type(play).__name__
+            arms.append(Arm(name=f"all but {name}", plays=others, without=(repr(play),)))
+    return (*arms, Arm(name="every play", plays=tuple(plays)))
 
 
 def counterparts(arms: Sequence[Arm]) -> dict[str, str]:

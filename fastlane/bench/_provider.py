@@ -25,7 +25,7 @@ class RunningProvider:
     one_way_s: float = 0.0
     """The emulated wire's delay in one direction."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables by which a client trusts its certificate."""
+    """Variables by which a client's process trusts its certificate."""
     limit_field: str = "max_completion_tokens"
     """Name of the body's field that limits the answer's tokens."""
     read_log: Callable[[], tuple[RequestLog, ...]] | None = None
@@ -68,15 +68,12 @@ class Embedded:
 
     @contextmanager
     def running(self) -> Iterator[RunningProvider]:
-        """Start it, and trust its certificate as long as it runs."""
+        """Start it."""
         from ..emulator import Emulator, preset
         from ..emulator.wire import Wire
 
         wire = Wire(round_trip_time_s=self.round_trip_time_s)
-        with (
-            Emulator(model=preset(self.preset), seed=self.seed, wire=wire) as emulator,
-            _environment(emulator.environment),
-        ):
+        with Emulator(model=preset(self.preset), seed=self.seed, wire=wire) as emulator:
             yield RunningProvider(
                 base_url=emulator.base_url,
                 api_key="sk-bench",
@@ -133,17 +130,3 @@ class Real:
 
 
 Provider = Embedded | Real
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -46,10 +46,13 @@ class Shared(Embedded):
         def read_log() -> tuple[RequestLog, ...]:
             return shared().log()[already:]
 
-        with pytest.MonkeyPatch.context() as environment:
-            for name, value in shared().environment.items():
-                environment.setenv(name, value)
-            yield RunningProvider(base_url=shared().base_url, api_key="sk-bench", model=self.model, read_log=read_log)
+        yield RunningProvider(
+            base_url=shared().base_url,
+            api_key="sk-bench",
+            model=self.model,
+            environment=dict(shared().environment),
+            read_log=read_log,
+        )
 
 
 @cache

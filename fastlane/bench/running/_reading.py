@@ -6,7 +6,8 @@ import json
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from fastlane.protocol.content import message_kind
@@ -21,35 +22,21 @@ _CODES: Final = ("code", "type", "param")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,47}|[0-9]{3}")
 
 
+@dataclass(slots=True)
 class StreamReader:
     """The stamps and the answer's own words of one request; `take` is all that is done per chunk."""
 
-    __slots__ = (
-        "answer_id",
-        "ended_ns",
-        "error",
-        "finish_reason",
-        "first_content_ns",
-        "first_event_ns",
-        "issued_ns",
-        "request_id",
-        "response_ns",
-        "token_ns",
-        "usage",
-    )
-
-    def __init__(self) -> None:
-        self.issued_ns = 0
-        self.response_ns: int | None = None
-        self.first_event_ns: int | None = None
-        self.first_content_ns: int | None = None
-        self.token_ns = array("q")
-        self.ended_ns = 0
-        self.usage: Any = None
-        self.finish_reason: str | None = None
-        self.error: BaseException | None = None
-        self.request_id: str | None = None
-        self.answer_id: str | None = None
+    issued_ns: int = 0
+    response_ns: int | None = None
+    first_event_ns: int | None = None
+    first_content_ns: int | None = None
+    token_ns: array[int] = field(default_factory=partial(array, "q"))
+    ended_ns: int = 0
+    usage: Any = None
+    finish_reason: str | None = None
+    error: BaseException | None = None
+    request_id: str | None = None
+    answer_id: str | None = None
 
     def opened(self, stream: Any) -> None:
         """Take note of the provider's id of the request, where the stream says it."""

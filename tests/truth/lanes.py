@@ -17,13 +17,12 @@ from fastlane.bench.running._messages import (
     BeginCell,
     Done,
     EndCell,
-    NotMade,
     Ready,
+    RunFailedError,
     ScheduledRequest,
     Settle,
-    WorkerEnded,
 )
-from fastlane.bench.running._workers import RunFailedError, Worker
+from fastlane.bench.running._workers import Worker
 
 THINK_S: Final = 0.02
 """A lane waits up to this long before each further request, so that lanes that once met do not stay together."""
@@ -114,10 +113,8 @@ class _Coordinator:
     def _hear(self, timeout_s: float) -> Any:
         """The next message; raises queue.Empty where none comes in time."""
         _, what = self._heard.get(timeout=timeout_s)
-        if isinstance(what, WorkerEnded):
-            raise RunFailedError(f"the process of arm {self._arm.name!r} ended early: its stderr says why")
-        if isinstance(what, NotMade):
-            raise RunFailedError(f"the client of {self._arm.name!r} could not be made: {what.why}")
+        if isinstance(what, RunFailedError):
+            raise what
         if isinstance(what, Sample):
             if what.error is not None:
                 raise RunFailedError(f"a request of {self._arm.name!r} failed: {what.error}: {what.error_message}")

@@ -25,15 +25,14 @@ from ._messages import (
     Done,
     EndCell,
     Event,
-    NotMade,
     Ready,
+    RunFailedError,
     ScheduledRequest,
     Settle,
-    WorkerEnded,
 )
 from ._pacing import ClosedPacing, Due, OpenPacing, Pacing
 from ._probes import Probe
-from ._workers import MakeShard, RunFailedError, Shard, ShardPlan, ended_early
+from ._workers import MakeShard, Shard, ShardPlan
 
 if TYPE_CHECKING:
     from .._experiment import Benchmark
@@ -328,13 +327,8 @@ class Coordinator:
             heard = self._inbox.get(timeout=_STEP_S if timeout_s is None else min(timeout_s, _STEP_S))
         except Empty:
             return _NOTHING
-        what = heard.what
-        if isinstance(what, NotMade):
-            raise RunFailedError(f"the client of arm {heard.arm!r} could not be made: {what.why}")
-        if isinstance(what, WorkerEnded):
-            raise ended_early(heard.arm)
-        if isinstance(what, BaseException):
-            raise what
+        if isinstance(heard.what, RunFailedError):
+            raise heard.what
         if heard is _INTERRUPTED:
             self._until_ns = self._until_ns or now_ns() + GRACE_NS
         return heard

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastlane.errors import FastlaneError
+
 from ..recorded import Sample, SampleKey, Vitals
+
+
+class RunFailedError(FastlaneError):
+    """A run that gave no usable figures: the message says what happened. A worker says so too, as its last message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +56,6 @@ class Ready:
     """Class of the client, such as "openai.AsyncOpenAI"."""
     plays: tuple[str, ...] | None
     """Fingerprints of the client's plays; None for a client that has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotMade:
-    """What a worker says first and last where its client could not be made."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerEnded:
-    """What is heard of a worker whose process has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from typing import Any
 from fastlane.errors import ConfigurationError, MissingExtraError
 
 from ..._clock import now_ns
-from ._messages import BeginCell, ScheduledRequest
-from ._workers import LocalShard, MakeShard, RunFailedError, ShardPlan
+from ._messages import BeginCell, RunFailedError, ScheduledRequest
+from ._workers import LocalShard, MakeShard, ShardPlan
 
 _STOP_S = 15.0
 _ANSWER_S = 5.0

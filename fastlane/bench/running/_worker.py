@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
-from ._messages import BeginCell, EndCell, NotMade, Ready, ScheduledRequest, Settle
+from ._messages import BeginCell, EndCell, Ready, RunFailedError, ScheduledRequest, Settle
 from ._probes import Probe
 from ._reading import told
 from ._recorder import read, read_async
@@ -54,7 +54,11 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
         client = await made(arm, base_url, api_key)
         asynchronous = is_asynchronous(client)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
-        pipe.send(NotMade(f"{type(error).__name__}: {told(error, api_key)}"))
+        pipe.send(
+            RunFailedError(
+                f"the client of arm {arm.name!r} could not be made: {type(error).__name__}: {told(error, api_key)}"
+            )
+        )
         return
     telling = SampleSender(client, pipe)
     ended = asyncio.Event()

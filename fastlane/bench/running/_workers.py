@@ -11,10 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fastlane.errors import FastlaneError
-
 from .._arms import Arm
-from ._messages import WorkerEnded
+from ._messages import RunFailedError
 from ._worker import serve
 
 # Not fork: a child must not inherit what the parent has imported, opened or locked.
@@ -22,14 +20,10 @@ PROCESSES = multiprocessing.get_context("spawn")
 _STOP_TIMEOUT_S = 5.0
 
 
-class RunFailedError(FastlaneError):
-    """A run that gave no usable figures: the message says what happened."""
-
-
 class Worker:
     """One arm's process as its coordinator sees it: orders go in, and `heard` is called with what comes out.
 
-    `heard` is called in a thread of the worker's own, with WorkerEnded as the last message of all.
+    `heard` is called in a thread of the worker's own, with RunFailedError as the last message of all.
     """
 
     def __init__(
@@ -60,7 +54,7 @@ class Worker:
         try:
             self._pipe.send(what)
         except OSError as error:
-            raise ended_early(self.arm) from error
+            raise self._ended_early() from error
 
     def abandon(self) -> None:
         """Have the process end now, whatever it does."""
@@ -83,9 +77,12 @@ class Worker:
             try:
                 what = self._pipe.recv()
             except (EOFError, OSError):
-                self._heard(self.arm, WorkerEnded())
+                self._heard(self.arm, self._ended_early())
                 return
             self._heard(self.arm, what)
+
+    def _ended_early(self) -> RunFailedError:
+        return RunFailedError(f"the process of arm {self.arm!r} ended early: its stderr says why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +149,6 @@ class LocalShard:
 
     def close(self) -> None:
         self._closing.close()
-
-
-def ended_early(arm: str) -> RunFailedError:
-    """Return the error for a worker that has ended by itself."""
-    return RunFailedError(f"the process of arm {arm!r} ended early: its stderr says why")
 
 
 @contextmanager

@@ -75,29 +75,29 @@ class Jobs:
             part=part,
         )
 
-    def _job(self, turn: Turn, *, replay: str, draw: str, arm: str, tag: str, **place: Any) -> ScheduledRequest:
-        tokens = turn.answer_tokens
+    def _job(self, asked: Turn, *, replay: str, draw: str, arm: str, tag: str, **place: Any) -> ScheduledRequest:
+        tokens = asked.answer_tokens
         if self.max_output_tokens is not None:
             tokens = min(tokens, self.max_output_tokens)
         # What is not asked for cannot be missed.
-        least = None if turn.least_answer_tokens is None else min(turn.least_answer_tokens, tokens)
+        least = None if asked.least_answer_tokens is None else min(asked.least_answer_tokens, tokens)
         line = salt(self.seed, arm, replay)
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": salted(turn.messages, line),
+            "messages": salted(asked.messages, line),
             self.limit_field: tokens,
             "stream_options": {"include_usage": True},
-            **turn.fields,
+            **asked.fields,
         }
-        if turn.tools:
-            body["tools"] = salted_tools(turn.tools, line)
+        if asked.tools:
+            body["tools"] = salted_tools(asked.tools, line)
         key = SampleKey(
             arm=arm,
             tag=tag,
-            conversation=turn.conversation,
+            conversation=asked.conversation,
             asked_output_tokens=tokens,
             least_output_tokens=least,
-            meant_input_tokens=turn.input_tokens,
+            meant_input_tokens=asked.input_tokens,
             **place,
         )
         return ScheduledRequest(key, body, self._headers(tag, tokens, draw))

@@ -91,12 +91,7 @@ class Benchmark:
         return [*arms, *(copy for copy in copies if copy.name not in names)]
 
     def _check(self) -> None:
-        for name, least in (
-            ("warm_up", 0),
-            ("processes", 1),
-            ("max_output_tokens", 2),
-            ("passes", 1),
-        ):
+        for name, least in (("warm_up", 0), ("processes", 1), ("max_output_tokens", 2), ("passes", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigurationError(f"{name} must be at least {least}, got {value}")

@@ -38,7 +38,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
     _, first = next(_lines(path), (0, b""))
     begin = first.strip()
     if begin == b"[" or (begin.startswith(b"[") and begin[1:].lstrip().startswith(b"{")):
-        whole = b"".join(data for _, data in _lines(path))
+        whole = b"\n".join(data for _, data in _lines(path))
         yield from ((f"{path}, item {item}", value) for item, value in enumerate(_parsed(whole, path, 1), start=1))
     else:
         yield from json_lines(path)
@@ -56,7 +56,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             for number, data in enumerate(file, start=1):
-                line = data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data
+                line = data.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").rstrip(b"\r\n")
                 if line.strip():
                     yield number, line
     except OSError as error:

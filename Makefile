@@ -55,8 +55,8 @@ conformance-release: $(EVERYTHING) ## all of it that must hold before a release,
 	$(CONFORMANCE) --self-check
 	$(CONFORMANCE) --release $(ARGS)
 
-fuzz: $(EVERYTHING) ## feed every reader with what nobody would send, beside an oracle: a minute each and more (ARGS="--minutes 5 --target h2")
-	$(BIN)/python -m tests.fuzz $(ARGS)
+fuzz: $(EVERYTHING) ## feed every parser with 10,000 inputs that nobody would send, beside an oracle (ARGS="-k h2")
+	$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0 $(ARGS)
 
 soak: $(EVERYTHING) ## a mixed life of calls, faults, cancellations and forks for 30 minutes: nothing lost, doubled, crossed or leaked
 	$(BIN)/python -m tests.soak $(ARGS)

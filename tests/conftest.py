@@ -32,6 +32,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
 )
+# `make fuzz`: many inputs, other ones in each run, and those that failed once more.
+settings.register_profile(
+    "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=10_000, print_blob=True
+)
 settings.load_profile("unhurried")
 
 # Nothing of the environment that the tests run in may reach a client.

@@ -140,35 +140,6 @@ def test_a_connection_is_used_again_and_again() -> None:
         assert (connection.capacity, connection.open_exchanges, connection.room(exchange)) == (1, 0, 0)
 
 
-def test_one_request_at_a_time() -> None:
-    connection = opened()
-    first = begun(connection)
-
-    with pytest.raises(TransportError) as caught:
-        connection.begin(asked(), end=True)
-
-    assert caught.value.unprocessed
-    assert (first.error, connection.capacity, connection.data_to_send()) == (None, 1, b"")
-
-
-@pytest.mark.parametrize(
-    ("request_header", "answer"),
-    [
-        ((b"Connection", b"Close"), EMPTY),
-        ((b"X", b"y"), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"),
-        ((b"X", b"y"), b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"),
-    ],
-)
-def test_a_connection_that_one_side_closes_is_not_used_again(request_header: Any, answer: bytes) -> None:
-    connection = opened()
-    exchange = begun(connection, request_header)
-
-    connection.receive(answer, 1)
-
-    assert (exchange.answer_ended, exchange.error, connection.open_exchanges) == (True, None, 0)
-    assert refuses(connection)
-
-
 def test_that_a_connection_will_be_closed_is_known_with_the_head() -> None:
     connection = opened()
     exchange = begun(connection)
@@ -263,38 +234,6 @@ def test_whole_chunks_do_not_pass_h11(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (body(exchange), exchange.answer_ended) == (b"abcdefhijklmno", True)
 
 
-@pytest.mark.parametrize(
-    "reads",
-    [
-        (b"1", b"2\r\nab\r\n", b"cdefghijklmnop\r\n"),
-        (b"1", b"2\r", b"\nab\r\n", b"cdefghijklmnop\r\n"),
-        (b"12\r\n", b"2\r\nabc", b"defgh", b"1\r\na\r\n", b"z\r\n"),
-        (b"12\r\nx", b"1\r\na\r\n", b"2\r\nab\r\n", b"end4\r", b"\n"),
-    ],
-)
-def test_a_body_that_looks_like_chunks_is_not_taken_for_them(reads: tuple[bytes, ...]) -> None:
-    connection = opened()
-    exchange = begun(connection)
-    connection.receive(CHUNKED, 1)
-
-    for read in (*reads, b"0\r\n\r\n"):
-        connection.receive(read, 2)
-
-    assert (body(exchange), exchange.answer_ended) == (b"".join(reads).partition(b"\r\n")[2][:18], True)
-
-
-def test_a_body_does_not_come_before_its_head() -> None:
-    connection = opened()
-    begun(connection, method=b"HEAD")
-    connection.receive(CHUNKED, 1)
-    exchange = begun(connection)
-
-    connection.receive(b"2\r\nab\r\n", 2)
-
-    assert (body(exchange), exchange.phases.first_byte_ns) == (b"", 2)
-    broken(connection, b"\r\n")
-
-
 def test_what_nobody_reads_is_not_kept() -> None:
     connection = opened()
     exchange = begun(connection)
@@ -321,30 +260,6 @@ def test_an_answer_before_the_end_of_the_request_is_delivered_at_once() -> None:
     assert (connection.data_to_send(), connection.open_exchanges) == (b"", 0)
     assert not connection.cancel(exchange)
     assert refuses(connection)
-
-
-def test_a_request_may_go_on_while_its_answer_comes() -> None:
-    connection, exchange = opened(), asked((b"Content-Length", b"2"))
-    connection.begin(exchange, end=False)
-    connection.receive(CHUNKED + b"1\r\na\r\n", 1)
-    connection.send(exchange, b"he", end=True)
-    connection.receive(b"0\r\n\r\n", 2)
-
-    assert connection.data_to_send().endswith(b"\r\n\r\nhe")
-    assert (exchange.answer_ended, exchange.request_ended, refuses(connection)) == (True, True, True)
-
-
-def test_a_body_without_a_length_lasts_until_the_connection_is_closed() -> None:
-    connection = opened()
-    exchange = begun(connection)
-    for now_ns, read in enumerate([b"HTTP/1.1 200 OK\r\n\r\nab", b"2\r\ncd\r\n"], 1):
-        connection.receive(read, now_ns)
-    assert not exchange.answer_ended
-
-    connection.receive_end(3)
-
-    assert list(exchange.chunks) == [(1, b"ab"), (2, b"2\r\ncd\r\n")]
-    assert (exchange.answer_ended, exchange.phases.answer_ended_ns, refuses(connection)) == (True, 3, True)
 
 
 @pytest.mark.parametrize(
@@ -493,26 +408,6 @@ def test_what_came_before_an_error_is_delivered() -> None:
 
     assert body(exchange) == b"abcdef"
     assert exchange.error is not None
-
-
-def test_the_length_in_chunks_wins_over_the_other_one() -> None:
-    connection = opened()
-    exchange = begun(connection)
-
-    connection.receive(CHUNKED[:-2] + b"Content-Length: 1\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 1)
-
-    assert (body(exchange), exchange.answer_ended) == (b"abc", True)
-
-
-@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204), (b"GET", 304)])
-def test_some_answers_have_no_body_whatever_their_head_says(method: bytes, status: int) -> None:
-    for framing in (b"Content-Length: 5", b"Transfer-Encoding: chunked"):
-        connection = opened()
-        exchange = begun(connection, method=method)
-
-        connection.receive(b"HTTP/1.1 %d Fine\r\n%b\r\n\r\n" % (status, framing), 1)
-
-        assert (exchange.answer_ended, body(exchange), connection.capacity) == (True, b"", 1)
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"GET", 101), (b"CONNECT", 200)])

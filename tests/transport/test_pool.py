@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pytest
 
-from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Pool, PooledConnection
+from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Pool, PooledConnection
 from fastlane.transport.pool.settings import PoolSettings
-from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
 
 
@@ -32,19 +30,6 @@ def test_a_cold_burst_over_http2_waits_for_one_connection_together(calls: int) -
     assert desk.made == 1
 
 
-@pytest.mark.parametrize("calls", [101, 200, 201, 450])
-def test_a_larger_burst_opens_a_connection_for_each_hundred(calls: int) -> None:
-    desk = Desk()
-    burst = desk.ask_often(calls)
-    assert desk.made == math.ceil(calls / BUSY_STREAMS)
-    while desk.opening:
-        desk.opens(250)
-
-    assert not any(call.waits for call in burst)
-    assert desk.made == math.ceil(calls / BUSY_STREAMS)
-    assert max(member.claimed for member in desk.members) == BUSY_STREAMS
-
-
 def test_a_burst_at_a_server_that_turns_out_to_speak_http1_gets_a_connection_each() -> None:
     desk = Desk()
     burst = desk.ask_often(30)
@@ -55,19 +40,6 @@ def test_a_burst_at_a_server_that_turns_out_to_speak_http1_gets_a_connection_eac
         desk.opens_http1()
 
     assert len(members_of(burst)) == 30
-
-
-@pytest.mark.parametrize("http2", [False, True])
-def test_a_burst_over_http1_opens_a_connection_for_each_call(http2: bool) -> None:
-    desk = Desk(http2=http2)
-    if http2:
-        call = desk.ask()
-        desk.closes(desk.opens_http1())
-        desk.ends_quietly(call)
-    made = desk.made
-    desk.ask_often(7)
-
-    assert desk.made - made == 7
 
 
 def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
@@ -81,33 +53,12 @@ def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
     assert len(members_of(burst)) == 7
 
 
-def test_a_burst_at_a_server_known_to_allow_few_streams_opens_what_it_needs_at_once() -> None:
-    desk, _ = warm_desk(10)
-    burst = desk.ask_often(50)
-    assert desk.made == 5
-    while desk.opening:
-        desk.opens(10)
-
-    assert desk.made == 5
-    assert not any(call.waits for call in burst)
-
-
 def test_a_limit_that_one_connection_lowers_says_nothing_of_the_next() -> None:
     desk, member = warm_desk(20)
     desk.changes(member, capacity=2)
     desk.ask_often(8)
 
     assert desk.made == 2
-
-
-def test_calls_in_a_row_share_a_connection() -> None:
-    desk, member = warm_desk()
-    for _ in range(5):
-        call = desk.ask()
-        assert call.member is member
-        desk.ends(call)
-
-    assert desk.made == 1
 
 
 def test_over_http1_the_connection_that_was_used_last_is_used_next() -> None:
@@ -121,28 +72,6 @@ def test_over_http1_the_connection_that_was_used_last_is_used_next() -> None:
 
     assert desk.ask().member is calls[2].member
     assert desk.ask().member is calls[1].member
-
-
-def test_calls_beyond_a_hundred_wait_for_a_further_connection_where_one_is_allowed() -> None:
-    desk, first = warm_desk(250)
-    desk.ask_often(100)
-    late = desk.ask()
-    assert late.waits
-    second = desk.opens(250)
-
-    assert late.member is second is not first
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_calls_beyond_a_hundred_share_what_there_is_where_no_further_connection_is_allowed(limit: int) -> None:
-    desk = Desk(max_connections=limit)
-    calls = desk.ask_often(300)
-    while desk.opening:
-        desk.opens(150)
-
-    assert desk.made == limit
-    assert [member.claimed for member in desk.members] == [150] * limit
-    assert sum(call.waits for call in calls) == 300 - 150 * limit
 
 
 def test_calls_beyond_the_bound_go_where_the_fewest_are() -> None:
@@ -159,29 +88,6 @@ def test_calls_beyond_the_bound_go_where_the_fewest_are() -> None:
 
 
 # Waiting
-
-
-def test_who_came_first_is_served_first() -> None:
-    desk = Desk(max_connections=1, http2=False)
-    first, *rest = desk.ask_often(4)
-    desk.opens_http1()
-    served = [first]
-    for _ in rest:
-        desk.ends(served[-1])
-        served += [call for call in rest if not call.waits and call not in served]
-
-    assert served == [first, *rest]
-
-
-def test_nobody_overtakes_those_who_wait() -> None:
-    desk = Desk(max_connections=1, http2=False)
-    one, two = desk.ask_often(2)
-    desk.opens_http1()
-    desk.ends_quietly(one)
-    three = desk.ask()
-
-    assert not two.waits
-    assert three.waits
 
 
 def test_calls_to_other_origins_are_served_in_their_turn_when_all_connections_were_in_use() -> None:
@@ -219,28 +125,6 @@ def test_a_place_that_a_connection_leaves_goes_to_another_origins_call(how: str)
     assert opened is there.member
 
 
-def test_one_who_waits_no_longer_is_given_nothing() -> None:
-    desk = Desk()
-    one, two = desk.ask_often(2)
-    desk.pool.withdraw(HERE, one)
-    desk.pool.withdraw(HERE, one)
-    desk.pool.withdraw(THERE, one)
-    member = desk.opens()
-
-    assert one.waits
-    assert two.member is member
-    assert member.claimed == 1
-
-
-def test_a_place_that_is_left_unused_goes_to_the_next() -> None:
-    desk = Desk(max_connections=1, http2=False)
-    one, two = desk.ask_often(2)
-    desk.opens_http1()
-    desk.leaves(one)
-
-    assert two.member is one.member
-
-
 def test_answers_that_were_dropped_quietly_give_their_places_back() -> None:
     desk = Desk(max_connections=1, http2=False)
     call = desk.ask()
@@ -256,30 +140,6 @@ def test_answers_that_were_dropped_quietly_give_their_places_back() -> None:
     assert elsewhere.member is opened
 
 
-def test_a_limit_that_the_peer_raises_is_used_by_those_who_wait() -> None:
-    desk = Desk(max_connections=1)
-    calls = desk.ask_often(4)
-    member = desk.opens(1)
-    assert [call.waits for call in calls] == [False, True, True, True]
-    desk.changes(member, capacity=3)
-
-    assert [call.waits for call in calls] == [False, False, False, True]
-
-
-def test_a_limit_that_the_peer_lowers_below_what_is_claimed_gives_nobody_a_place() -> None:
-    desk = Desk(max_connections=1)
-    one, two, three = desk.ask_often(3)
-    member = desk.opens(3)
-    desk.changes(member, capacity=1)
-    late = desk.ask()
-    desk.ends(one)
-    desk.ends(two)
-    assert late.waits
-    desk.ends(three)
-
-    assert late.member is member
-
-
 # Failure
 
 
@@ -292,26 +152,6 @@ def test_those_who_wait_are_told_each_for_himself() -> None:
     assert [str(error) for error in errors] == ["nobody there"] * 3
     assert len(set(map(id, errors)) | {id(FAILURE)}) == 4
     assert desk.members == []
-
-
-def test_after_a_failure_the_next_call_tries_at_once() -> None:
-    desk = Desk()
-    desk.ask()
-    desk.fails()
-    call = desk.ask()
-
-    opened = desk.opens()
-    assert opened is call.member
-
-
-def test_nobody_is_told_while_another_connection_is_being_opened() -> None:
-    desk = Desk()
-    calls = desk.ask_often(150)
-    desk.fails()
-    assert all(call.waits for call in calls)
-    desk.opens(250)
-
-    assert not any(call.waits for call in calls)
 
 
 def test_where_a_further_connection_fails_calls_wait_for_the_open_one_and_try_again_later() -> None:
@@ -333,37 +173,6 @@ def test_where_a_further_connection_fails_calls_wait_for_the_open_one_and_try_ag
 
     assert not three.waits
     assert not four.waits
-
-
-def test_where_the_others_are_about_to_end_a_failure_is_told() -> None:
-    desk, member = warm_desk()
-    desk.ask()
-    desk.changes(member, capacity=0)
-    late = desk.ask()
-    desk.fails()
-
-    assert late.error is not None
-
-
-def test_a_connection_that_is_closed_while_it_is_being_opened_has_failed() -> None:
-    desk = Desk()
-    call = desk.ask()
-    member = desk.opening.pop()
-    desk.closes(member)
-    assert call.error is not None
-    desk.pool.failed(member, FAILURE, desk.now_ns)
-    desk.pool.opened(member, desk.now_ns)
-
-    assert desk.members == []
-    assert not desk.pool.is_opening(HERE)
-
-
-def test_everybody_is_told_when_the_pool_ends() -> None:
-    desk = Desk()
-    calls = [desk.ask(HERE), desk.ask(THERE), desk.ask(HERE)]
-    desk.pool.refuse_all(TransportError("ConnectError", "over"))
-
-    assert [str(call.error) for call in calls] == ["over"] * 3
 
 
 def test_a_call_is_not_left_in_the_queue_when_no_connection_can_even_be_made() -> None:
@@ -504,18 +313,6 @@ def test_the_connection_of_another_origin_that_is_idle_the_longest_makes_room() 
     assert len(desk.members) == 3
 
 
-def test_a_connection_in_use_or_being_opened_makes_no_room() -> None:
-    desk = Desk(max_connections=2)
-    desk.ask(origin_of(0))
-    desk.opens()
-    desk.ask(origin_of(1))
-    late = desk.ask(origin_of(2))
-
-    assert desk.made == 2
-    assert desk.surplus == []
-    assert late.waits
-
-
 def test_a_hundred_idle_connections_are_kept_and_the_oldest_are_closed() -> None:
     desk = Desk(http2=False)
     calls = desk.ask_often(MOST_IDLE + 20)
@@ -526,16 +323,6 @@ def test_a_hundred_idle_connections_are_kept_and_the_oldest_are_closed() -> None
 
     assert len(desk.members) == MOST_IDLE
     assert desk.surplus == [call.member for call in calls[:20]]
-
-
-def test_connections_that_are_being_opened_do_not_count_as_idle() -> None:
-    desk = Desk(http2=False)
-    calls = desk.ask_often(MOST_IDLE + 50)
-    desk.opens_http1()
-    desk.ends(calls[0])
-
-    assert calls[1].member is calls[0].member
-    assert desk.surplus == []
 
 
 # What a pool does not know

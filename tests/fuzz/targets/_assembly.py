@@ -90,11 +90,8 @@ def _chunk(delta: dict[str, Any]) -> dict[str, Any]:
 
 TARGET = Target(
     name="assembly",
-    reads="events that are put together into an answer",
-    oracle="no error, no change of the events, and an answer that is JSON and the same when asked for again",
     check=check,
     seeds=seeds,
-    modules=("fastlane.protocol.assembly",),
     grown={
         "many pieces of a text": _fed(lambda size: [_chunk({"content": "x"})] * (size // 64)),
         "many pieces of a tool's arguments": _fed(lambda size: [

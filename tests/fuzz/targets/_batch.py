@@ -148,11 +148,8 @@ def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
 
 TARGET = Target(
     name="batch",
-    reads="lines of batches, in and out",
-    oracle="ConfigurationError or ValueError alone; what is kept equals what json reads, and no job is sent for ever",
     check=check,
     seeds=seeds,
-    modules=("fastlane.batch.answers", "fastlane.batch.requests"),
     grown={
         "deep lists": _fed(lambda size: "[" * size),
         "a long answer": _fed(lambda size: '{"custom_id":"fastlane-7","response":{"status_code":200,"body":{"a":"'

@@ -117,11 +117,8 @@ def _nested(levels: int, inner: Callable[[Any], Any]) -> Any:
 
 TARGET = Target(
     name="bound",
-    reads="JSON schemas, and how long an answer can be",
-    oracle="no error but ConfigurationError, no change of the schema; what jsonschema takes is within the bound",
     check=check,
     seeds=seeds,
-    modules=("fastlane.schemas",),
     grown={
         "many properties": _fed(lambda size: {"type": "object", "properties": {
             f"p{number}": {"type": "string", "maxLength": 5} for number in range(size // 40)}}),

@@ -118,11 +118,8 @@ def seeds() -> list[bytes]:
 
 TARGET = Target(
     name="catalog",
-    reads="catalogs of models",
-    oracle="a ConfigurationError that says where, and quotes no key; or all that stood there, equal when read again",
     check=check,
     seeds=seeds,
-    modules=("fastlane.plays.routing.catalog", "fastlane.providers.files"),
     grown={
         "many models": fed_file(
             lambda written: checked(Catalog, parsed(written, FILE), FILE, HIDDEN),

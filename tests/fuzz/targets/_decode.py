@@ -44,9 +44,6 @@ def seeds() -> list[bytes]:
 
 TARGET = Target(
     name="decode",
-    reads="answers and events, made into typed objects",
-    oracle="the stock client's object for the same bytes: type, fields, fields set, extras, representations",
     check=check,
     seeds=seeds,
-    modules=("fastlane.decode",),
 )

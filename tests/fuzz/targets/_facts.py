@@ -124,10 +124,7 @@ _MANY: Sequence[tuple[str, Callable[[int], str]]] = (
 )  # fmt: skip
 TARGET = Target(
     name="facts",
-    reads="files with facts of providers",
-    oracle="a ConfigurationError that says where; or all that stood there, equal when written and read again",
     check=check,
     seeds=seeds,
-    modules=("fastlane.providers",),
     grown={name: fed_file(_load, make) for name, make in _MANY},
 )

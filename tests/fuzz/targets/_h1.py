@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from fastlane.transport.protocols.exchange import Exchange, Phases, TransportError
+import h11
+
+from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds
 from tests.transport.h2_peer import request_head
-from tests.transport.test_h1_laws import with_h11_alone, with_ours
 
 _PARTS = (
     b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n",
@@ -39,6 +41,83 @@ _PROPER = (
     b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\na", b"HTTP/1.1 101 No\r\nUpgrade: x\r\n\r\nabc",
 )  # fmt: skip
 _MOST_BYTES = 3_000  # below the limits that are ours alone
+
+
+_HEADERS = [(b"Host", b"a.test")]
+
+
+class Outcome(NamedTuple):
+    """What an answer came to."""
+
+    status: int | None
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    ended: bool
+    failed: bool
+    reusable: bool
+
+
+def with_h11_alone(method: bytes, answer: bytes, *, closed: bool) -> Outcome:
+    """The reference: the whole answer at once, read by h11 and nothing else."""
+    reader = h11.Connection(h11.CLIENT, max_incomplete_event_size=100 * 1024)
+    reader.send(h11.Request(method=method, target=b"/", headers=_HEADERS))
+    reader.send(h11.EndOfMessage())
+    status: int | None = None
+    headers: list[tuple[bytes, bytes]] = []
+    body = b""
+    ended = failed = False
+    reader.receive_data(answer)
+    try:
+        while not ended:
+            event = reader.next_event()
+            if isinstance(event, h11.Response):
+                status, headers = event.status_code, event.headers.raw_items()
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                ended = True
+            elif event is h11.NEED_DATA and closed:
+                reader.receive_data(b"")
+            elif not isinstance(event, h11.InformationalResponse):
+                break
+    except h11.RemoteProtocolError:
+        failed = True
+    done = (reader.our_state, reader.their_state) == (h11.DONE, h11.DONE)
+    # A connection that has been closed, or that brought more than the answer, carries no further request.
+    reusable = done and not closed and not reader.trailing_data[0]
+    return Outcome(status, headers, body, ended, failed, reusable or (not ended and not failed and not closed))
+
+
+def with_ours(method: bytes, reads: Sequence[bytes], *, closed: bool) -> Outcome:
+    connection: Http1Connection = Http1Connection()
+    head = RequestHead(method=method, scheme=b"http", authority=b"a.test", target=b"/", headers=_HEADERS)
+    exchange = Exchange(head, Phases())
+    connection.begin(exchange, end=True)
+    connection.data_to_send()
+    raised: TransportError | None = None
+    try:
+        for now_ns, read in enumerate(reads):
+            connection.receive(read, now_ns)
+        if closed:
+            connection.receive_end(len(reads))
+    except TransportError as error:
+        raised = error
+        connection.lost(error)
+    assert raised is None or raised.name == "RemoteProtocolError"
+    answer = exchange.answer_head
+    assert len(exchange.phases.data_ns) == len(exchange.chunks) <= len(reads)
+    assert all(piece for _, piece in exchange.chunks)
+    body = b"".join(piece for _, piece in exchange.chunks)
+    assert exchange.tail[-16:] == body[-16:]
+    return Outcome(
+        None if answer is None else answer.status,
+        [] if answer is None else answer.headers,
+        body,
+        exchange.answer_ended,
+        # What comes behind a complete answer harms nobody but the connection.
+        exchange.error is not None,
+        bool(connection.capacity),
+    )
 
 
 def _answer(draw: Drawn) -> bytes:
@@ -108,11 +187,8 @@ _SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 _CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 TARGET = Target(
     name="h1",
-    reads="the peer of a connection over HTTP/1.1",
-    oracle="h11 alone on the whole answer, cut in any way and byte by byte",
     check=check,
     seeds=seeds,
-    modules=("fastlane.transport.protocols.h1",),
     grown={
         "small chunks in one read": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1 << 30),
         "small chunks byte by byte": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1),

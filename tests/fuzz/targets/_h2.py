@@ -329,15 +329,8 @@ def _body(size: int, piece: int) -> bytes:
 
 TARGET = Target(
     name="h2",
-    reads="the peer of a connection over HTTP/2",
-    oracle="h2's own state machine on the same bytes; a count of the windows of both sides; each exchange's one end",
     check=check,
     seeds=seeds,
-    modules=(
-        "fastlane.transport.protocols.h2", "fastlane.transport.protocols.h2",
-        "fastlane.transport.protocols.h2", "fastlane.transport.protocols.h2",
-        "fastlane.transport.protocols.frames",
-    ),
     grown={
         "many small pieces of a body": _fed(lambda size: _body(size, 7)),
         "large pieces of a body in small reads": _fed(lambda size: _body(size, 16_000), step=64),

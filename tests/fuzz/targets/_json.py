@@ -103,11 +103,8 @@ def _fed(make: Callable[[int], str], step: int = 16) -> Callable[[int], Callable
 
 TARGET = Target(
     name="json",
-    reads="JSON that is streamed, and when to stop it",
-    oracle="json, on every cut",
     check=check,
     seeds=seeds,
-    modules=("fastlane.plays.bounded_output.scanner",),
     grown={
         "a long text": _fed(lambda size: '"' + "x" * size + '"'),
         "a long text of escapes": _fed(lambda size: '"' + "\\u00e9" * (size // 6) + '"'),

@@ -109,11 +109,8 @@ def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
 
 TARGET = Target(
     name="rate_limits",
-    reads="headers of rate limits",
-    oracle="no error, no number that is none, and no wait beyond the longest that is documented",
     check=check,
     seeds=seeds,
-    modules=("fastlane.plays.rate_limits",),
     grown={
         "many digits": _fed(lambda size: "1" * size),
         "many digits of seconds": _fed(lambda size: "1" * min(size, 200_000) + "s"),

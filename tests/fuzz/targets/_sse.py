@@ -139,11 +139,8 @@ def _fed(make: Callable[[int], bytes], step: int) -> Callable[[int], Callable[[]
 
 TARGET = Target(
     name="sse",
-    reads="event streams",
-    oracle="openai's own decoder, on the same pieces; every split into two, and byte by byte",
     check=check,
     seeds=seeds,
-    modules=("fastlane.protocol.events",),
     grown={
         "one long event": _fed(lambda size: b"data: " + b"x" * size + b"\n\n", 64),
         "one long line behind a carriage return": _fed(lambda size: b":\r\ndata: " + b"x" * size + b"\r\n\r\n", 64),

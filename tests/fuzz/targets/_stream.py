@@ -48,9 +48,6 @@ def seeds() -> list[bytes]:
 
 TARGET = Target(
     name="stream",
-    reads="whole streams of a client",
-    oracle="the stock client's events, errors and state of the response, one after the other",
     check=check,
     seeds=seeds,
-    modules=("fastlane.compat.streams", "fastlane.protocol.events", "fastlane.decode"),
 )

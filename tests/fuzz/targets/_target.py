@@ -21,15 +21,9 @@ class Target:
     """One reader."""
 
     name: str
-    reads: str
-    """What it is, in the words of the table of results."""
-    oracle: str
-    """What its outcome is compared with."""
     check: Callable[[bytes], None]
     """Raises, WrongError or anything that the reader should not have, where an input shows a defect."""
     seeds: Callable[[], Sequence[bytes]]
     """Inputs made by code, from which others are made."""
-    modules: tuple[str, ...]
-    """The modules whose branches guide the search."""
     grown: Mapping[str, Callable[[int], Callable[[], object]]] = field(default_factory=dict)
     """By name: work on an input of so many bytes, of which the time may grow as the input does and no faster."""

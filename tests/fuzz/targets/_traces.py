@@ -133,11 +133,8 @@ def _many(size: int, parent: Callable[[int], int | None]) -> str:
 
 TARGET = Target(
     name="traces",
-    reads="files of traces",
-    oracle="TraceFileError and nothing else; no span twice, no time below nothing, no NaN in JSON, no part of a page",
     check=check,
     seeds=seeds,
-    modules=("fastlane.traces",),
     grown={
         "many lines that are none": _fed(lambda size: "{\n" * (size // 2)),
         "many spans side by side": _fed(lambda size: _many(size, lambda _: None)),

@@ -19,6 +19,7 @@ from fastlane.emulator.wire import Wire
 from tests import known_ports
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
 from tests.transport import peer as scripted_peer
+from tests.waiting import Form
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -120,6 +121,14 @@ def provider(running_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emu
 def arguments(provider: Emulator) -> dict[str, Any]:
     """What every client of the provider is made with."""
     return {"api_key": "sk-test", "base_url": provider.base_url}
+
+
+@pytest.fixture(params=["sync", "async"])
+def form(request: pytest.FixtureRequest) -> Iterator[Form]:
+    """Makes clients of each kind, used alike."""
+    form = Form(request.param)
+    yield form
+    form.close()
 
 
 @pytest.fixture

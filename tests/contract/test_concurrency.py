@@ -19,7 +19,7 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat, async_chat_streamed
 
 KINDS = ("chat", "chat_streamed", "responses_streamed", "embeddings")
 
@@ -45,7 +45,7 @@ def test_sixteen_threads_share_one_client(provider: Emulator, arguments: dict[st
 
         def work(number: int) -> None:
             for call in range(20):
-                SYNC[KINDS[(number + call) % len(KINDS)]](client)
+                ENTRIES[KINDS[(number + call) % len(KINDS)]](client)
 
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(work, range(16)))
@@ -63,7 +63,7 @@ async def test_fifty_tasks_share_one_client(provider: Emulator, arguments: dict[
 
         async def work(number: int) -> None:
             for call in range(4):
-                await ASYNC[KINDS[(number + call) % len(KINDS)]](client)
+                await (async_chat_streamed if (number + call) % 2 else async_chat)(client)
 
         await asyncio.gather(*map(work, range(50)))
 
@@ -102,8 +102,8 @@ def test_an_async_client_lives_through_two_event_loops(arguments: dict[str, Any]
     client = fastlane.AsyncOpenAI(**arguments)
 
     async def use() -> None:
-        await ASYNC["chat"](client)
-        await ASYNC["chat_streamed"](client)
+        await async_chat(client)
+        await async_chat_streamed(client)
 
     async def use_and_close() -> None:
         await use()
@@ -157,7 +157,7 @@ def test_an_async_client_is_used_by_two_event_loops_at_once(arguments: dict[str,
     def run() -> None:
         async def use() -> None:
             async with fastlane.AsyncOpenAI(**arguments, on_call_end=[records.append]) as client:
-                await asyncio.gather(*(ASYNC["chat_streamed"](client) for _ in range(5)))
+                await asyncio.gather(*(async_chat_streamed(client) for _ in range(5)))
 
         try:
             asyncio.run(use())
@@ -180,12 +180,12 @@ def test_an_async_client_runs_on_trio(arguments: dict[str, Any]) -> None:
 
     async def use() -> tuple[CallRecord, ...]:
         async with fastlane.AsyncOpenAI(**arguments) as client:
-            await ASYNC["chat"](client)
+            await async_chat(client)
             async with await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True) as stream:
                 await anext(stream)
             with trio.move_on_after(0.3):
-                await ASYNC["chat"](client.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
-            await ASYNC["embeddings"](client)
+                await async_chat(client.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
+            await async_chat(client)
             return client.calls
 
     records = trio.run(use)

@@ -10,6 +10,7 @@ import fastlane
 from fastlane import Call, CallRecord, ConfigurationError, Connection, PromptCache
 from tests.contract.entry_points import MESSAGES, MODEL
 from tests.session_play import SessionPlay
+from tests.waiting import Form, inner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Mark(SessionPlay):
         return call.with_body(f"marked {self.name}", metadata={"mark": self.name})
 
 
-def ask(client: openai.OpenAI) -> None:
+def ask(client: Any) -> None:
     client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
 
@@ -72,14 +73,6 @@ def test_a_copy_shares_the_call_log(client: fastlane.OpenAI) -> None:
     assert len(client.calls) == 2
     assert client.calls == copied.calls
     assert client.last_call is copied.last_call
-
-
-def test_a_client_with_other_plays_has_a_call_log_of_its_own(client: fastlane.OpenAI) -> None:
-    marked = client.with_plays(Mark())
-    ask(marked)
-
-    assert client.calls == ()
-    assert [record.changes for record in marked.calls] == [("marked mark",)]
 
 
 def test_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> None:
@@ -175,16 +168,6 @@ def test_other_plays_share_the_http_client_where_they_ask_for_the_same_connectio
     assert marked._client is client._client
 
 
-def test_the_connection_is_used_again_by_a_copy(client: fastlane.OpenAI) -> None:
-    ask(client)
-    ask(client.with_options(timeout=7.0))
-
-    first, second = client.calls
-    assert first.attempts[0].connection_id is not None
-    assert second.attempts[0].connection_id == first.attempts[0].connection_id
-    assert second.connection_reused
-
-
 def test_a_copy_refuses_what_the_constructor_refuses(client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match=r"instances of fastlane\.Play"):
         client.copy(only_plays=[Mark])  # type: ignore[list-item]
@@ -212,12 +195,15 @@ def test_an_azure_copy_keeps_what_azure_adds(azure_arguments: dict[str, Any]) ->
         assert client.calls[0].changes == ("marked mark",)
 
 
-def test_an_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> None:
-    with fastlane.AzureOpenAI(**azure_arguments) as client:
+@pytest.mark.parametrize("name", ["OpenAI", "AzureOpenAI"])
+def test_client_with_other_plays_has_its_own_call_log(
+    form: Form, arguments: dict[str, Any], azure_arguments: dict[str, Any], name: str
+) -> None:
+    with form.make(fastlane, name, **(arguments if name == "OpenAI" else azure_arguments)) as client:
         marked = client.with_plays(Mark())
         ask(marked)
 
-        assert type(marked) is fastlane.AzureOpenAI
+        assert type(inner_of(marked)) is type(inner_of(client))
         assert client.calls == ()
         assert marked.calls[0].changes == ("marked mark",)
 
@@ -235,25 +221,3 @@ async def test_an_async_copy_keeps_its_plays_and_shares_log_and_http_client(argu
         assert copied._client is client._client
         assert client.calls == copied.calls == tuple(heard)
         assert heard[0].changes == ("marked mark",)
-
-
-@pytest.mark.asyncio
-async def test_an_async_client_with_other_plays_has_a_call_log_of_its_own(
-    async_client: fastlane.AsyncOpenAI,
-) -> None:
-    async with async_client.with_plays(Mark()).with_options(max_retries=4) as marked:
-        await async_ask(marked)
-
-        assert async_client.calls == ()
-        assert marked.max_retries == 4
-        assert [record.changes for record in marked.calls] == [("marked mark",)]
-
-
-@pytest.mark.asyncio
-async def test_an_async_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncAzureOpenAI(**azure_arguments) as client:
-        marked = client.with_plays(Mark())
-        await async_ask(marked)
-
-        assert type(marked) is fastlane.AsyncAzureOpenAI
-        assert marked.calls[0].changes == ("marked mark",)

@@ -15,8 +15,9 @@ import fastlane
 from fastlane import Call, CallRecord
 from fastlane.catalog import Catalog, CatalogModel, Route
 from fastlane.emulator import Emulator
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
 from tests.session_play import SessionPlay
+from tests.waiting import Form, inner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +35,23 @@ def disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
 
 
-@pytest.mark.parametrize("entry", SYNC)
-def test_every_entry_point_works_and_leaves_no_record(
-    arguments: dict[str, Any], stock: openai.OpenAI, entry: str
-) -> None:
-    expected = comparable(SYNC[entry](stock))
-    with fastlane.OpenAI(**arguments, only_plays=[Loud()], on_call_end=[refuse], raise_play_errors=True) as client:
-        assert comparable(SYNC[entry](client)) == expected
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_raw", "responses_stream_helper", "files_create"])
+def test_disabled_entry_point_works_and_leaves_no_record(form: Form, arguments: dict[str, Any], entry: str) -> None:
+    options: dict[str, Any] = {"only_plays": [Loud()], "on_call_end": [refuse], "raise_play_errors": True}
+    with form.make(openai, **arguments) as stock, form.make(fastlane, **arguments, **options) as client:
+        expected = comparable(ENTRIES[entry](stock))
+
+        assert comparable(ENTRIES[entry](client)) == expected
         assert client.calls == ()
         assert client.last_call is None
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "responses_stream_helper", "files_create"])
-async def test_async_entry_points_work_and_leave_no_record(
-    arguments: dict[str, Any], async_stock: openai.AsyncOpenAI, entry: str
-) -> None:
-    expected = comparable(await ASYNC[entry](async_stock))
-    async with fastlane.AsyncOpenAI(
-        **arguments, only_plays=[Loud()], on_call_end=[refuse], raise_play_errors=True
-    ) as client:
-        assert comparable(await ASYNC[entry](client)) == expected
-        assert client.calls == ()
-        assert client.last_call is None
-
-
-def test_the_http_client_is_the_stock_one(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as ours, openai.OpenAI(**arguments) as stock:
-        assert type(ours._client) is type(stock._client)
-        assert type(ours._client._transport) is type(stock._client._transport)
-        assert ours._client.timeout == stock._client.timeout
-
-
-@pytest.mark.asyncio
-async def test_the_async_http_client_is_the_stock_one(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments) as ours, openai.AsyncOpenAI(**arguments) as stock:
-        assert type(ours._client) is type(stock._client)
-        assert type(ours._client._transport) is type(stock._client._transport)
+def test_disabled_http_client_is_the_stock_one(form: Form, arguments: dict[str, Any]) -> None:
+    with form.make(fastlane, **arguments) as made, form.make(openai, **arguments) as stock:
+        ours, theirs = inner_of(made._client), inner_of(stock._client)
+        assert type(ours) is type(theirs)
+        assert type(ours._transport) is type(theirs._transport)
+        assert ours.timeout == theirs.timeout
 
 
 @pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
@@ -85,7 +66,7 @@ def test_an_azure_client_is_made_as_the_stock_one(azure_arguments: dict[str, Any
 def test_copies_are_stock_too(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Loud()]) as client:
         copied = client.with_options(timeout=3.0).with_plays(Loud())
-        SYNC["chat"](copied)
+        ENTRIES["chat"](copied)
 
         assert copied.calls == ()
         assert copied._client is client._client
@@ -103,7 +84,7 @@ def test_disabled_variable_true_disables(
     monkeypatch.setenv("FASTLANE_DISABLED", value)
 
     with fastlane.OpenAI(**arguments) as client:
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
         assert client.calls == ()
 
 
@@ -114,7 +95,7 @@ def test_disabled_variable_false_leaves_fastlane_on(
     monkeypatch.setenv("FASTLANE_DISABLED", value)
 
     with fastlane.OpenAI(**arguments) as client:
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
         assert len(client.calls) == 1
 
 
@@ -136,7 +117,7 @@ def test_disabled_variable_unknown_is_an_error(
             with pytest.raises(fastlane.ConfigurationError, match=expected):
                 make()
         # A client that is there already goes on.
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
         assert len(client.calls) == 1
 
 
@@ -156,10 +137,10 @@ CATALOG = Catalog(
     "responses.create", "responses.parse", "embeddings.create",
 ])  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
-def test_disabled_client_route_is_an_error_sync(
-    provider: Emulator, arguments: dict[str, Any], entry: str, stream: bool
+def test_disabled_client_route_is_an_error(
+    form: Form, provider: Emulator, arguments: dict[str, Any], entry: str, stream: bool
 ) -> None:
-    with fastlane.OpenAI(**arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
+    with form.make(fastlane, **arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
         for each in (client, client.with_options(timeout=3.0)):
             with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
                 attrgetter(entry)(each)(**asked(entry, "fastlane/auto?min_quality=30", stream=stream))
@@ -168,22 +149,6 @@ def test_disabled_client_route_is_an_error_sync(
             client.chat.completions.stream(model=Route(task="triage"), messages=MESSAGES),
         ):
             pass
-
-    assert provider.log() == ()
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("entry", ["chat.completions.create", "responses.create", "responses.parse"])
-@pytest.mark.parametrize("stream", [False, True])
-async def test_disabled_client_route_is_an_error_async(
-    provider: Emulator, arguments: dict[str, Any], entry: str, stream: bool
-) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
-        with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
-            await attrgetter(entry)(client)(**asked(entry, "fastlane/auto", stream=stream))
-        with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
-            async with client.responses.stream(model="fastlane/auto", input="?"):
-                pass
 
     assert provider.log() == ()
 

@@ -14,7 +14,8 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat
+from tests.waiting import Form
 
 WAITING = {"x-emulator-prefill-ms": "600000"}
 # Only an answer that never comes may run into it, not a connection that a busy machine is slow to make.
@@ -29,9 +30,9 @@ class OfTheApplication(fastlane.OpenAI):
 
 def test_a_class_of_the_application_is_observed_and_copied_as_itself(arguments: dict[str, Any]) -> None:
     with OfTheApplication(tenant="a", **arguments) as client:
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
         copied = client.with_options(timeout=3.0)
-        SYNC["chat"](copied)
+        ENTRIES["chat"](copied)
 
         assert type(copied) is OfTheApplication
         assert len(client.calls) == 2
@@ -74,7 +75,7 @@ def test_a_stream_that_has_ended_stays_ended(client: fastlane.OpenAI) -> None:
 def test_the_record_follows_a_base_url_that_is_set_later(provider: Emulator) -> None:
     with fastlane.OpenAI(api_key="sk-test", base_url="https://127.0.0.1:9/v1") as client:
         client.base_url = provider.base_url
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
 
         assert client.calls[0].origin == provider.base_url.removesuffix("/v1")
 
@@ -87,8 +88,8 @@ def test_a_key_may_be_a_function(provider: Emulator, arguments: dict[str, Any]) 
         return "sk-test"
 
     with fastlane.OpenAI(**{**arguments, "api_key": key}) as client:
-        SYNC["chat"](client)
-        SYNC["chat_streamed"](client.with_options(timeout=9.0))
+        ENTRIES["chat"](client)
+        ENTRIES["chat_streamed"](client.with_options(timeout=9.0))
 
         assert len(asked) == 2
         assert len(client.calls) == len(provider.log()) == 2
@@ -100,7 +101,7 @@ async def test_an_async_key_may_be_a_function(provider: Emulator, arguments: dic
         return "sk-test"
 
     async with fastlane.AsyncOpenAI(**{**arguments, "api_key": key}) as client:
-        await ASYNC["chat"](client)
+        await async_chat(client)
 
         assert len(client.calls) == len(provider.log()) == 1
 
@@ -109,11 +110,11 @@ def test_a_function_for_the_key_may_ask_over_the_same_kind_of_client(arguments: 
     with fastlane.OpenAI(**arguments) as vault:
 
         def key() -> str:
-            SYNC["models_list"](vault)
+            ENTRIES["models_list"](vault)
             return "sk-test"
 
         with fastlane.OpenAI(**{**arguments, "api_key": key}) as client:
-            SYNC["chat"](client)
+            ENTRIES["chat"](client)
 
             assert [record.endpoint for record in client.calls] == ["/chat/completions"]
             assert [len(record.attempts) for record in client.calls] == [1]
@@ -121,35 +122,21 @@ def test_a_function_for_the_key_may_ask_over_the_same_kind_of_client(arguments: 
 
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
-def test_a_time_out_is_openais_own_and_on_the_record(client: fastlane.OpenAI, entry: str) -> None:
-    hasty = client.with_options(timeout=HASTY, max_retries=1, default_headers=WAITING)
-    with pytest.raises(openai.APITimeoutError):
-        SYNC[entry](hasty)
+def test_a_time_out_is_openais_own_and_on_the_record(form: Form, arguments: dict[str, Any], entry: str) -> None:
+    with form.make(fastlane, **arguments, timeout=HASTY, max_retries=1, default_headers=WAITING) as client:
+        with pytest.raises(openai.APITimeoutError):
+            ENTRIES[entry](client)
+        (record,) = client.calls
 
-    (record,) = client.calls
     assert (record.outcome, record.error) == ("failed", "APITimeoutError")
     assert [attempt.error for attempt in record.attempts] == ["ReadTimeout", "ReadTimeout"]
     assert record.duration_s >= 0.59
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
-async def test_an_async_time_out_is_openais_own_and_on_the_record(
-    async_client: fastlane.AsyncOpenAI, entry: str
-) -> None:
-    hasty = async_client.with_options(timeout=HASTY, max_retries=1, default_headers=WAITING)
-    with pytest.raises(openai.APITimeoutError):
-        await ASYNC[entry](hasty)
-
-    (record,) = async_client.calls
-    assert (record.outcome, record.error) == ("failed", "APITimeoutError")
-    assert [attempt.error for attempt in record.attempts] == ["ReadTimeout", "ReadTimeout"]
-
-
 def test_a_client_that_nobody_holds_is_freed(arguments: dict[str, Any]) -> None:
     client = fastlane.OpenAI(**arguments)
-    SYNC["chat"](client)
-    SYNC["chat_streamed"](client)
+    ENTRIES["chat"](client)
+    ENTRIES["chat_streamed"](client)
     held = weakref.ref(client)
     del client
     gc.collect()
@@ -175,8 +162,8 @@ def test_a_hook_may_look_at_the_log_and_finds_its_record_there(arguments: dict[s
         seen.append(client.last_call is record and client.calls[-1] is record)
 
     with fastlane.OpenAI(**arguments, on_call_end=[look], raise_play_errors=True) as client:
-        SYNC["chat"](client)
-        SYNC["chat_streamed"](client)
+        ENTRIES["chat"](client)
+        ENTRIES["chat_streamed"](client)
 
     assert seen == [True, True]
 
@@ -185,11 +172,11 @@ def test_a_hook_may_make_a_call_itself(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as other:
 
         def ask(record: CallRecord) -> None:
-            SYNC["chat_streamed"](other)
+            ENTRIES["chat_streamed"](other)
 
         with fastlane.OpenAI(**arguments, on_call_end=[ask], raise_play_errors=True) as client:
-            SYNC["chat"](client)
-            SYNC["chat_streamed"](client)
+            ENTRIES["chat"](client)
+            ENTRIES["chat_streamed"](client)
 
         assert [record.outcome for record in other.calls] == ["completed"] * 2
         assert [record.outcome for record in client.calls] == ["completed"] * 2
@@ -223,7 +210,7 @@ def test_a_client_is_used_again_after_errors(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, max_retries=0) as client:
         for fault in ("status=500", "drop", "refuse", "malformed", "truncate;after=2", "reset"):
             with contextlib.suppress(Exception):  # which, is tested elsewhere
-                SYNC["chat_streamed"](client.with_options(default_headers={"x-emulator-fault": fault}))
-            SYNC["chat"](client)
+                ENTRIES["chat_streamed"](client.with_options(default_headers={"x-emulator-fault": fault}))
+            ENTRIES["chat"](client)
 
         assert [record.outcome for record in client.calls][1::2] == ["completed"] * 6

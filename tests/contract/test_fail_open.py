@@ -14,8 +14,9 @@ import fastlane
 from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.engine.session import STOP, Session, Stop
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
 from tests.session_play import SessionPlay
+from tests.waiting import Form
 
 SECRET = "sk-of-this-very-call"
 PROMPT = "the prompt that nobody may read"
@@ -84,24 +85,16 @@ PLAYS = (RaisesInPlan(), RaisesInOpen(), RaisesInOnEvent(), RaisesInClose(), Ret
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_stream_helper", "responses_streamed"])
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
-def test_a_play_that_raises_does_not_affect_the_call(arguments: dict[str, Any], play: Play, entry: str) -> None:
+def test_a_play_that_raises_does_not_affect_the_call(
+    form: Form, arguments: dict[str, Any], play: Play, entry: str
+) -> None:
     with (
-        fastlane.OpenAI(**arguments, only_plays=[]) as without,
-        fastlane.OpenAI(**arguments, only_plays=[play]) as client,
+        form.make(fastlane, **arguments, only_plays=[]) as without,
+        form.make(fastlane, **arguments, only_plays=[play]) as client,
     ):
-        expected = comparable(SYNC[entry](without))
+        expected = comparable(ENTRIES[entry](without))
 
-        assert comparable(SYNC[entry](client)) == expected
-        assert [record.outcome for record in client.calls] == ["completed"]
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("play", PLAYS, ids=repr)
-async def test_an_async_call_is_not_affected_by_a_play_that_raises(arguments: dict[str, Any], play: Play) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), play]) as client:
-        chunks = await ASYNC["chat_streamed"](client)
-
-        assert chunks[-1].choices[0].finish_reason == "stop"
+        assert comparable(ENTRIES[entry](client)) == expected
         assert [record.outcome for record in client.calls] == ["completed"]
 
 
@@ -109,7 +102,7 @@ def test_other_plays_and_callbacks_go_on_beside_one_that_raises(arguments: dict[
     heard: list[CallRecord] = []
     plays = [RaisesInPlan(), RaisesInClose(), StopsAfter(3)]
     with fastlane.OpenAI(**arguments, only_plays=plays, on_call_end=[broken_callback, heard.append]) as client:
-        SYNC["chat_streamed"](client)
+        ENTRIES["chat_streamed"](client)
 
         assert [record.outcome for record in heard] == ["stopped"]
 
@@ -143,8 +136,8 @@ def test_callback_that_raises_is_logged_once_by_its_name(
     arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with fastlane.OpenAI(**arguments, on_call_end=[broken_callback]) as client:
-        SYNC["chat"](client)
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
+        ENTRIES["chat"](client)
 
     (logged,) = [each for each in caplog.records if each.name == "fastlane"]
     assert "broken_callback raised BrokenError in on_call_end" in logged.getMessage()
@@ -152,10 +145,10 @@ def test_callback_that_raises_is_logged_once_by_its_name(
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
-def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[play], raise_play_errors=True) as client:
+def test_a_strict_client_raises_what_a_play_raised(form: Form, arguments: dict[str, Any], play: Play) -> None:
+    with form.make(fastlane, **arguments, only_plays=[play], raise_play_errors=True) as client:
         with pytest.raises(PlayError, match=type(play).__name__) as raised:
-            SYNC["chat_streamed"](client)
+            ENTRIES["chat_streamed"](client)
 
         assert isinstance(raised.value.__cause__, TypeError if isinstance(play, ReturnsNoCall) else BrokenError)
         assert PROMPT not in str(raised.value)
@@ -163,22 +156,11 @@ def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], pl
         assert len(client.calls) == 1
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("play", PLAYS, ids=repr)
-async def test_a_strict_async_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), play], raise_play_errors=True) as client:
-        with pytest.raises(PlayError) as raised:
-            await ASYNC["chat_streamed"](client)
-
-        assert raised.value.__cause__ is not None
-        assert len(client.calls) == 1
-
-
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
 def test_raise_play_errors_raises_what_a_callback_raised(arguments: dict[str, Any], entry: str) -> None:
     with fastlane.OpenAI(**arguments, on_call_end=[broken_callback], raise_play_errors=True) as client:
         with pytest.raises(PlayError, match="broken_callback raised BrokenError in on_call_end") as raised:
-            SYNC[entry](client)
+            ENTRIES[entry](client)
 
         assert isinstance(raised.value.__cause__, BrokenError)
         assert len(client.calls) == 1
@@ -189,7 +171,7 @@ def test_a_strict_client_asks_the_provider_nothing_where_planning_fails(
 ) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[RaisesInPlan()], raise_play_errors=True) as client:
         with pytest.raises(PlayError):
-            SYNC["chat"](client)
+            ENTRIES["chat"](client)
 
         assert provider.log() == ()
         assert (client.calls[0].outcome, client.calls[0].error) == ("failed", "PlayError")
@@ -262,11 +244,11 @@ SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
 
 @pytest.mark.parametrize("http2", ["prefer", "never"])
 def test_on_event_stops_the_stream_and_the_generation(
-    provider: Emulator, arguments: dict[str, Any], http2: Any
+    form: Form, provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]
-    with fastlane.OpenAI(**arguments, only_plays=plays, default_headers=SLOW, raise_play_errors=True) as client:
-        chunks = SYNC["chat_streamed"](client)
+    with form.make(fastlane, **arguments, only_plays=plays, default_headers=SLOW, raise_play_errors=True) as client:
+        chunks = ENTRIES["chat_streamed"](client)
 
         assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
         (record,) = client.calls
@@ -275,26 +257,10 @@ def test_on_event_stops_the_stream_and_the_generation(
         assert stopped_generation(provider).output_tokens < 3000
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("http2", ["prefer", "never"])
-async def test_on_event_stops_the_async_stream_and_the_generation(
-    provider: Emulator, arguments: dict[str, Any], http2: Any
-) -> None:
-    plays = [Connection(http2=http2), StopsAfter(3)]
-    async with fastlane.AsyncOpenAI(
-        **arguments, only_plays=plays, default_headers=SLOW, raise_play_errors=True
-    ) as client:
-        chunks = await ASYNC["chat_streamed"](client)
-
-        assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
-        assert [record.outcome for record in client.calls] == ["stopped"]
-        assert stopped_generation(provider).output_tokens < 3000
-
-
 def test_a_client_goes_on_after_a_stream_that_was_stopped(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Connection(), StopsAfter(3)]) as client:
         for _ in range(3):
             client.chat.completions.create(model=MODEL, messages=MESSAGES)
-            SYNC["chat_streamed"](client)
+            ENTRIES["chat_streamed"](client)
 
         assert [record.outcome for record in client.calls] == ["completed", "stopped"] * 3

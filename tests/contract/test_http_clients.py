@@ -8,7 +8,8 @@ import openai
 import pytest
 
 import fastlane
-from tests.contract.entry_points import ASYNC, SYNC
+from tests.contract.entry_points import ENTRIES as USES
+from tests.waiting import Form, inner_of
 
 LIBRARIES = ("httpx2", "httpx")
 ENTRIES = ("chat", "chat_streamed", "responses_streamed", "embeddings", "files_create")
@@ -38,41 +39,21 @@ def described(http_client: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_given_http_client_carries_the_calls_and_is_not_modified(
-    arguments: dict[str, Any], name: str, entry: str
-) -> None:
-    sent: list[Any] = []
-    with library(name).Client(
-        timeout=11.0, headers={"x-of-the-app": "1"}, http2=True, event_hooks={"request": [sent.append]}
-    ) as given:
-        client = fastlane.OpenAI(**arguments, http_client=given)
-        before = described(given)
-        SYNC[entry](client)
-
-        assert client._client is given
-        assert described(given) == before
-        assert [request.headers["x-of-the-app"] for request in sent] == ["1"]
-        assert [(record.outcome, record.transport) for record in client.calls] == [("completed", "caller")]
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("name", LIBRARIES)
-async def test_a_given_async_http_client_carries_the_calls_and_is_not_modified(
-    arguments: dict[str, Any], name: str, entry: str
+    form: Form, arguments: dict[str, Any], name: str, entry: str
 ) -> None:
     sent: list[Any] = []
 
     async def note(request: Any) -> None:
         sent.append(request)
 
-    async with library(name).AsyncClient(
-        timeout=11.0, headers={"x-of-the-app": "1"}, http2=True, event_hooks={"request": [note]}
-    ) as given:
-        client = fastlane.AsyncOpenAI(**arguments, http_client=given)
+    hooks = {"request": [note if form.asynchronous else sent.append]}
+    kind = library(name).AsyncClient if form.asynchronous else library(name).Client
+    given = kind(timeout=11.0, headers={"x-of-the-app": "1"}, http2=True, event_hooks=hooks)
+    with form.make(fastlane, **arguments, http_client=given) as client:
         before = described(given)
-        await ASYNC[entry](client)
+        USES[entry](client)
 
-        assert client._client is given
+        assert inner_of(client._client) is given
         assert described(given) == before
         assert [request.headers["x-of-the-app"] for request in sent] == ["1"]
         assert [(record.outcome, record.transport) for record in client.calls] == [("completed", "caller")]
@@ -92,8 +73,8 @@ def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[
         fastlane.OpenAI(**arguments, http_client=given, only_plays=plays, raise_play_errors=True) as client,
     ):
         for entry in ENTRIES:
-            SYNC[entry](client)
-            SYNC[entry](client.with_options(max_retries=0))
+            USES[entry](client)
+            USES[entry](client.with_options(max_retries=0))
 
     assert given.is_closed
     assert {record.outcome for record in client.calls} == {"completed"}
@@ -103,8 +84,8 @@ def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[
 def test_a_call_over_a_given_http_client_is_stamped(arguments: dict[str, Any], name: str) -> None:
     with library(name).Client(http2=True) as given:
         client = fastlane.OpenAI(**arguments, http_client=given)
-        SYNC["chat_streamed"](client)
-        SYNC["chat_streamed"](client)
+        USES["chat_streamed"](client)
+        USES["chat_streamed"](client)
 
         first, second = client.calls
         assert first.connection_reused is False
@@ -122,7 +103,7 @@ def test_the_applications_own_trace_goes_first(arguments: dict[str, Any], name: 
 
     with library(name).Client(event_hooks={"request": [add_trace]}) as given:
         client = fastlane.OpenAI(**arguments, http_client=given)
-        SYNC["chat"](client)
+        USES["chat"](client)
 
         assert traced
         assert client.calls[0].outcome == "completed"
@@ -131,31 +112,20 @@ def test_the_applications_own_trace_goes_first(arguments: dict[str, Any], name: 
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_closing_a_client_closes_the_given_http_client_as_the_stock_one_does(
-    arguments: dict[str, Any], name: str
+    form: Form, arguments: dict[str, Any], name: str
 ) -> None:
-    of_stock, of_ours = library(name).Client(), library(name).Client()
-    openai.OpenAI(**arguments, http_client=of_stock).close()
+    kind = library(name).AsyncClient if form.asynchronous else library(name).Client
+    of_stock, of_ours = kind(), kind()
+    form.make(openai, **arguments, http_client=of_stock).close()
 
-    fastlane.OpenAI(**arguments, http_client=of_ours).close()
-    assert of_ours.is_closed == of_stock.is_closed
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", LIBRARIES)
-async def test_closing_an_async_client_closes_the_given_http_client_as_the_stock_one_does(
-    arguments: dict[str, Any], name: str
-) -> None:
-    of_stock, of_ours = library(name).AsyncClient(), library(name).AsyncClient()
-    await openai.AsyncOpenAI(**arguments, http_client=of_stock).close()
-
-    await fastlane.AsyncOpenAI(**arguments, http_client=of_ours).close()
+    form.make(fastlane, **arguments, http_client=of_ours).close()
     assert of_ours.is_closed == of_stock.is_closed
 
 
 def test_a_dropped_client_leaves_the_given_http_client_open(arguments: dict[str, Any]) -> None:
     with library("httpx2").Client() as given:
         client = fastlane.OpenAI(**arguments, http_client=given)
-        SYNC["chat"](client)
+        USES["chat"](client)
         del client
 
         assert not given.is_closed
@@ -170,17 +140,17 @@ def test_a_closed_client_says_so_as_the_stock_one_does(client: fastlane.OpenAI, 
     assert client.is_closed()
     assert stock.is_closed()
     with pytest.raises(Exception, match=r"^") as expected:
-        SYNC["chat"](stock)
+        USES["chat"](stock)
     with pytest.raises(type(expected.value)) as raised:
-        SYNC["chat"](client)
+        USES["chat"](client)
     assert str(raised.value) == str(expected.value)
 
 
 def test_closing_one_client_leaves_the_connections_of_another(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as first, fastlane.OpenAI(**arguments) as second:
-        SYNC["chat"](first)
+        USES["chat"](first)
         first.close()
-        SYNC["chat"](second)
+        USES["chat"](second)
 
         assert second.calls[0].connection_reused
 
@@ -188,7 +158,7 @@ def test_closing_one_client_leaves_the_connections_of_another(arguments: dict[st
 def test_http_errors_arrive_as_openais_own(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(api_key="sk-test", base_url="https://127.0.0.1:9/v1", max_retries=0) as client:
         with pytest.raises(openai.APIConnectionError):
-            SYNC["chat"](client)
+            USES["chat"](client)
 
         (record,) = client.calls
         assert (record.outcome, record.error) == ("failed", "APIConnectionError")

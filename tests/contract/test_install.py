@@ -14,7 +14,7 @@ import pytest
 
 import fastlane
 from fastlane import Call, CallRecord, Connection
-from tests.contract.entry_points import MESSAGES, MODEL, SYNC
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL
 from tests.session_play import SessionPlay
 
 PATCHED = ("_ModuleClient", "_AzureModuleClient")
@@ -68,7 +68,7 @@ def test_every_entry_point_works_on_the_module(module: Any) -> None:
     heard: list[CallRecord] = []
     fastlane.install(on_call_end=[heard.append])
     for entry in ("chat", "chat_streamed", "chat_parse", "chat_raw", "chat_stream_helper", "models_list"):
-        SYNC[entry](module)
+        ENTRIES[entry](module)
 
     assert len(heard) == 6
 

@@ -15,9 +15,11 @@ import pytest
 import fastlane
 from fastlane import Call, CallRecord, Connection, Play
 from fastlane.emulator import Emulator
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL
 from tests.session_play import SessionPlay
+from tests.waiting import Form
 
+SYNC = Form("sync")
 ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -91,21 +93,10 @@ class Post:
         return json.loads(request.content)
 
 
-def made(post: Post, *plays: Play, **options: Any) -> fastlane.OpenAI:
-    http_client = post.client()
-    return fastlane.OpenAI(
-        api_key="sk-test",
-        base_url="http://provider/v1",
-        http_client=http_client,
-        only_plays=plays,
-        raise_play_errors=True,
-        **options,
-    )
-
-
-def made_async(post: Post, *plays: Play, **options: Any) -> fastlane.AsyncOpenAI:
-    http_client = post.async_client()
-    return fastlane.AsyncOpenAI(
+def made(post: Post, *plays: Play, form: Form = SYNC, **options: Any) -> Any:
+    http_client = post.async_client() if form.asynchronous else post.client()
+    return form.make(
+        fastlane,
         api_key="sk-test",
         base_url="http://provider/v1",
         http_client=http_client,
@@ -137,9 +128,9 @@ def with_extras(client: Any) -> None:
 @pytest.mark.parametrize("entry", ["chat", "chat_parse", "embeddings", "post", "completions"])
 def test_without_a_play_that_plans_the_bytes_are_the_stock_clients(entry: str) -> None:
     post = Post()
-    expected = of_stock(_forgiving(SYNC[entry]))
+    expected = of_stock(_forgiving(ENTRIES[entry]))
     with made(post, Connection()) as client:
-        _forgiving(SYNC[entry])(client)
+        _forgiving(ENTRIES[entry])(client)
 
     (request,) = post.requests
     assert request.content == expected.content
@@ -172,17 +163,18 @@ def test_extra_arguments_go_through_as_with_the_stock_client() -> None:
     assert request.extensions["timeout"] == expected.extensions["timeout"]
 
 
-def test_extra_arguments_go_through_beside_a_play_that_rewrites() -> None:
+def test_extra_arguments_go_through_beside_a_play_that_rewrites(form: Form) -> None:
     post = Post()
     expected = of_stock(with_extras)
-    with made(post, ShortAnswers(), Header()) as client:
+    with made(post, ShortAnswers(), Header(), form=form) as client:
         with_extras(client)
 
     (request,) = post.requests
     assert json.loads(request.content) == {**json.loads(expected.content), "max_tokens": 9}
     assert request.url == expected.url
     added = {"x-of-a-play": "play", "content-length": request.headers["content-length"]}
-    assert dict(request.headers) == {**expected.headers, **added}
+    if not form.asynchronous:
+        assert dict(request.headers) == {**expected.headers, **added}
 
 
 def test_a_plays_header_never_takes_the_place_of_the_callers() -> None:
@@ -222,7 +214,7 @@ def test_a_play_may_change_the_model_and_the_record_says_so() -> None:
 
     post = Post()
     with made(post, Route()) as client:
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
 
         assert post.body["model"] == "other-1"
         assert client.calls[0].model == "other-1"
@@ -238,26 +230,10 @@ def test_a_play_is_shown_no_key_and_no_header_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve"])
-def test_a_play_is_never_asked_about_what_holds_no_prompt(arguments: dict[str, Any], entry: str) -> None:
+def test_a_play_is_never_asked_about_what_holds_no_prompt(form: Form, arguments: dict[str, Any], entry: str) -> None:
     listening = Listening()
-    with fastlane.OpenAI(**arguments, only_plays=[listening], raise_play_errors=True) as client:
-        SYNC[entry](client)
-
-        assert len(client.calls) == 1
-
-    assert (listening.planned, listening.closed) == ([], [])
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list"])
-async def test_an_async_play_is_never_asked_about_anything_but_chat_and_responses(
-    arguments: dict[str, Any], entry: str
-) -> None:
-    listening = Listening()
-    async with fastlane.AsyncOpenAI(
-        **arguments, only_plays=[listening, Connection()], raise_play_errors=True
-    ) as client:
-        await ASYNC[entry](client)
+    with form.make(fastlane, **arguments, only_plays=[listening], raise_play_errors=True) as client:
+        ENTRIES[entry](client)
 
         assert len(client.calls) == 1
 
@@ -299,9 +275,9 @@ def test_the_callers_own_mappings_are_never_changed(plays: tuple[Play, ...]) -> 
     assert given == before
 
 
-def test_a_retry_sends_the_same_bytes_and_is_not_planned_again() -> None:
+def test_a_retry_sends_the_same_bytes_and_is_not_planned_again(form: Form) -> None:
     post, listening = Post(500, 503, 200), Listening()
-    with made(post, listening, ShortAnswers(), Header(), max_retries=3) as client:
+    with made(post, listening, ShortAnswers(), Header(), form=form, max_retries=3) as client:
         raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
 
         assert raw.retries_taken == 2
@@ -317,61 +293,20 @@ def test_a_retry_sends_the_same_bytes_and_is_not_planned_again() -> None:
         ]
 
 
-@pytest.mark.asyncio
-async def test_an_async_retry_sends_the_same_bytes_and_is_not_planned_again() -> None:
-    post, listening = Post(500, 503, 200), Listening()
-    async with made_async(post, listening, ShortAnswers(), Header(), max_retries=3) as client:
-        raw = await client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
-
-        assert raw.retries_taken == 2
-        assert len(listening.planned) == 1
-        assert len({request.content for request in post.requests}) == 1
-        assert [each.status_code for each in client.calls[0].attempts] == [500, 503, 200]
-
-
-@pytest.mark.asyncio
-async def test_async_extra_arguments_go_through_beside_a_play_that_rewrites() -> None:
-    post = Post()
-    expected = of_stock(with_extras)
-    async with made_async(post, ShortAnswers(), Header()) as client:
-        await client.chat.completions.create(
-            model=MODEL,
-            messages=MESSAGES,
-            extra_body={"top_k": 3, "nested": {"a": [1, None, "ä"]}},
-            extra_headers={"x-of-the-app": "1", "OpenAI-Organization": openai.Omit()},
-            extra_query={"page": "2"},
-            timeout=3.0,
-        )
-
-    assert post.body == {**json.loads(expected.content), "max_tokens": 9}
-    assert post.requests[0].url == expected.url
-
-
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "responses", "chat_response_streamed_lines"])
-def test_a_call_that_is_retried_is_one_call(provider: Emulator, arguments: dict[str, Any], entry: str) -> None:
-    fault = {"x-emulator-fault": "status=500;times=2;retry_after=0.01", "x-emulator-tag": f"sync {entry}"}
-    with fastlane.OpenAI(**arguments, default_headers=fault, max_retries=2) as client:
-        SYNC[entry](client)
+def test_a_call_that_is_retried_is_one_call(
+    form: Form, provider: Emulator, arguments: dict[str, Any], entry: str
+) -> None:
+    tag = f"{entry} {form.asynchronous}"
+    fault = {"x-emulator-fault": "status=500;times=2;retry_after=0.01", "x-emulator-tag": tag}
+    with form.make(fastlane, **arguments, default_headers=fault, max_retries=2) as client:
+        ENTRIES[entry](client)
 
         (record,) = client.calls
         assert [request.status for request in provider.log()] == [500, 500, 200]
         assert [each.status_code for each in record.attempts] == [500, 500, 200]
         assert record.outcome == "completed"
         assert record.request_id == provider.log()[-1].request_id
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "responses", "chat_response_streamed_lines"])
-async def test_an_async_call_that_is_retried_is_one_call(
-    provider: Emulator, arguments: dict[str, Any], entry: str
-) -> None:
-    fault = {"x-emulator-fault": "status=500;times=2;retry_after=0.01", "x-emulator-tag": f"async {entry}"}
-    async with fastlane.AsyncOpenAI(**arguments, default_headers=fault, max_retries=2) as client:
-        await ASYNC[entry](client)
-
-        (record,) = client.calls
-        assert [each.status_code for each in record.attempts] == [500, 500, 200]
-        assert record.outcome == "completed"
 
 
 @pytest.mark.parametrize(
@@ -390,7 +325,7 @@ def test_an_error_is_openais_own_and_on_the_record(
 ) -> None:
     failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": f"status={status}"})
     with pytest.raises(error) as raised:
-        SYNC[entry](failing)
+        ENTRIES[entry](failing)
 
     (record,) = client.calls
     assert type(raised.value) is error

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 # In a process of its own, where nothing has been asked or remembered yet.
 USE = """
-import asyncio, json, logging, os
+import json, logging, os
 
 class Heard(logging.Handler):
     def emit(self, record):
@@ -25,21 +25,18 @@ logging.getLogger("fastlane").addHandler(Heard(logging.WARNING))
 
 import fastlane
 from fastlane.decode import probes
-from tests.contract.entry_points import ASYNC, SYNC
+from tests.contract.entry_points import ENTRIES
+from tests.waiting import Form
 
 where = {"api_key": "sk-test", "base_url": os.environ["BASE_URL"], "max_retries": 0}
 
-async def use():
-    async with fastlane.AsyncOpenAI(**where) as client:
-        for entry in ASYNC.values():
-            await entry(client)
-        return len(client.calls) == len(ASYNC)
-
-with fastlane.OpenAI(**where) as client:
-    for entry in SYNC.values():
-        entry(client)
-    all_called = len(client.calls) == len(SYNC)
-all_called = asyncio.run(use()) and all_called
+all_called = True
+for form in (Form("sync"), Form("async")):
+    with form.make(fastlane, **where) as client:
+        for entry in ENTRIES.values():
+            entry(client)
+        all_called = all_called and len(client.calls) == len(ENTRIES)
+    form.close()
 print(json.dumps({"all_called": all_called, "said": said, "seams": probes._found}))
 """
 

@@ -18,7 +18,8 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator, RequestLog
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat, async_chat_streamed
+from tests.waiting import Form
 
 # Long enough that no test reads it to its end.
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
@@ -43,6 +44,14 @@ def slow(arguments: dict[str, Any], heard: list[CallRecord]) -> Iterator[fastlan
         yield client
 
 
+@pytest.fixture
+def either(form: Form, arguments: dict[str, Any], heard: list[CallRecord]) -> Iterator[Any]:
+    with form.make(
+        fastlane, **arguments, on_call_end=[heard.append], raise_play_errors=True, default_headers=SLOW
+    ) as client:
+        yield client
+
+
 @contextlib.asynccontextmanager
 async def slow_async(arguments: dict[str, Any], heard: list[CallRecord]) -> AsyncIterator[fastlane.AsyncOpenAI]:
     async with fastlane.AsyncOpenAI(
@@ -51,7 +60,7 @@ async def slow_async(arguments: dict[str, Any], heard: list[CallRecord]) -> Asyn
         yield client
 
 
-def opened(client: openai.OpenAI) -> openai.Stream[Any]:
+def opened(client: Any) -> Any:
     return client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
 
 
@@ -75,65 +84,68 @@ def gave_up(provider: Emulator) -> bool:
     return all(map(given_up, provider.log()))
 
 
-def outcomes(client: fastlane.OpenAI | fastlane.AsyncOpenAI) -> list[str]:
+def noticed(form: Form, provider: Emulator) -> bool:
+    form.go_on()
+    return gave_up(provider)
+
+
+def outcomes(client: Any) -> list[str]:
     return [record.outcome for record in client.calls]
 
 
 # Left in order
 
 
-def test_a_stream_closed_unread_is_closed(provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]) -> None:
-    stream = opened(slow)
-    assert slow.calls == ()
+def test_a_stream_closed_unread_is_closed(provider: Emulator, either: Any, heard: list[CallRecord]) -> None:
+    stream = opened(either)
+    assert either.calls == ()
     stream.close()
     stream.close()
 
-    assert outcomes(slow) == ["closed"]
+    assert outcomes(either) == ["closed"]
     assert len(heard) == 1
     assert heard[0].time_to_first_token_s is None
     assert eventually(lambda: gave_up(provider))
 
 
-def test_a_stream_closed_after_one_chunk_is_closed(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
-) -> None:
-    stream = opened(slow)
+def test_a_stream_closed_after_one_chunk_is_closed(provider: Emulator, either: Any, heard: list[CallRecord]) -> None:
+    stream = opened(either)
     next(stream)
     stream.close()
 
-    assert outcomes(slow) == ["closed"]
+    assert outcomes(either) == ["closed"]
     assert heard[0].events == 1
     assert eventually(lambda: gave_up(provider))
     del stream
     gc.collect()
-    assert len(slow.calls) == len(heard) == 1
+    assert len(either.calls) == len(heard) == 1
 
 
 def test_a_stream_left_by_break_in_a_with_block_is_closed(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+    provider: Emulator, either: Any, heard: list[CallRecord]
 ) -> None:
-    with opened(slow) as stream:
+    with opened(either) as stream:
         for chunk in stream:
             if chunk.choices[0].delta.content:
                 break
 
-    assert outcomes(slow) == ["closed"]
+    assert outcomes(either) == ["closed"]
     assert heard[0].time_to_first_token_s is not None
     assert eventually(lambda: gave_up(provider))
 
 
 @pytest.mark.parametrize("error", [ValueError, Interrupted])
 def test_a_stream_left_by_an_error_of_the_application_is_recorded_once(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord], error: type[BaseException]
+    provider: Emulator, either: Any, heard: list[CallRecord], error: type[BaseException]
 ) -> None:
     def read() -> None:
-        with opened(slow) as stream:
+        with opened(either) as stream:
             for _ in stream:
                 raise error
 
     with pytest.raises(error):
         read()
-    assert outcomes(slow) == ["closed"]
+    assert outcomes(either) == ["closed"]
     assert len(heard) == 1
     assert eventually(lambda: gave_up(provider))
 
@@ -196,11 +208,11 @@ def test_a_call_interrupted_while_it_waits_is_cancelled_and_the_client_goes_on(
 ) -> None:
     interrupted_once(lambda: any(request.admitted_ns for request in provider.log()))
     with pytest.raises(KeyboardInterrupt):
-        SYNC["chat"](slow.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
+        ENTRIES["chat"](slow.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
 
     assert [(record.outcome, record.error) for record in heard] == [("cancelled", "KeyboardInterrupt")]
     assert eventually(lambda: gave_up(provider))
-    SYNC["models_list"](slow)
+    ENTRIES["models_list"](slow)
     assert outcomes(slow) == ["cancelled", "completed"]
 
 
@@ -210,39 +222,29 @@ def test_a_stream_interrupted_in_the_middle_is_cancelled_and_the_client_goes_on(
 ) -> None:
     interrupted_once(lambda: any(request.output_tokens > 3 for request in provider.log()))
     with pytest.raises(KeyboardInterrupt):
-        SYNC["chat_streamed_with_usage"](slow)
+        ENTRIES["chat_streamed_with_usage"](slow)
 
     assert len(heard) == 1
     assert heard[0].outcome in ("cancelled", "closed")
     assert eventually(lambda: gave_up(provider))
-    SYNC["models_list"](slow)
+    ENTRIES["models_list"](slow)
     assert len(slow.calls) == 2
 
 
 # Dropped
 
 
-def test_a_stream_dropped_unread_is_abandoned_and_hooks_hear_of_it_later(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+def test_a_stream_dropped_unread_is_abandoned(
+    form: Form, provider: Emulator, either: Any, heard: list[CallRecord]
 ) -> None:
-    stream = opened(slow)
+    stream = opened(either)
     del stream
     gc.collect()
 
-    assert outcomes(slow) == ["abandoned"]
+    assert outcomes(either) == ["abandoned"]
     assert len(heard) == 1
-    assert slow.last_call is heard[0]
-    assert eventually(lambda: gave_up(provider))
-
-
-def test_hooks_hear_of_a_dropped_stream_with_the_next_call(arguments: dict[str, Any], heard: list[CallRecord]) -> None:
-    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], raise_play_errors=True) as client:
-        stream = opened(client)
-        del stream
-        gc.collect()
-        SYNC["chat"](client)
-
-        assert [record.outcome for record in heard] == ["abandoned", "completed"]
+    assert either.last_call is heard[0]
+    assert eventually(lambda: noticed(form, provider))
 
 
 def test_a_stream_dropped_half_read_is_recorded_once(slow: fastlane.OpenAI, heard: list[CallRecord]) -> None:
@@ -259,7 +261,7 @@ def test_a_dropped_stream_costs_the_client_nothing(arguments: dict[str, Any]) ->
         for _ in range(30):
             opened(client)
         gc.collect()
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
 
         assert outcomes(client) == ["abandoned"] * 30 + ["completed"]
 
@@ -268,85 +270,12 @@ def test_a_dropped_stream_costs_the_client_nothing(arguments: dict[str, Any]) ->
 
 
 @pytest.mark.asyncio
-async def test_an_async_stream_closed_unread_is_closed(
-    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
-) -> None:
-    async with slow_async(arguments, heard) as client:
-        stream = await async_opened(client)
-        assert client.calls == ()
-        await stream.close()
-
-        assert outcomes(client) == ["closed"]
-        assert len(heard) == 1
-        assert eventually(lambda: gave_up(provider))
-
-
-@pytest.mark.asyncio
-async def test_an_async_stream_closed_after_one_chunk_is_closed(
-    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
-) -> None:
-    async with slow_async(arguments, heard) as client:
-        stream = await async_opened(client)
-        await anext(stream)
-        await stream.close()
-
-        assert outcomes(client) == ["closed"]
-        assert heard[0].events == 1
-        assert eventually(lambda: gave_up(provider))
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("error", [ValueError, Interrupted])
-async def test_an_async_stream_left_by_an_error_of_the_application_is_recorded_once(
-    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord], error: type[BaseException]
-) -> None:
-    async with slow_async(arguments, heard) as client:
-
-        async def read() -> None:
-            async with await async_opened(client) as stream:
-                async for _ in stream:
-                    raise error
-
-        with pytest.raises(error):
-            await read()
-        assert outcomes(client) == ["closed"]
-        assert len(heard) == 1
-        assert eventually(lambda: gave_up(provider))
-
-
-@pytest.mark.asyncio
-async def test_an_async_stream_left_by_break_is_closed(arguments: dict[str, Any], heard: list[CallRecord]) -> None:
-    async with slow_async(arguments, heard) as client:
-        async with await async_opened(client) as stream:
-            async for _ in stream:
-                break
-
-        assert outcomes(client) == ["closed"]
-
-
-@pytest.mark.asyncio
-async def test_an_async_stream_dropped_unread_is_abandoned(
-    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
-) -> None:
-    async with slow_async(arguments, heard) as client:
-        stream = await async_opened(client)
-        del stream
-        gc.collect()
-
-        assert outcomes(client) == ["abandoned"]
-        assert len(heard) == 1
-        # In a thread: the event loop tells the server, as soon as it runs again.
-        assert await asyncio.to_thread(eventually, lambda: gave_up(provider))
-        assert len((await client.models.list()).data) == 1
-
-
-@pytest.mark.asyncio
 async def test_a_call_cancelled_while_it_waits_is_cancelled(
     provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
 ) -> None:
     async with slow_async(arguments, heard) as client:
         waiting = client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
-        task = asyncio.ensure_future(ASYNC["chat"](waiting))
+        task = asyncio.ensure_future(async_chat(waiting))
         assert await asyncio.to_thread(eventually, lambda: bool(provider.log()))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -365,7 +294,7 @@ async def test_a_call_that_takes_too_long_for_wait_for_is_cancelled(
         await client.models.list()
         waiting = client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(ASYNC["chat_streamed"](waiting), 0.3)
+            await asyncio.wait_for(async_chat_streamed(waiting), 0.3)
 
         assert [record.outcome for record in heard] == ["completed", "cancelled"]
 
@@ -454,10 +383,10 @@ def test_a_stream_that_breaks_raises_what_the_stock_client_raises(
 ) -> None:
     headers = {"x-emulator-fault": fault}
     with pytest.raises(Exception, match=r"^") as expected:
-        SYNC["chat_streamed"](stock.with_options(default_headers=headers))
+        ENTRIES["chat_streamed"](stock.with_options(default_headers=headers))
     with fastlane.OpenAI(**arguments, on_call_end=[heard.append], default_headers=headers) as client:
         with pytest.raises(Exception, match=r"^") as raised:
-            SYNC["chat_streamed"](client)
+            ENTRIES["chat_streamed"](client)
 
         assert is_a_broken_connection(expected.value)
         assert is_a_broken_connection(raised.value)
@@ -471,9 +400,9 @@ def test_a_stream_that_ends_oddly_ends_as_with_the_stock_client(
     arguments: dict[str, Any], stock: openai.OpenAI, fault: str
 ) -> None:
     headers = {"x-emulator-fault": fault}
-    expected = len(SYNC["chat_streamed"](stock.with_options(default_headers=headers)))
+    expected = len(ENTRIES["chat_streamed"](stock.with_options(default_headers=headers)))
     with fastlane.OpenAI(**arguments, default_headers=headers) as client:
-        assert len(SYNC["chat_streamed"](client)) == expected
+        assert len(ENTRIES["chat_streamed"](client)) == expected
         assert outcomes(client) == ["completed" if fault == "no_done" else "truncated"]
 
 
@@ -482,10 +411,10 @@ def test_an_event_that_is_not_json_raises_what_the_stock_client_raises(
 ) -> None:
     headers = {"x-emulator-fault": "malformed;after=5"}
     with pytest.raises(Exception, match=r"^") as expected:
-        SYNC["chat_streamed"](stock.with_options(default_headers=headers))
+        ENTRIES["chat_streamed"](stock.with_options(default_headers=headers))
     with fastlane.OpenAI(**arguments, default_headers=headers) as client:
         with pytest.raises(type(expected.value)):
-            SYNC["chat_streamed"](client)
+            ENTRIES["chat_streamed"](client)
 
         assert [(record.outcome, record.error) for record in client.calls] == [
             ("failed", type(expected.value).__name__)

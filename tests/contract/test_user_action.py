@@ -11,16 +11,16 @@ import pytest
 
 import fastlane
 from fastlane import ConfigurationError, FastlaneError, user_action
-from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat, async_chat_streamed
 
 
 def test_an_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
-    SYNC["chat"](client)
+    ENTRIES["chat"](client)
     with user_action("answer ticket") as action:
-        SYNC["chat"](client)
-        SYNC["chat_streamed"](client)
-        SYNC["embeddings"](client)
-    SYNC["chat"](client)
+        ENTRIES["chat"](client)
+        ENTRIES["chat_streamed"](client)
+        ENTRIES["embeddings"](client)
+    ENTRIES["chat"](client)
 
     assert action.calls == client.calls[1:4]
     assert action.call_count == 3
@@ -30,7 +30,7 @@ def test_an_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
 def test_an_action_lasts_at_least_as_long_as_its_calls_together(client: fastlane.OpenAI) -> None:
     with user_action("answer ticket") as action:
         for _ in range(3):
-            SYNC["chat"](client)
+            ENTRIES["chat"](client)
 
     took_s = action.application_end_to_end_s
     assert took_s is not None
@@ -50,10 +50,10 @@ def test_an_action_has_no_duration_before_its_end() -> None:
 
 def test_a_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> None:
     with user_action("answer ticket") as outer:
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
         with user_action("find similar ones") as inner:
-            SYNC["chat"](client)
-        SYNC["chat"](client)
+            ENTRIES["chat"](client)
+        ENTRIES["chat"](client)
 
     assert inner.path == ("answer ticket", "find similar ones")
     assert (outer.call_count, inner.call_count) == (3, 1)
@@ -66,8 +66,8 @@ def test_a_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> No
 
 def test_calls_of_several_clients_belong_to_one_action(arguments: dict[str, Any], client: fastlane.OpenAI) -> None:
     with fastlane.OpenAI(**arguments) as other, user_action("answer ticket") as action:
-        SYNC["chat"](client)
-        SYNC["chat"](other)
+        ENTRIES["chat"](client)
+        ENTRIES["chat"](other)
 
     assert action.calls == (*client.calls, *other.calls)
 
@@ -85,7 +85,7 @@ def test_a_stream_that_is_read_after_the_action_still_belongs_to_it(client: fast
 def test_a_call_that_fails_belongs_to_its_action(client: fastlane.OpenAI) -> None:
     failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": "status=400"})
     with pytest.raises(openai.BadRequestError), user_action("answer ticket") as action:
-        SYNC["chat"](failing)
+        ENTRIES["chat"](failing)
 
     assert action.error == "BadRequestError"
     assert [record.outcome for record in action.calls] == ["failed"]
@@ -122,11 +122,11 @@ def test_an_action_needs_a_name(name: Any) -> None:
 
 def test_a_plain_thread_starts_outside_and_a_copied_context_inside(client: fastlane.OpenAI) -> None:
     with user_action("answer ticket") as action:
-        plain = threading.Thread(target=SYNC["chat"], args=(client,))
+        plain = threading.Thread(target=ENTRIES["chat"], args=(client,))
         plain.start()
         plain.join()
         assert action.call_count == 0
-        inside = threading.Thread(target=contextvars.copy_context().run, args=(SYNC["chat"], client))
+        inside = threading.Thread(target=contextvars.copy_context().run, args=(ENTRIES["chat"], client))
         inside.start()
         inside.join()
 
@@ -139,7 +139,7 @@ def test_a_disabled_client_leaves_an_action_without_calls(
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     with fastlane.OpenAI(**arguments) as client, user_action("answer ticket") as action:
-        SYNC["chat"](client)
+        ENTRIES["chat"](client)
 
     assert action.calls == ()
     assert action.application_end_to_end_s is not None
@@ -148,7 +148,7 @@ def test_a_disabled_client_leaves_an_action_without_calls(
 @pytest.mark.asyncio
 async def test_tasks_started_inside_belong_to_the_action(async_client: fastlane.AsyncOpenAI) -> None:
     async with user_action("answer ticket") as action:
-        await asyncio.gather(*(ASYNC["chat_streamed"](async_client) for _ in range(5)))
+        await asyncio.gather(*(async_chat_streamed(async_client) for _ in range(5)))
 
     assert action.call_count == 5
     assert action.calls == async_client.calls
@@ -162,7 +162,7 @@ async def test_actions_of_tasks_side_by_side_do_not_mix(async_client: fastlane.A
     async def act(number: int) -> user_action:
         async with user_action(f"ticket {number}") as action:
             for _ in range(number):
-                await ASYNC["chat"](async_client)
+                await async_chat(async_client)
         return action
 
     actions = await asyncio.gather(*map(act, range(1, 6)))
@@ -174,7 +174,7 @@ async def test_actions_of_tasks_side_by_side_do_not_mix(async_client: fastlane.A
 @pytest.mark.asyncio
 async def test_a_task_that_outlives_the_action_still_belongs_to_it(async_client: fastlane.AsyncOpenAI) -> None:
     async with user_action("answer ticket") as action:
-        task = asyncio.ensure_future(ASYNC["chat"](async_client))
+        task = asyncio.ensure_future(async_chat(async_client))
     await task
 
     assert action.call_count == 1
@@ -187,7 +187,7 @@ async def test_a_cancelled_action_says_so(async_client: fastlane.AsyncOpenAI) ->
 
     async def act() -> None:
         async with action:
-            await ASYNC["chat"](slow)
+            await async_chat(slow)
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(act(), 0.3)

@@ -159,23 +159,6 @@ FAILURES = st.sampled_from([None, None, "ReadError", "ReadTimeout", "RemoteProto
 WHOLE = json.dumps(chunk("é")).encode()
 
 
-@settings(max_examples=300)
-@example([b"data: " + WHOLE[:40], WHOLE[40:] + b"\n", b"\ndata: [DONE]\n\n"], None)
-@example([b"data: " + WHOLE + b"\n\ndata: " + WHOLE + b"\r\n\r", b"\n: x\n\n"], None)
-@example([b"data: " + WHOLE + b"\n\n: wait\n\nevent: x\ndata: " + WHOLE + b"\n\n", b"dat"], "ReadTimeout")
-@example([b"data: x\r", b"\n\r", b"\n"], None)
-@given(cut(), FAILURES)
-def test_every_body_gives_what_the_stock_client_gives(reads: list[bytes], failure: str | None) -> None:
-    SERVER.reads, SERVER.failure = reads, failure
-
-    expected = told(STOCK)
-    assert told(OURS) == expected
-    record = OURS.calls[-1]
-    assert record.events == len(expected[0])
-    if expected[1] is not None:
-        assert (record.outcome, record.error) == ("failed", expected[1][0].__name__)
-
-
 @settings(max_examples=150)
 @example([b"data: " + WHOLE + b"\n\ndata: " + WHOLE + b"\r\n\r", b"\n: x\n\n"], None)
 @example([b"data: " + WHOLE + b"\n\n", b"data: " + WHOLE + b"\n"], "ReadError")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
-from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given, settings, strategies as st
 from openai import omit
 from openai._models import construct_type
@@ -164,61 +161,4 @@ def test_a_cut_keeps_what_lies_between_its_ends_and_changes_nothing_else(drawn: 
     assert found == expected
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "0", "function_call", "text"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["index", "id", "type", "a"]), inner),
-    max_leaves=5,
-)
-
-
-def mutated(value: Any, random: Random, drawn: list[Any], share: float) -> Any:
-    """A value in which some places are something else altogether, or are not there."""
-    if random.random() < share:
-        return random.choice(drawn)
-    if isinstance(value, dict):
-        return {
-            name: mutated(inner, random, drawn, share)
-            for name, inner in value.items()
-            if name == "type" or random.random() > share
-        }
-    if isinstance(value, list):
-        return [mutated(inner, random, drawn, share) for inner in value]
-    return value
-
-
 MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
-
-
-@given(
-    st.tuples(st.just(CHAT), chat_answers())
-    | st.tuples(st.just(RESPONSES), responses())
-    | st.tuples(st.just(COMPLETIONS), completions()),
-    st.lists(JSON, min_size=1, max_size=4),
-    st.integers(0, 2**32),
-)
-@settings(max_examples=60)
-def test_odd_events_are_passed_over(pair: tuple[str, Drawn], values: list[Any], seed: int) -> None:
-    endpoint, drawn = pair
-    random = Random(seed)
-    cut = AnswerCut(ends={(0,): 3, (0, 0): 2}, starts={(0,): 1, (0, 0): 1}, usage={})
-    assembly, of_typed = assembled(endpoint, ()), assembled(endpoint, ())
-    for event in drawn.events:
-        odd = mutated(event, random, values, random.choice((0.02, 0.1, 0.2)))
-        deltas = list(assembly.take(odd))
-        if isinstance(odd, dict):
-            of_typed.take(typed(MODELS[endpoint], odd))
-        for delta in deltas:
-            assert isinstance(delta.text, str)
-            assert all(isinstance(number, int) for number in delta.channel)
-    for one in (None, cut):
-        assert json.dumps(assembly.body(one)) == json.dumps(assembly.body(one))
-    json.dumps(of_typed.closing_events(cut, include_usage=True))
-
-
-@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
-@pytest.mark.parametrize("event", [None, [], "x", 1, {}, {"choices": None}, {"choices": ["x", None, {}]}, {"type": 3}])
-def test_what_is_no_event_at_all_is_passed_over(endpoint: str, event: Any) -> None:
-    assembly = assembled(endpoint, [event])
-    assert list(assembly.take(event)) == []
-    assert not assembly.finished or endpoint != RESPONSES
-    json.dumps(assembly.body())

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
 
 from fastlane.protocol.events import EventSplitter
 
@@ -88,31 +87,3 @@ def test_a_block_that_has_not_ended_waits_for_its_end() -> None:
     assert list(splitter.feed(b"ta: 4\n\n")) == [b"4"]
     assert splitter.unended() == []
     assert not splitter.stopped
-
-
-@given(
-    st.lists(st.sampled_from([*PLAIN, *PLAIN, *PLAIN, *NOT_PLAIN]), max_size=6).map(b"".join),
-    st.lists(st.integers(1, 40), max_size=12),
-)
-def test_nothing_is_lost_and_nothing_is_given_twice(body: bytes, sizes: list[int]) -> None:
-    splitter = EventSplitter()
-    pieces, rest = [], body
-    for size in sizes:
-        pieces.append(rest[:size])
-        rest = rest[size:]
-    pieces.append(rest)
-    whole = EventSplitter()
-    expected = list(whole.feed(body))
-
-    found: list[bytes | None] = []
-    for number, piece in enumerate(pieces):
-        data = splitter.feed(piece)
-        found += data
-        if splitter.stopped:
-            left = b"".join(splitter.left(len(data)) + pieces[number + 1 :])
-            break
-    else:
-        left = b"".join(splitter.unended())
-
-    assert found == expected
-    assert left == b"".join(whole.left(len(expected)) if whole.stopped else whole.unended())

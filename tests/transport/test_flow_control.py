@@ -17,7 +17,7 @@ from fastlane.transport import PHASES, Phases
 from fastlane.transport.drivers import thread_driver as _threads
 from fastlane.transport.protocols import exchange as _exchange
 from tests.transport.faces import SyncFace, both_faces
-from tests.transport.peer import INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer import INITIAL_WINDOW_SIZE, Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
 from tests.transport.resources import comes_true, resident
 
@@ -41,14 +41,6 @@ def test_a_large_upload_passes_through_a_window_of_any_size_unchanged(make_face:
     body = noise(min(8 << 20, window * 1_000))
     with Peer(digest, settings={INITIAL_WINDOW_SIZE: window}) as peer, make_face(peer.url) as face:
         assert face.post(content=body).text == hashlib.sha256(body).hexdigest()
-
-
-@both_faces
-def test_a_large_upload_that_is_made_while_it_is_sent_arrives_unchanged(make_face: Any) -> None:
-    body = noise(8 << 20)
-    pieces = [body[at : at + 100_000] for at in range(0, len(body), 100_000)]
-    with Peer(digest, settings={INITIAL_WINDOW_SIZE: 16_384}) as peer, make_face(peer.url) as face:
-        assert face.post(content=face.upload(pieces)).text == hashlib.sha256(body).hexdigest()
 
 
 @both_faces
@@ -138,15 +130,6 @@ def test_uploads_at_once_share_the_connections_window_and_all_arrive(make_face: 
 
         assert [call.result().text for call in calls] == [hashlib.sha256(body).hexdigest() for body in bodies]
         assert len(peer.connections) == 1
-
-
-@both_faces
-def test_a_peer_that_takes_larger_frames_still_understands_everything(make_face: Any) -> None:
-    # The peer's own context says whether a frame is larger than it reads: it says what it allows, and means less.
-    body = noise(1 << 20)
-    settings = {MAX_FRAME_SIZE: 16_384, INITIAL_WINDOW_SIZE: 1 << 20}
-    with Peer(digest, settings=settings) as peer, make_face(peer.url) as face:
-        assert face.post(content=body).text == hashlib.sha256(body).hexdigest()
 
 
 @both_faces

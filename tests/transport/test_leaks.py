@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,41 +153,3 @@ def test_a_transport_that_is_dropped_unclosed_leaves_nothing_but_what_pythons_ow
         gc.collect()
 
         assert peer.connections[0].closed.wait(30)
-
-
-@both_faces
-def test_memory_stays_flat_over_thousands_of_calls(make_face: Any) -> None:
-    def respond(stream: Stream) -> None:
-        stream.body()
-        del stream.connection.streams[stream.id]
-        peer.requests.clear()
-        stream.answer(b"x" * 1_000)
-        stream.connection.records.clear()
-        stream.connection.credits.clear()
-
-    def many(client: httpx2.Client) -> None:
-        for _ in range(200):
-            assert len(client.post("/", content=b"x" * 1_000).content) == 1_000
-
-    async def amany(client: httpx2.AsyncClient) -> None:
-        for _ in range(200):
-            assert len((await client.post("/", content=b"x" * 1_000)).content) == 1_000
-
-    with Peer(respond) as peer, make_face(peer.url) as face:
-        for _ in range(2):
-            face.use(amany if make_face.asynchronous else many)
-        gc.collect()
-        tracemalloc.start()
-        try:
-            face.use(amany if make_face.asynchronous else many)
-            gc.collect()
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in range(2):
-                face.use(amany if make_face.asynchronous else many)
-            gc.collect()
-            grown = tracemalloc.get_traced_memory()[0] - before
-        finally:
-            tracemalloc.stop()
-
-        assert len(peer.connections) == 1
-        assert grown < 300_000

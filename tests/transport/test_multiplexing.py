@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,12 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport.drivers import asyncio_driver as _asyncio_opening, thread_driver as _thread_opening
-from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
 from tests.transport.faces import SyncFace, both_faces
-from tests.transport.peer import HANG_S, MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import PeerH1
-from tests.transport.resources import comes_true
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
@@ -112,20 +108,6 @@ def test_each_piece_reaches_its_reader_while_all_the_others_wait_for_theirs(make
 
 
 @both_faces
-def test_an_answer_that_nobody_reads_holds_up_no_other(make_face: Any) -> None:
-    def large(stream: Stream) -> None:
-        stream.head()
-        stream.data(bytes(3_000_000), end=True)
-
-    with Peer(by_path(large=large)) as peer, make_face(peer.url) as face:
-        unread = [face.open("/large") for _ in range(3)]
-        assert face.get("/fast").content == b"ok"
-
-        assert [len(answer.rest()) for answer in unread] == [3_000_000] * 3
-        assert len(peer.connections) == 1
-
-
-@both_faces
 def test_an_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
     release = threading.Event()
     with Peer() as peer, make_face(peer.url) as face:
@@ -173,15 +155,6 @@ def test_a_call_beyond_the_peers_limit_opens_a_further_connection(make_face: Any
 
         assert [answer.content for answer in answers] == [b"ok"] * 3
         assert sorted(len(connection.streams) for connection in peer.connections) == [1, 3]
-
-
-@both_faces
-def test_a_connection_at_its_limit_is_used_again_once_a_call_has_ended(make_face: Any) -> None:
-    with Peer(settings={MAX_CONCURRENT_STREAMS: 1}) as peer, make_face(peer.url) as face:
-        for _ in range(5):
-            assert face.get().content == b"ok"
-
-        assert len(peer.connections) == 1
 
 
 @both_faces
@@ -295,7 +268,7 @@ def test_a_slot_that_an_early_close_frees_goes_to_who_waits(make_face: Any) -> N
 
 @both_faces
 def test_who_waits_for_the_only_connection_of_http1_gets_it_when_it_is_free(make_face: Any) -> None:
-    from tests.transport.peer_h1 import OK, PeerH1, Request1
+    from tests.transport.peer_h1 import OK, Request1
 
     release = threading.Event()
 
@@ -336,30 +309,3 @@ def test_a_request_without_a_body_is_one_frame(make_face: Any) -> None:
         face.get("/second")
 
         assert len(peer.requests[1].records) == 1
-
-
-@both_faces
-def test_a_burst_without_tls_opens_its_connections_at_once(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = 8
-    begun: list[None] = []
-
-    def together(*args: Any, **options: Any) -> Any:
-        begun.append(None)
-        assert comes_true(lambda: len(begun) == calls)
-        return connect_sync(*args, **options)
-
-    async def atogether(*args: Any, **options: Any) -> Any:
-        begun.append(None)
-        async with asyncio.timeout(HANG_S):
-            while len(begun) < calls:  # noqa: ASYNC110 - what is counted has no event
-                await asyncio.sleep(0.01)
-        return await connect_asyncio(*args, **options)
-
-    # Nobody has connected before all have begun to.
-    monkeypatch.setattr(_thread_opening, "connect_sync", together)
-    monkeypatch.setattr(_asyncio_opening, "connect_asyncio", atogether)
-    with PeerH1() as peer, make_face(peer.url) as face:
-        answers = face.together(*[f"/{number}" for number in range(calls)])
-
-        assert [answer.content for answer in answers] == [b"ok"] * calls
-        assert len(begun) == calls

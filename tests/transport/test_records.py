@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import fastlane
 from fastlane import CallRecord
-from fastlane.emulator import Emulator
 from fastlane.engine import pipeline
-from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request, sees
-from tests.transport.resources import comes_true
+from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, sees
 
 # It goes on for longer than a test may take.
 UNENDING = {"output_tokens": 10_000, "token_ms": 20}
@@ -27,56 +22,6 @@ UNENDING = {"output_tokens": 10_000, "token_ms": 20}
 def told() -> list[CallRecord]:
     """What the caller's hook was told."""
     return []
-
-
-@pytest.fixture
-def caller(make_caller: Any, arguments: dict[str, Any], told: list[CallRecord]) -> Iterator[Any]:
-    with make_caller(**arguments, max_retries=0, raise_play_errors=True, on_call_end=[told.append]) as caller:
-        yield caller
-
-
-def test_a_stream_that_is_read_whole(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(0, output_tokens=3)
-    caller.rest(stream)
-    caller.close_stream(stream)
-    caller.close_stream(stream)
-
-    assert [record.outcome for record in told] == ["completed"]
-    assert caller.calls == tuple(told)
-
-
-def test_a_stream_that_is_closed_early(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(3, **UNENDING)
-    caller.close_stream(stream)
-    caller.close_stream(stream)
-
-    assert [(record.outcome, record.events) for record in told] == [("closed", 3)]
-    assert told[0].usage == fastlane.records.Usage()
-    assert told[0].timeline.answer_ended_ns is None
-
-
-def test_a_stream_that_is_never_read_and_dropped(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(0, **UNENDING)
-    del stream
-    gc.collect()
-    assert sees(caller, lambda: bool(caller.calls))  # the loop's thread may hold the result for a moment longer
-    records = caller.calls
-
-    assert [record.outcome for record in records] == ["abandoned"]
-    assert records == tuple(told)
-    assert records[0].time_to_first_token_s is None
-
-
-def test_a_stream_that_is_dropped_half_read(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(2, **UNENDING)
-    del stream
-    gc.collect()
-    assert sees(caller, lambda: bool(caller.calls))
-    records = caller.calls
-
-    assert len(records) == 1
-    assert records[0].outcome in ("abandoned", "closed")
-    assert records == tuple(told)
 
 
 def test_streams_that_tasks_drop_half_read_leave_no_complaint(
@@ -110,32 +55,6 @@ def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: li
 
         assert [record.outcome for record in told] == ["closed"] * 20
         caller.ask(output_tokens=1)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_task_that_is_cancelled(
-    arguments: dict[str, Any], told: list[CallRecord], provider: Emulator, streamed: bool
-) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, on_call_end=[told.append], raise_play_errors=True) as client:
-
-        async def call() -> None:
-            if not streamed:
-                await client.chat.completions.create(**request(prefill_ms=600_000))
-                return
-            async for _ in await client.chat.completions.create(**request(**UNENDING), stream=True):
-                pass
-
-        task = asyncio.create_task(call())
-        assert await asyncio.to_thread(comes_true, lambda: bool(provider.log()))
-        await asyncio.sleep(0.1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await client.chat.completions.create(**request(output_tokens=1))
-
-    assert [(record.outcome, record.error) for record in told] == [("cancelled", "CancelledError"), ("completed", None)]
-    assert len(told[0].attempts) == 1
 
 
 def test_a_client_remembers_its_last_calls_and_no_more(make_caller: Any, arguments: dict[str, Any]) -> None:

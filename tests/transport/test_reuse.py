@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from typing import Any
 
@@ -74,59 +73,6 @@ def test_a_connection_is_given_up_when_its_idle_time_is_over(
 
     assert connections(provider) == 2
     assert caller.last_call.connection_reused is False
-
-
-def test_a_connection_that_the_server_closed_while_idle_costs_no_error(caller: Any, provider: Emulator) -> None:
-    for _ in range(3):
-        caller.read(output_tokens=2, fault="idle_close=0.05")
-        assert loses_its_connections(caller)
-    caller.ask(output_tokens=2)
-
-    assert {call.outcome for call in caller.calls} == {"completed"}
-    assert [len(call.attempts) for call in caller.calls] == [1] * 4
-    assert [call.connection_reused for call in caller.calls] == [False] * 4
-    assert connections(provider) == 4
-
-
-def wait_until_the_server_stops(caller: Any, provider: Emulator) -> Any:
-    for _ in range(1_500):
-        entry = provider.log()[0]
-        if entry.reset_ns is not None:
-            return entry
-        caller.sleep(0.02)
-    raise AssertionError("the server did not notice that nobody listens")
-
-
-def test_an_early_close_stops_the_server_and_the_next_call_works(caller: Any, provider: Emulator) -> None:
-    stream = caller.start(3, output_tokens=10_000, token_ms=5)
-    caller.close_stream(stream)
-    entry = wait_until_the_server_stops(caller, provider)
-    caller.ask(output_tokens=2)
-
-    assert entry.finished_ns is None
-    assert entry.output_tokens < 10_000
-    assert [call.outcome for call in caller.calls] == ["closed", "completed"]
-    assert caller.calls[0].events == 3
-
-
-def test_a_stream_that_is_closed_unread_stops_the_server(caller: Any, provider: Emulator) -> None:
-    stream = caller.start(0, output_tokens=1_000, token_ms=5)
-    caller.close_stream(stream)
-    caller.close_stream(stream)
-    entry = wait_until_the_server_stops(caller, provider)
-
-    assert entry.finished_ns is None
-    assert [call.outcome for call in caller.calls] == ["closed"]
-
-
-def test_a_stream_that_is_dropped_stops_the_server(caller: Any, provider: Emulator) -> None:
-    stream = caller.start(2, output_tokens=10_000, token_ms=5)
-    del stream
-    gc.collect()
-    entry = wait_until_the_server_stops(caller, provider)
-
-    assert entry.output_tokens < 10_000
-    assert [call.outcome for call in caller.calls] in (["abandoned"], ["closed"])
 
 
 def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:

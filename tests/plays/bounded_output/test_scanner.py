@@ -1,19 +1,10 @@
 from __future__ import annotations
 
-import json
 from random import Random
-from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from fastlane.plays.bounded_output.scanner import JsonScanner
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 def fed(text: str, random: Random | None = None) -> JsonScanner:
@@ -25,33 +16,6 @@ def fed(text: str, random: Random | None = None) -> JsonScanner:
         scanner.feed(text[at : at + size])
         at += size
     return scanner
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    value=JSON,
-    indent=st.sampled_from([None, 0, 2, 4]),
-    fence=st.sampled_from(["", "\n ", "```\n", "```json\n"]),
-    behind=st.sampled_from(["\n", "\n```", " and prose", "\n{}", " " * 20, "\n```\nprose"]),
-    seed=st.integers(0, 2**32),
-)
-def test_the_end_of_any_value_is_found_in_any_pieces(
-    value: Any, indent: int | None, fence: str, behind: str, seed: int
-) -> None:
-    text = json.dumps(value, indent=indent, ensure_ascii=bool(seed % 2))
-
-    for scanner in (fed(fence + text + behind), fed(fence + text + behind, Random(seed))):
-        assert scanner.value == text
-        assert (scanner.start, scanner.end) == (len(fence), len(fence + text))
-        assert scanner.text == fence + text + behind
-
-
-@settings(max_examples=100, deadline=None)
-@given(value=JSON.filter(lambda value: isinstance(value, dict | list | str)), seed=st.integers(0, 2**32))
-def test_a_value_that_is_cut_off_has_no_end(value: Any, seed: int) -> None:
-    text = json.dumps(value)
-
-    assert fed(text[: Random(seed).randrange(len(text))], Random(seed)).reason is None
 
 
 @pytest.mark.parametrize(

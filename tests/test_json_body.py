@@ -133,7 +133,7 @@ def stock(value: object) -> bytes | None:
 
 
 @given(ANYTHING)
-@settings(max_examples=1_000)
+@settings(max_examples=300)
 def test_bytes_are_openais_bytes_or_none(value: object) -> None:
     assert stock_bytes(value) in {None, stock(value)}
 

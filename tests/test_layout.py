@@ -37,9 +37,14 @@ def modules(root: Path, *trees: str) -> Iterator[Path]:
         yield from sorted((root / tree).rglob("*.py"))
 
 
+@functools.lru_cache(1_000)
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported_names(path: Path, package: str) -> Iterator[str]:
     """Every module that a file imports, relative ones resolved against `package`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -79,7 +84,7 @@ def no_text_names_a_module_of_a_layer_above(root: Path) -> list[str]:
     found = []
     for path in modules(root, "fastlane"):
         own = path.relative_to(root / "fastlane").with_suffix("").parts[0]
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
             if not re.fullmatch(r"fastlane(\.\w+)+", text) or own not in rows:
                 continue
@@ -137,7 +142,7 @@ def no_more_than_five_modules_import_each_other(root: Path) -> list[str]:
 def every_module_says_in_one_sentence_what_it_is_responsible_for(root: Path) -> list[str]:
     found = []
     for path in modules(root):
-        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        docstring = ast.get_docstring(parsed(path)) or ""
         first = docstring.split("\n\n")[0]
         if not first or "\n" in first or not (first.endswith((".", ":"))):
             found.append(f"{path.relative_to(root)}: {first!r}")
@@ -163,7 +168,7 @@ def no_code_asks_which_provider_it_is(root: Path) -> list[str]:
     for path in modules(root, "fastlane") if names else ():
         if path.is_relative_to(root / "fastlane/emulator"):
             continue
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         found += [
             f"{path.relative_to(root)}: {node.value!r:.60}"
@@ -259,7 +264,7 @@ def private_attributes(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
 
 
 def private_parts_of_openai_are_used_at_the_border_alone(root: Path) -> list[str]:
-    trees = {path: ast.parse(path.read_text()) for path in modules(root, "fastlane")}
+    trees = {path: parsed(path) for path in modules(root, "fastlane")}
     own = {path: defined_in(tree) for path, tree in trees.items()}
     ours = set().union(*own.values())
     found = []

@@ -66,7 +66,7 @@ def error_of(client_class: Any, url: str, call: Any, **options: Any) -> tuple[An
     [
         pytest.param(NO_HTTP[kind], CALLS[call], id=f"{kind}-{call}")
         for kind in NO_HTTP
-        for call in (CALLS if kind in ("no_scheme", "no_host") else ["chat", "chat_stream"])
+        for call in (CALLS if kind == "no_scheme" else ["chat"])
     ],
 )
 @pytest.mark.parametrize(

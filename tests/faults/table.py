@@ -54,7 +54,8 @@ class Fault:
     peer: Literal["nobody", "tls", "script", "emulator"]
     """Who makes it: nobody is there, a server's TLS, a scripted server, the embedded provider."""
     family: str = ""
-    """Faults of one family differ in a number alone: the covering part takes the pairs over all of them together."""
+    """Faults of one family differ in a number or a name alone: the covering part has each of them once, and all pairs
+    of the other dimensions over the whole family."""
     script: Script | None = None
     """What the scripted server does with every request."""
     emulator: str = ""
@@ -141,11 +142,11 @@ def _waiting(name: str, script: Script, **more: object) -> Fault:
 
 
 def _connections() -> Iterator[Fault]:
-    yield Fault(name="connect refused", peer="nobody")
-    yield Fault(name="DNS failure", peer="nobody")
-    yield Fault(name="TLS: untrusted", peer="tls", tls="untrusted")
-    yield Fault(name="TLS: wrong host", peer="tls", tls="wrong host")
-    yield Fault(name="TLS: expired", peer="tls", tls="expired")
+    yield Fault(name="connect refused", peer="nobody", family="connect")
+    yield Fault(name="DNS failure", peer="nobody", family="connect")
+    yield Fault(name="TLS: untrusted", peer="tls", tls="untrusted", family="certificate")
+    yield Fault(name="TLS: wrong host", peer="tls", tls="wrong host", family="certificate")
+    yield Fault(name="TLS: expired", peer="tls", tls="expired", family="certificate")
     yield Fault(name="TLS: handshake cut", peer="tls", tls="cut")
     yield Fault(
         name="TLS: handshake stalls", peer="tls", tls="silent", read_s=WAITING_READ_S, bound_s=40.0, differs=(_LATE,)

@@ -1,4 +1,4 @@
-"""The covering part of the fault matrix: of each family of faults every pair of dimensions, beside the stock client."""
+"""The covering part of the fault matrix: every fault, and of each family every pair of dimensions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_covering_part_has_every_pair_that_any_cell_has() -> None:
         return {(family(cell), pair) for cell in cells for pair in pairs(cell)}
 
     assert of(covering()) == of(applicable())
-    assert len(covering()) < len(applicable()) / 3
+    assert len(covering()) < len(applicable()) / 5
 
 
 def test_every_cell_is_run_or_has_a_reason() -> None:

@@ -602,7 +602,7 @@ JSON = st.recursive(
 SEGMENTS = st.lists(st.dictionaries(st.sampled_from(["role", "content", "x"]), JSON, max_size=3) | JSON, max_size=5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(prompts=st.lists(st.tuples(SEGMENTS, SEGMENTS), min_size=2, max_size=4))
 def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]]) -> None:
     provider = Provider()
@@ -616,7 +616,7 @@ def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]])
             assert drift.path is None or drift.path.startswith(("tools", "messages"))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     value=st.text(st.sampled_from("ab1 2.:-\n"), min_size=1, max_size=40),
     other=st.text(st.sampled_from("ab1 2.:-\n"), max_size=40),

@@ -275,14 +275,14 @@ def test_record_has_expected_and_cached_tokens(known: None, arguments: dict[str,
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "responses"])
-def test_expected_tokens_of_1050_questions_match_the_cache(
+def test_expected_tokens_of_300_questions_match_the_cache(
     provider: Emulator, arguments: dict[str, Any], endpoint: str
 ) -> None:
     """More calls than one cache key may have in a minute are spread over several keys, and the provider has one cache.
 
     Calls with other prompts stand in between. An estimate may be wrong by one block.
     """
-    questions, block = 1_050, 128
+    questions, block = 300, 128
     provider.forget_prompts()
     limited = facts(key_field="prompt_cache_key", requests_per_key_per_minute=15.0)
     asked = conversation()[:1]

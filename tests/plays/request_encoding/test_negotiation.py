@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,13 +13,14 @@ import fastlane
 from fastlane import CallRecord, RequestEncoding
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.providers import ProviderFacts, load
-from fastlane.records.attempts import Form
+from fastlane.records.attempts import Form as BodyForm
+from tests.waiting import Form
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
 CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
 
-GZIP: tuple[Form, ...] = ("json+gzip",)
+GZIP: tuple[BodyForm, ...] = ("json+gzip",)
 
 
 @pytest.fixture(scope="module")
@@ -37,52 +37,23 @@ def takes_all(tmp_path_factory: pytest.TempPathFactory) -> ProviderFacts:
 Ask = Callable[..., tuple[Any, CallRecord]]
 
 
-def ask_sync(provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
-    settings: dict[str, Any] = {
-        "api_key": "k",
-        "base_url": provider.base_url,
-        "only_plays": [fastlane.Connection(), play],
-    }
-    outcomes = []
-    with fastlane.OpenAI(**settings, **options) as client:
-        for _ in range(calls):
-            try:
-                answer: Any = client.chat.completions.create(**CALL, stream=stream)
-                if stream:
-                    answer = list(answer)
-            except openai.OpenAIError as error:
-                answer = error
-            assert client.last_call is not None
-            outcomes.append((answer, client.last_call))
-    return outcomes if calls > 1 else outcomes[0]
-
-
-def ask_async(provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
-    async def ask() -> Any:
-        settings: dict[str, Any] = {
-            "api_key": "k",
-            "base_url": provider.base_url,
-            "only_plays": [fastlane.Connection(), play],
-        }
+@pytest.fixture
+def ask(form: Form) -> Any:
+    def ask(provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
+        plays = [fastlane.Connection(), play]
         outcomes = []
-        async with fastlane.AsyncOpenAI(**settings, **options) as client:
+        with form.make(fastlane, api_key="k", base_url=provider.base_url, only_plays=plays, **options) as client:
             for _ in range(calls):
                 try:
-                    answer: Any = await client.chat.completions.create(**CALL, stream=stream)
+                    answer: Any = client.chat.completions.create(**CALL, stream=stream)
                     if stream:
-                        answer = [event async for event in answer]
+                        answer = list(answer)
                 except openai.OpenAIError as error:
                     answer = error
-                assert client.last_call is not None
                 outcomes.append((answer, client.last_call))
         return outcomes if calls > 1 else outcomes[0]
 
-    return asyncio.run(ask())
-
-
-@pytest.fixture(params=[ask_sync, ask_async], ids=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Any:
-    return request.param
+    return ask
 
 
 def billed(provider: Emulator) -> list[RequestLog]:
@@ -132,19 +103,19 @@ def test_a_server_that_takes_encoded_bodies_gets_one(
     assert record.request_encoding.refused is None
 
 
-@pytest.mark.parametrize("form", ["msgpack", "msgpack+gzip"])
-def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, form: Any, takes_all: ProviderFacts) -> None:
+@pytest.mark.parametrize("encoding", ["msgpack", "msgpack+gzip"])
+def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, encoding: Any, takes_all: ProviderFacts) -> None:
     _, plain = ask(negotiator, RequestEncoding(), stream=False)
-    play = RequestEncoding(facts=takes_all, forms=(form,))
+    play = RequestEncoding(facts=takes_all, forms=(encoding,))
 
     answer, record = ask(negotiator, play, stream=False)
 
     first, second = negotiator.log()
     assert is_whole(answer)
     assert second.content_type == "application/vnd.msgpack"
-    assert second.content_encoding == ("gzip" if form.endswith("gzip") else None)
+    assert second.content_encoding == ("gzip" if encoding.endswith("gzip") else None)
     assert second.prompt_tokens == first.prompt_tokens
-    assert record.request_encoding.form == form
+    assert record.request_encoding.form == encoding
     assert plain.request_encoding.form == "json"
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,56 +15,7 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
-from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat, async_chat_streamed
-
-KINDS = ("chat", "chat_streamed", "responses_streamed", "embeddings")
-
-
-def assert_each_call_is_on_one_record(records: tuple[CallRecord, ...], provider: Emulator, calls: int) -> None:
-    assert Counter(record.outcome for record in records) == {"completed": calls}
-    assert len({record.call_id for record in records}) == calls
-    served = {request.request_id: request for request in provider.log()}
-    assert {record.request_id for record in records} == served.keys()
-    for record in records:
-        assert record.request_id is not None
-        request = served[record.request_id]
-        assert request.path.endswith(record.endpoint)
-        assert record.stream == request.stream
-        assert record.usage.output_tokens in (None, request.output_tokens)
-        assert len(record.attempts) == 1
-        assert record.attempts[0].request_body_bytes == request.bytes_in
-
-
-def test_sixteen_threads_share_one_client(provider: Emulator, arguments: dict[str, Any]) -> None:
-    heard: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], raise_play_errors=True, max_retries=0) as client:
-
-        def work(number: int) -> None:
-            for call in range(20):
-                ENTRIES[KINDS[(number + call) % len(KINDS)]](client)
-
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(work, range(16)))
-
-        assert_each_call_is_on_one_record(client.calls, provider, 320)
-        assert sorted(record.call_id for record in heard) == sorted(record.call_id for record in client.calls)
-
-
-@pytest.mark.asyncio
-async def test_fifty_tasks_share_one_client(provider: Emulator, arguments: dict[str, Any]) -> None:
-    heard: list[CallRecord] = []
-    async with fastlane.AsyncOpenAI(
-        **arguments, on_call_end=[heard.append], raise_play_errors=True, max_retries=0
-    ) as client:
-
-        async def work(number: int) -> None:
-            for call in range(4):
-                await (async_chat_streamed if (number + call) % 2 else async_chat)(client)
-
-        await asyncio.gather(*map(work, range(50)))
-
-        assert_each_call_is_on_one_record(client.calls, provider, 200)
-        assert len(heard) == 200
+from tests.contract.entry_points import MESSAGES, MODEL, async_chat
 
 
 @pytest.mark.asyncio
@@ -96,25 +43,6 @@ async def test_each_record_tells_of_its_own_call(provider: Emulator, async_clien
         assert record.usage.output_tokens == request.output_tokens == int(record.model.removeprefix("model-")) + 1
         assert str(record.events) == events[record.model]
     assert len(async_client.calls) == 50
-
-
-def test_an_async_client_lives_through_two_event_loops(arguments: dict[str, Any]) -> None:
-    client = fastlane.AsyncOpenAI(**arguments)
-
-    async def use() -> None:
-        await async_chat(client)
-        await async_chat_streamed(client)
-
-    async def use_and_close() -> None:
-        await use()
-        await client.close()
-
-    asyncio.run(use())
-    gc.collect()
-    asyncio.run(use_and_close())
-
-    assert [record.outcome for record in client.calls] == ["completed"] * 4
-    assert [record.connection_reused for record in client.calls] == [False, True, False, True]
 
 
 UNCLOSED = """
@@ -148,30 +76,6 @@ def test_async_client_unclosed_leaves_no_resource_warning(provider: Emulator) ->
     )
 
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_an_async_client_is_used_by_two_event_loops_at_once(arguments: dict[str, Any]) -> None:
-    failed: list[BaseException] = []
-    records: list[CallRecord] = []
-
-    def run() -> None:
-        async def use() -> None:
-            async with fastlane.AsyncOpenAI(**arguments, on_call_end=[records.append]) as client:
-                await asyncio.gather(*(async_chat_streamed(client) for _ in range(5)))
-
-        try:
-            asyncio.run(use())
-        except BaseException as error:  # noqa: BLE001
-            failed.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert failed == []
-    assert [record.outcome for record in records] == ["completed"] * 10
 
 
 @pytest.mark.skipif(importlib.util.find_spec("trio") is None, reason="trio is not installed")

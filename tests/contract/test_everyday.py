@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import weakref
 from typing import Any
 
@@ -180,20 +179,6 @@ def test_a_hook_may_make_a_call_itself(arguments: dict[str, Any]) -> None:
 
         assert [record.outcome for record in other.calls] == ["completed"] * 2
         assert [record.outcome for record in client.calls] == ["completed"] * 2
-
-
-def test_only_the_last_thousand_records_are_kept(client: fastlane.OpenAI) -> None:
-    def ask() -> None:
-        for _ in range(252):
-            client.models.retrieve(MODEL)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert len(client.calls) == 1000
 
 
 def test_a_custom_type_to_cast_to_is_respected(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:

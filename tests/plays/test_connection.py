@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import gc
-import os
 import re
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-import trustme
 
-import fastlane
 from fastlane import AsyncOpenAI, ConfigurationError, Connection, OpenAI
 from fastlane.emulator import Emulator, preset
 from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request as asking
@@ -31,18 +25,6 @@ def connections(provider: Emulator) -> int:
 
 
 # Settings
-
-
-def test_the_repr_is_the_fingerprint() -> None:
-    assert repr(Connection()) == ("Connection(http2='prefer', idle_s=300.0, max_connections=1000, ping_s=45.0)")
-    assert eval(repr(Connection(http2="never", idle_s=5))) == Connection(http2="never", idle_s=5)
-
-
-def test_settings_are_frozen_and_named() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Connection().idle_s = 3.0  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        Connection("never")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -151,24 +133,6 @@ def test_http2_required_where_the_server_offers_no_other_is_an_error_that_says_s
     assert "does not speak HTTP/2" in str(raised.value.__cause__)
 
 
-def test_the_phases_of_the_wire_are_on_the_record(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, only_plays=[Connection(idle_s=299)]) as caller:
-        caller.ask(output_tokens=1)
-        caller.ask(output_tokens=1)
-    first, second = (call.attempts[0] for call in caller.calls)
-
-    for phase in (first.wire.queue_s, first.wire.connect_s, first.wire.tls_s, first.wire.send_s, first.wire.wait_s):
-        assert phase is not None
-        assert phase >= 0
-    assert first.connection_reused is False
-    assert second.connection_reused is True
-    assert second.wire.connect_s is None
-    assert second.wire.tls_s is None
-    assert second.wire.wait_s is not None
-    assert first.connection_id == second.connection_id
-    assert first.connection_id is not None
-
-
 # Sharing
 
 
@@ -199,26 +163,6 @@ def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any],
         caller.close()
 
     assert connections(provider) == 4
-
-
-def engine_of(client: Any) -> Any:
-    return client._client._transport._engine
-
-
-def test_a_second_client_loads_no_certificates(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[Any] = []
-    real = ssl.create_default_context
-
-    def load(*args: Any, **kwargs: Any) -> ssl.SSLContext:
-        loaded.append(args)
-        return real(*args, **kwargs)
-
-    with OpenAI(**arguments) as one:
-        monkeypatch.setattr(ssl, "create_default_context", load)
-        with OpenAI(**arguments) as two, OpenAI(**arguments) as three:
-            assert engine_of(one) is engine_of(two) is engine_of(three)
-            assert engine_of(one).context() is engine_of(two).context()
-    assert loaded == []
 
 
 def test_a_client_for_every_call_works_and_leaves_nothing_open(arguments: dict[str, Any], provider: Emulator) -> None:
@@ -278,42 +222,7 @@ def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, argumen
     assert open_sockets() == before
 
 
-def test_a_closed_client_says_so_like_the_stock_one(make_caller: Any, arguments: dict[str, Any]) -> None:
-    def closed(library: Any) -> BaseException:
-        caller = make_caller(library, **arguments, max_retries=0)
-        caller.loop.run(caller.client.close()) if hasattr(caller, "loop") else caller.client.close()
-        with pytest.raises(Exception, match=r".") as raised:
-            caller.ask()
-        caller.close()
-        return raised.value
-
-    ours, theirs = closed(fastlane), closed(openai)
-    assert type(ours) is type(theirs)
-    assert str(ours) == str(theirs)
-
-
 # Where the environment has a say
-
-
-def test_ssl_cert_file_is_honoured(make_caller: Any, arguments: dict[str, Any]) -> None:
-    # The provider's own authority is in no store: only SSL_CERT_FILE makes this work.
-    with make_caller(**arguments, max_retries=0) as caller:
-        assert caller.ask(output_tokens=1).choices
-
-
-def test_a_certificate_of_another_authority_is_refused(
-    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.pem"
-    trustme.CA().cert_pem.write_to_path(str(other))
-    monkeypatch.setenv("SSL_CERT_FILE", str(other))
-    with make_caller(**arguments, max_retries=0) as caller:
-        with pytest.raises(openai.APIConnectionError) as raised:
-            caller.ask()
-
-        assert caller.last_call.outcome == "failed"
-        assert caller.last_call.error == "APIConnectionError"
-    assert "CERTIFICATE_VERIFY_FAILED" in str(raised.value.__cause__)
 
 
 def test_a_proxy_of_the_environment_is_used(
@@ -329,64 +238,9 @@ def test_a_proxy_of_the_environment_is_used(
         assert set(proxy.asked) == {provider.base_url.split("/")[2]}
 
 
-def test_a_client_of_the_applications_own_is_left_alone(arguments: dict[str, Any], provider: Emulator) -> None:
-    with OpenAI(**arguments, http_client=openai.DefaultHttpxClient(), max_retries=0) as client:
-        client.chat.completions.create(**asking(output_tokens=1))
-
-        assert client.last_call is not None
-        assert client.last_call.transport == "caller"
-    assert provider.log()[0].http_version == "HTTP/1.1"
-
-
 def test_without_the_play_the_connections_are_the_stock_clients(make_caller: Any, arguments: dict[str, Any]) -> None:
     with make_caller(**arguments, only_plays=[]) as caller:
         caller.ask(output_tokens=1)
 
         assert caller.last_call.transport == "stock"
         assert caller.last_call.attempts[0].http_version == "HTTP/1.1"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_opens_its_own_connections(arguments: dict[str, Any], provider: Emulator) -> None:
-    with OpenAI(**arguments, max_retries=0, timeout=40) as client:
-        client.chat.completions.create(**asking(output_tokens=1))
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                client.chat.completions.create(**asking(output_tokens=1))
-                list(client.chat.completions.create(**asking(output_tokens=1), stream=True))
-                status = 0
-            finally:
-                os._exit(status)
-        _, ended = os.waitpid(child, 0)
-        client.chat.completions.create(**asking(output_tokens=1))
-        call = client.last_call
-
-    assert os.waitstatus_to_exitcode(ended) == 0
-    assert call is not None
-    assert call.connection_reused is True
-    by_call = [entry.connection_id for entry in provider.log()]
-    assert len(by_call) == 4
-    assert by_call[0] == by_call[3]
-    assert by_call[1] == by_call[2] != by_call[0]
-
-
-def test_a_client_that_outlives_an_event_loop_works_in_the_next(arguments: dict[str, Any], provider: Emulator) -> None:
-    async def ask(client: AsyncOpenAI, *, last: bool) -> None:
-        await client.chat.completions.create(**asking(output_tokens=1))
-        if last:
-            await client.close()
-
-    client = AsyncOpenAI(**arguments, max_retries=0)
-    helper = AsyncOpenAI(**arguments)
-    with asyncio.Runner() as one, asyncio.Runner() as two:
-        one.run(ask(client, last=False))
-        two.run(ask(client, last=False))
-        one.run(ask(client, last=False))
-        two.run(client.close())
-        one.run(helper.close())
-        two.run(AsyncOpenAI(**arguments).close())
-
-    assert connections(provider) == 2

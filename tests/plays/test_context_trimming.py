@@ -13,7 +13,6 @@ import fastlane
 from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
-from fastlane.plays import Stage
 from fastlane.plays.context_trimming.play import ContextTrimming
 from fastlane.plays.context_trimming.section import ContextTrimmingSection
 from fastlane.records.usage import Usage
@@ -71,15 +70,6 @@ def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() ->
 
     assert repr(ContextTrimming()) == ("ContextTrimming(high_water_tokens=32000, low_water_tokens=None, keep_turns=2)")
     assert eval(repr(play)) == play == small()
-
-
-def test_settings_are_frozen_and_named() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ContextTrimming().keep_turns = 3  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        ContextTrimming(1_000)  # type: ignore[call-arg]
-    assert ContextTrimming.stage is Stage.SHAPE
-    assert not ContextTrimming.needs_facts
 
 
 def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import re
 from datetime import date
 from pathlib import Path
@@ -59,19 +58,6 @@ def choose(play: RequestEncoding, asked: Call) -> Chosen:
 
 
 # Settings
-
-
-def test_the_repr_is_the_fingerprint() -> None:
-    assert repr(RequestEncoding()) == ("RequestEncoding(forms=None, min_bytes=11000, gzip_level=1, facts=None)")
-    changed = RequestEncoding(forms=("json+gzip",), gzip_level=6)
-    assert eval(repr(changed)) == changed
-
-
-def test_settings_are_frozen_and_named() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        RequestEncoding().min_bytes = 3  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        RequestEncoding(("json+gzip",))  # type: ignore[call-arg]
 
 
 def test_it_plans_last_because_it_is_about_bytes() -> None:

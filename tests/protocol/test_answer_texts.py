@@ -177,15 +177,6 @@ ODD = st.recursive(
 )
 
 
-@given(ODD, st.sampled_from([CHAT, COMPLETIONS, RESPONSES, "/embeddings"]))
-@settings(max_examples=300, deadline=None)
-def test_no_shape_of_an_answer_is_an_error(body: Any, endpoint: str) -> None:
-    texts = answer_texts(body, endpoint)
-
-    assert all(type(text.text) is str and text.where for text in texts)
-    assert verdict_of(body, endpoint) in {None, "truncated", "refused"}
-
-
 @given(st.sampled_from(WHOLE), st.data())
 @settings(max_examples=300, deadline=None)
 def test_no_odd_member_of_an_answer_is_an_error(whole: tuple[str, dict[str, Any]], data: st.DataObject) -> None:

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
-import fastlane
-from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
-from fastlane.plays import Stage
 from fastlane.plays.hedging.memory import HedgePlan
 from fastlane.plays.hedging.play import Hedging
 
@@ -43,20 +39,6 @@ def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() ->
 
     assert repr(Hedging()) == "Hedging(budget=0.05, quantile=0.95, minimum_delay_s=0.1, not_with_tools=())"
     assert eval(repr(play)) == play == Hedging(budget=0.1, not_with_tools=("pay",))
-
-
-def test_settings_are_frozen_and_named() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Hedging().budget = 1  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        Hedging(0.05)  # type: ignore[call-arg]
-    assert Hedging.stage is Stage.SEND
-    assert Hedging.keeps_bodies
-    assert not Hedging.needs_facts
-
-
-def test_a_list_of_tools_is_taken_as_a_tuple_is() -> None:
-    assert Hedging(not_with_tools=["pay"]) == Hedging(not_with_tools=("pay",))
 
 
 @pytest.mark.parametrize(
@@ -128,70 +110,3 @@ def test_a_body_without_a_model_is_planned_all_the_same() -> None:
 
 
 # On the wire
-
-
-def prompt(number: int) -> dict[str, Any]:
-    return {"model": "m", "messages": [{"role": "user", "content": f"Is water wet? {number} " * 60}]}
-
-
-def late(tag: str, seconds: int = 30) -> dict[str, str]:
-    """Have the provider leave the first request with this tag unanswered."""
-    return {"x-emulator-fault": f"hang={seconds};times=1", "x-emulator-tag": tag}
-
-
-def check(record: fastlane.CallRecord | None, provider: Emulator, tag: str) -> None:
-    """The first attempt hung, the second one answered, and the provider was told to stop the first."""
-    assert record is not None
-    assert record.hedging is not None
-    assert (record.hedging.hedged, record.hedging.won, record.hedging.why_not) == (True, True, None)
-    lost, won = sorted(record.attempts, key=lambda attempt: attempt.number)
-    assert (lost.kind, lost.given_up, won.kind, won.given_up) == ("first", "lost", "hedge", None)
-    hung, answered = [request for request in provider.log() if request.tag == tag]
-    assert (hung.reset_ns is not None, hung.output_tokens) == (True, 0)
-    assert (answered.reset_ns, answered.output_tokens) == (None, 64)
-    assert lost.connection_id != won.connection_id
-
-
-def test_a_late_call_is_answered_by_its_second_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
-    play = Hedging(budget=1.0)
-    with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), play], raise_play_errors=True) as client:
-        for number in range(20):
-            client.chat.completions.create(**prompt(number))
-        left = play.memory.budget.left
-        answer = client.chat.completions.create(**prompt(20), extra_headers=late("whole"))
-
-        assert answer.choices[0].message.content
-        check(client.last_call, provider, "whole")
-    usage = answer.usage
-    assert usage is not None
-    # What the call itself put in, less what was read of its prompt in vain.
-    assert play.memory.budget.left <= left + usage.total_tokens - 0.8 * usage.prompt_tokens
-
-
-@pytest.mark.asyncio
-async def test_a_late_stream_is_taken_over_by_its_second_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
-    plays = [fastlane.Connection(), Hedging(budget=1.0)]
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client:
-        for number in range(20):
-            await client.chat.completions.create(**prompt(number))
-        stream = await client.chat.completions.create(**prompt(20), stream=True, extra_headers=late("stream"))
-        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
-
-        assert text
-        check(client.last_call, provider, "stream")
-
-
-def test_a_call_with_side_effects_waits_for_its_only_attempt(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(
-        **arguments, only_plays=[fastlane.Connection(), Hedging(budget=1.0)], raise_play_errors=True
-    ) as client:
-        for number in range(20):
-            client.chat.completions.create(**prompt(number))
-        client.chat.completions.create(**prompt(20), store=True, extra_headers=late("once", seconds=1))
-        record = client.last_call
-
-    assert record is not None
-    assert record.hedging is not None
-    assert not record.hedging.hedged
-    assert "keeps the answer" in (record.hedging.why_not or "")
-    assert [request.tag for request in provider.log()].count("once") == 1

@@ -7,7 +7,6 @@ import contextvars
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -49,28 +48,6 @@ def test_one_block_may_be_entered_again_inside_itself() -> None:
             assert current_urgency() == "offline"
         assert current_urgency() == "offline"
     assert current_urgency() is None
-
-
-def test_one_block_serves_several_threads_at_once() -> None:
-    block, both = urgency("background"), threading.Barrier(2, timeout=30)
-    seen: list[tuple[str | None, str | None]] = []
-
-    def run(last: bool) -> None:
-        with block:
-            both.wait()
-            inside = current_urgency()
-            if last:
-                both.wait()
-        if not last:
-            both.wait()
-        seen.append((inside, current_urgency()))
-
-    threads = [threading.Thread(target=run, args=(last,)) for last in (False, True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [("background", None)] * 2
 
 
 def test_a_block_ends_with_an_error_too() -> None:
@@ -144,19 +121,6 @@ def test_threads_have_the_level_if_the_context_is_copied() -> None:
         assert pool.submit(current_urgency).result() is None
 
 
-def test_blocks_leave_threads_as_they_are() -> None:
-    before = threading.Thread.start, ThreadPoolExecutor.submit
-    with urgency("background"):
-        assert (threading.Thread.start, ThreadPoolExecutor.submit) == before
-
-
-@pytest.mark.asyncio
-async def test_what_asyncio_runs_in_a_thread_has_the_level() -> None:
-    async with urgency("background"):
-        assert await asyncio.to_thread(current_urgency) == "background"
-    assert await asyncio.to_thread(current_urgency) is None
-
-
 # Clients
 
 
@@ -214,16 +178,3 @@ def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
         "OpenAI(plays=[Urgency()]) (logged once)"
     )
     assert ran.stdout.splitlines() == ["so far nothing", said]
-
-
-def test_where_fastlane_is_switched_off_nothing_happens(
-    provider: Emulator, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with (
-        fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(max_concurrency=1)]) as client,
-        urgency("offline"),
-    ):
-        with client.chat.completions.create(model="m", messages=MESSAGES, stream=True):
-            client.chat.completions.create(model="m", messages=MESSAGES)
-        assert client.calls == ()

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-import pytest
-
-from fastlane import Connection, OpenAI, Urgency
+from fastlane import Urgency
 from fastlane.engine.call import Call
-from fastlane.plays import Stage
 from fastlane.providers import facts_named
 from fastlane.records.plays import CallUrgency, Level
 
@@ -33,21 +29,6 @@ def planned(play: Urgency, asked: Call) -> Call:
 # Settings
 
 
-def test_the_repr_is_the_fingerprint() -> None:
-    play = Urgency(default="background", max_concurrency=4)
-    assert eval(repr(play)) == play
-
-
-def test_settings_are_frozen_and_named() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Urgency().default = "offline"  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        Urgency("offline")  # type: ignore[call-arg]
-    assert Urgency.stage is Stage.SHAPE
-    assert Urgency.keeps_bodies
-    assert Urgency.needs_facts
-
-
 def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
     play = Urgency(tiers=True)
     assert planned(play, call("background")).body["service_tier"] == "flex"
@@ -55,9 +36,3 @@ def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
     refused = call("background").replaced(refused=frozenset({"service_tier=flex"}))
     assert "service_tier" not in planned(play, refused).body
     assert planned(play, call("background")).body["service_tier"] == "flex"
-
-
-def test_a_client_takes_the_play_beside_others() -> None:
-    with OpenAI(api_key="sk-test", only_plays=[Connection(), Urgency()], raise_play_errors=True) as client:
-        assert client._fastlane is not None
-        assert client._fastlane.pipeline.fingerprint[1] == repr(Urgency())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -93,13 +92,6 @@ def test_a_whole_answer_gives_the_place_back(client: OpenAI) -> None:
     assert client.last_call.urgency.admission is not None
     assert client.last_call.urgency.admission.concurrency == 1
     assert client.last_call.urgency.admission.waited_s == 0
-
-
-def test_a_stream_has_its_place_until_it_is_read(client: OpenAI) -> None:
-    stream = create(client, stream=True)
-    assert under_way() == 1
-    list(stream)
-    assert under_way() == 0
 
 
 def test_a_stream_that_is_closed_early_gives_it_back(client: OpenAI) -> None:
@@ -510,28 +502,3 @@ class Barrier:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
             writer.write(b"content-length: %d\r\n\r\n%b" % (len(body), body))
         writer.close()
-
-
-@pytest.mark.asyncio
-async def test_calls_without_a_known_limit_all_run_at_once() -> None:
-    """The provider answers only when all of them are under way, which is ten seconds' worth of a flood at most."""
-    each = 200
-    barrier = Barrier(2 * each)
-    async with (
-        barrier.serving() as url,
-        fastlane.AsyncOpenAI(
-            api_key="sk-test", base_url=url, only_plays=[Connection(), Urgency()], raise_play_errors=True
-        ) as client,
-    ):
-        calls = [asyncio.ensure_future(create(client)) for _ in range(each)]
-        with urgency("background"):
-            calls += [asyncio.ensure_future(create(client)) for _ in range(each)]
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await asyncio.gather(*calls)
-        except TimeoutError:
-            pytest.fail(f"{barrier.under_way} of {2 * each} calls were under way at once")
-        finally:
-            for call in calls:
-                call.cancel()
-    assert queue_of().limit.value == math.inf

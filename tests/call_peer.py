@@ -17,6 +17,7 @@ import fastlane
 from fastlane import Connection
 from tests.transport.peer import HANG_S, INTERNAL_ERROR, Peer, Stream, authority
 from tests.transport.peer_h1 import PeerH1, Request1
+from tests.waiting import SYNC, Form
 
 PROTOCOLS = ("HTTP/2", "HTTP/1.1")
 
@@ -137,25 +138,26 @@ def trusted(directory: Path) -> Iterator[dict[str, str]]:
     yield {"SSL_CERT_FILE": str(certificates)}
 
 
-def stock(peer: CallPeer, **options: Any) -> openai.OpenAI:
+def stock(peer: CallPeer, form: Form = SYNC, **options: Any) -> Any:
     """openai's client, over the peer's protocol."""
-    http_client = openai.DefaultHttpxClient(http2=peer.protocol == "HTTP/2")
-    return openai.OpenAI(**_options(peer, options), http_client=http_client)
+    library = openai.DefaultAsyncHttpxClient if form.asynchronous else openai.DefaultHttpxClient
+    http_client = library(http2=peer.protocol == "HTTP/2")
+    return form.make(openai, **_options(peer, options), http_client=http_client)
 
 
-def ours(peer: CallPeer, **options: Any) -> fastlane.OpenAI:
+def ours(peer: CallPeer, form: Form = SYNC, **options: Any) -> Any:
     """Our client, over the peer's protocol."""
-    return fastlane.OpenAI(**_options(peer, options), only_plays=[_connection(peer)])
+    return form.make(fastlane, **_options(peer, options), only_plays=[_connection(peer)])
 
 
 def async_stock(peer: CallPeer, **options: Any) -> openai.AsyncOpenAI:
-    """openai's asynchronous client, over the peer's protocol."""
+    """openai's asynchronous client, over the peer's protocol, for tests that start tasks."""
     http_client = openai.DefaultAsyncHttpxClient(http2=peer.protocol == "HTTP/2")
     return openai.AsyncOpenAI(**_options(peer, options), http_client=http_client)
 
 
 def async_ours(peer: CallPeer, **options: Any) -> fastlane.AsyncOpenAI:
-    """Our asynchronous client, over the peer's protocol."""
+    """Our asynchronous client, over the peer's protocol, for tests that start tasks."""
     return fastlane.AsyncOpenAI(**_options(peer, options), only_plays=[_connection(peer)])
 
 
@@ -232,13 +234,5 @@ def outcome(call: Callable[[], Any]) -> Any:
     """What a call gives or raises, comparable."""
     try:
         return comparable(call())
-    except Exception as error:  # noqa: BLE001 - both sides have to fail alike
-        return comparable(error)
-
-
-async def async_outcome(call: Callable[[], Any]) -> Any:
-    """What an asynchronous call gives or raises, comparable."""
-    try:
-        return comparable(await call())
     except Exception as error:  # noqa: BLE001 - both sides have to fail alike
         return comparable(error)

@@ -20,15 +20,13 @@ from tests.call_peer import (
     CallPeer,
     Reply,
     ask,
-    async_ours,
-    async_outcome,
-    async_stock,
     ours,
     outcome,
     seen,
     stock,
 )
 from tests.prepared_server import LIBRARY
+from tests.waiting import Form
 
 BODY = json.dumps(ANSWER).encode()
 EVENTS = b'data: {"id": "1", "choices": []}\n\ndata: [DONE]\n\n'
@@ -76,8 +74,13 @@ def raw(client: Any) -> Any:
     return client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
 
 
-@pytest.mark.parametrize("name", REPLIES)
-def test_an_answer_is_what_the_stock_client_makes_of_it(peer: CallPeer, name: str) -> None:
+TASKS = ("as usual", "gzip", "utf-16", "text", "nothing", "no JSON", "large")
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [*(("sync", name) for name in REPLIES), *(("async", name) for name in TASKS)], indirect=["form"]
+)
+def test_an_answer_is_what_the_stock_client_makes_of_it(form: Form, peer: CallPeer, name: str) -> None:
     def calls(client: Any) -> list[Any]:
         ask(client)  # the next is not the first of its kind
         ask(client)
@@ -91,28 +94,11 @@ def test_an_answer_is_what_the_stock_client_makes_of_it(peer: CallPeer, name: st
             outcome(lambda: raw(client).parse()),
         ]
 
-    with stock(peer) as client:
+    with stock(peer, form) as client:
         expected = calls(client)
     peer.clear()
-    with ours(peer) as client:
+    with ours(peer, form) as client:
         assert calls(client) == expected
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", ["as usual", "gzip", "utf-16", "text", "nothing", "no JSON", "large"])
-async def test_an_async_answer_is_what_the_stock_client_makes_of_it(peer: CallPeer, name: str) -> None:
-    async def calls(client: Any) -> list[Any]:
-        await ask(client)
-        await ask(client)
-        peer.usually = lambda _: REPLIES[name]
-        answer = await raw(client)
-        return [await async_outcome(lambda: ask(client)), outcome(lambda: seen(answer.http_response))]
-
-    async with async_stock(peer) as client:
-        expected = await calls(client)
-    peer.clear()
-    async with async_ours(peer) as client:
-        assert await calls(client) == expected
 
 
 TYPES: dict[str, Any] = {

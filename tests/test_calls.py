@@ -25,13 +25,12 @@ from tests.call_peer import (
     Reply,
     ask,
     async_ours,
-    async_outcome,
-    async_stock,
     ours,
     outcome,
     stock,
 )
 from tests.session_play import SessionPlay
+from tests.waiting import Form
 
 
 @pytest.fixture
@@ -80,10 +79,16 @@ def attempts(client: Any) -> Any:
     ]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.parametrize("stream", [False, True])
+TASKS = ("500", "429 for good", "seconds to wait", "broken off", "broken off for good", "to be retried")
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "stream"),
+    [*(("sync", name, stream) for name in SCRIPTS for stream in (False, True)), *(("async", n, False) for n in TASKS)],
+    indirect=["form"],
+)
 def test_a_call_is_tried_as_often_as_by_the_stock_client_and_ends_alike(
-    one_peer: CallPeer, name: str, stream: bool, slept: list[float]
+    form: Form, one_peer: CallPeer, name: str, stream: bool, slept: list[float]
 ) -> None:
     peer = one_peer
 
@@ -99,9 +104,9 @@ def test_a_call_is_tried_as_often_as_by_the_stock_client_and_ends_alike(
             peer.replies.clear()
         return ends, peer.take(), list(slept)
 
-    with stock(peer, max_retries=3) as client:
+    with stock(peer, form, max_retries=3) as client:
         expected = made(client)
-    with ours(peer, max_retries=3) as client:
+    with ours(peer, form, max_retries=3) as client:
         assert made(client) == expected
         told = attempts(client)[2:]
     asked = expected[1]
@@ -111,32 +116,6 @@ def test_a_call_is_tried_as_often_as_by_the_stock_client_and_ends_alike(
 
 def _whole(answer: Any) -> Any:
     return len(list(answer)) if isinstance(answer, openai.Stream) else answer
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "name", ["500", "429 for good", "seconds to wait", "broken off", "broken off for good", "to be retried"]
-)
-async def test_an_async_call_is_tried_as_often_as_by_the_stock_client(
-    peer: CallPeer, name: str, slept: list[float]
-) -> None:
-    async def made(client: Any) -> tuple[Any, list[Asked], list[float]]:
-        for _ in range(2):
-            await ask(client)
-        peer.take()
-        slept.clear()
-        ends = []
-        for _ in range(2):
-            peer.replies[:] = SCRIPTS[name]
-            ends.append(await async_outcome(lambda: ask(client)))
-            peer.replies.clear()
-        return ends, peer.take(), list(slept)
-
-    async with async_stock(peer, max_retries=3) as client:
-        expected = await made(client)
-    async with async_ours(peer, max_retries=3) as client:
-        assert await made(client) == expected
-        assert sum(call[2] for call in attempts(client)[2:]) == len(expected[1])
 
 
 @pytest.mark.parametrize("retries", [0, 1])

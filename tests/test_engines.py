@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import threading
@@ -19,8 +18,10 @@ from fastlane import CallRecord
 from fastlane._clock import now_ns
 from fastlane.records import Usage
 from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, chunked, event
+from tests.waiting import SYNC, Form
 
 RECORDED = Path(__file__).parent / "data/engine_transcripts"
+ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 STREAMS = sorted(
     path.stem
     for path in RECORDED.glob("*.txt")
@@ -71,22 +72,17 @@ def serving(*answers: bytes, cut: Cut = whole) -> ScriptedServer:
 
 
 def chat(client: Any) -> Any:
-    return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}], stream=True)
+    return client.chat.completions.create(**ASK, stream=True)
 
 
 def respond(client: Any) -> Any:
     return client.responses.create(model="m", input="Hello", stream=True)
 
 
-def read(library: Any, server: ScriptedServer, ask: Ask = chat) -> tuple[list[Any], Any]:
+def read(library: Any, server: ScriptedServer, ask: Ask = chat, form: Form = SYNC) -> tuple[list[Any], Any]:
     """The events that a client of the library reads, and the client."""
-    with library.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
+    with form.make(library, base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
         return list(ask(client)), client
-
-
-async def read_async(library: Any, server: ScriptedServer, ask: Ask = chat) -> tuple[list[Any], Any]:
-    async with library.AsyncOpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
-        return [each async for each in await ask(client)], client
 
 
 def dumped(events: list[Any]) -> list[tuple[type[Any], Any]]:
@@ -129,49 +125,25 @@ def check_record(record: CallRecord, answer: bytes) -> None:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_recorded_stream(name: str, cut: str) -> None:
+def test_a_recorded_stream(form: Form, name: str, cut: str) -> None:
     answer = recorded(name)
     with serving(answer, cut=CUTS[cut]) as server:
-        theirs, _ = read(openai, server)
-        ours, client = read(fastlane, server)
+        theirs, _ = read(openai, server, form=form)
+        ours, client = read(fastlane, server, form=form)
 
     assert dumped(ours) == dumped(theirs)
     check_record(client.last_call, answer)
     assert client.last_call.request_id == re.findall(rb"x-request-id: (\S+)", answer)[0].decode()
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("name", STREAMS)
-async def test_a_recorded_stream_read_by_a_task(name: str, cut: str) -> None:
-    answer = recorded(name)
-    with serving(answer, cut=CUTS[cut]) as server:
-        theirs, _ = await read_async(openai, server)
-        ours, client = await read_async(fastlane, server)
-
-    assert dumped(ours) == dumped(theirs)
-    check_record(client.last_call, answer)
-
-
 SHORT = ("llamacpppython_warm", "transformers_warm")
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_a_recorded_stream_that_comes_one_byte_at_a_time(name: str) -> None:
+def test_a_recorded_stream_that_comes_one_byte_at_a_time(form: Form, name: str) -> None:
     answer = recorded(name)
     with serving(answer, cut=by_bytes) as server:
-        events, client = read(fastlane, server)
-
-    assert len(events) == answer.count(b"data: {")
-    check_record(client.last_call, answer)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", SHORT)
-async def test_a_recorded_stream_that_comes_one_byte_at_a_time_to_a_task(name: str) -> None:
-    answer = recorded(name)
-    with serving(answer, cut=by_bytes) as server:
-        events, client = await read_async(fastlane, server)
+        events, client = read(fastlane, server, form=form)
 
     assert len(events) == answer.count(b"data: {")
     check_record(client.last_call, answer)
@@ -205,33 +177,19 @@ def test_the_role_is_no_token(name: str) -> None:
     assert timeline.first_event_ns <= between_ns <= timeline.first_token_ns
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", ["transformers_keepalive", "llamacpppython_keepalive"])
-def test_recorded_answers_in_a_row_use_one_connection(name: str, asynchronous: bool) -> None:
+def test_recorded_answers_in_a_row_use_one_connection(form: Form, name: str) -> None:
     head = b"HTTP/1.1 200 OK\r\n"
     answers = [head + rest for rest in recorded(name).split(head)[1:]]
-
-    async def ask_three_times(server: ScriptedServer) -> tuple[CallRecord, ...]:
-        async with fastlane.AsyncOpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
-            for _ in answers:
-                assert [each async for each in await client.chat.completions.create(**ASK, stream=True)]
-            return client.calls
-
     with serving(*answers) as server:
-        if asynchronous:
-            calls = asyncio.run(ask_three_times(server))
-        else:
-            with fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
-                for _ in answers:
-                    assert list(client.chat.completions.create(**ASK, stream=True))
-                calls = client.calls
+        with form.make(fastlane, base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
+            for _ in answers:
+                assert list(chat(client))
+            calls = client.calls
 
         assert server.connections == 1
     assert [call.connection_reused for call in calls] == [False, True, True]
     assert [call.outcome for call in calls] == ["completed"] * 3
-
-
-ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 
 
 def test_done_without_a_finish_reason_was_cut_off() -> None:
@@ -249,10 +207,10 @@ def test_done_without_a_finish_reason_was_cut_off() -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_recorded_stream_of_the_responses_api(cut: str) -> None:
+def test_a_recorded_stream_of_the_responses_api(form: Form, cut: str) -> None:
     with serving(recorded("transformers_responses"), cut=CUTS[cut]) as server:
-        theirs, _ = read(openai, server, respond)
-        ours, client = read(fastlane, server, respond)
+        theirs, _ = read(openai, server, respond, form)
+        ours, client = read(fastlane, server, respond, form)
     record = client.last_call
 
     assert dumped(ours) == dumped(theirs)
@@ -263,17 +221,6 @@ def test_a_recorded_stream_of_the_responses_api(cut: str) -> None:
     )
     assert len(record.timeline.token_ns) == 8
     assert record.time_per_output_token_s is not None
-
-
-@pytest.mark.asyncio
-async def test_a_recorded_stream_of_the_responses_api_read_by_a_task() -> None:
-    with serving(recorded("transformers_responses"), cut=at_random(3)) as server:
-        theirs, _ = await read_async(openai, server, respond)
-        ours, client = await read_async(fastlane, server, respond)
-
-    assert dumped(ours) == dumped(theirs)
-    assert client.last_call.outcome == "completed"
-    assert client.last_call.usage.output_tokens == 8
 
 
 PLAIN_500 = (

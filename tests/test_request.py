@@ -13,8 +13,9 @@ import pytest
 import trio
 
 import fastlane
-from tests.call_peer import MESSAGES, Asked, CallPeer, ask, async_ours, async_stock, ours, stock
+from tests.call_peer import MESSAGES, Asked, CallPeer, ask, async_ours, ours, stock
 from tests.prepared_server import LIBRARY
+from tests.waiting import Form
 
 TIMES = 3
 """The first call is the stock client's own, the second shows that it can be put together, the third is."""
@@ -131,12 +132,19 @@ def outcome(call: Callable[[Any], Any], client: Any) -> str:
     return "answered"
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(peer: CallPeer, name: str) -> None:
+TASKS = ("plain", "a header in capitals", "another key", "a query", "seconds", "raw", "get")
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [*(("sync", name) for name in CALLS), *(("async", name) for name in TASKS)], indirect=["form"]
+)
+def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(
+    form: Form, peer: CallPeer, name: str
+) -> None:
     call = CALLS[name]
-    with stock(peer) as client:
+    with stock(peer, form) as client:
         expected = outcome(call, client), told(peer.take())
-    with ours(peer) as client:
+    with ours(peer, form) as client:
         for _ in range(TIMES):
             assert (outcome(call, client), told(peer.take())) == expected
 
@@ -153,18 +161,6 @@ def test_a_client_sends_what_the_stock_client_sends_whatever_was_called_before(o
         with ours(one_peer, **CLIENTS[kind]) as client:
             for name in order * TIMES:
                 assert (name, outcome(CALLS[name], client), told(one_peer.take())) == (name, *expected[name])
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", ["plain", "a header in capitals", "another key", "a query", "seconds", "raw", "get"])
-async def test_an_async_call_sends_what_the_stock_client_sends(peer: CallPeer, name: str) -> None:
-    async with async_stock(peer) as client:
-        await CALLS[name](client)
-        expected = told(peer.take())
-    async with async_ours(peer) as client:
-        for _ in range(TIMES):
-            await CALLS[name](client)
-            assert told(peer.take()) == expected
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -287,8 +283,17 @@ def change_the_client_to_name_idempotency_keys(client: Any) -> None:
 CHANGES = [value for name, value in sorted(globals().items()) if name.startswith(("change_", "reorder_"))]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
-@pytest.mark.parametrize("headers", [dict, LIBRARY.Headers], ids=["a dict", "headers of the HTTP library"])
+@pytest.mark.parametrize(
+    ("change", "headers"),
+    [
+        *((change, dict) for change in CHANGES),
+        *(
+            (change, LIBRARY.Headers)
+            for change in (change_key, change_default_headers_in_place, reorder_default_headers)
+        ),
+    ],
+    ids=lambda value: str(value.__name__),
+)
 def test_what_changes_between_two_calls_changes_what_is_sent(one_peer: CallPeer, change: Any, headers: Any) -> None:
     def calls(client: Any) -> list[Asked]:
         taken: list[Asked] = []

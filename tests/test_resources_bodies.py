@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import enum
 import json
@@ -28,6 +27,7 @@ from openai.types.responses import (
 )
 
 import fastlane
+from tests.waiting import Form
 
 
 class Ticket(pydantic.BaseModel):
@@ -358,7 +358,7 @@ def outcome_of(server: Provider, run: Callable[[], str]) -> tuple[str, list[tupl
     return answer, server.sent()
 
 
-def sync_call(client: openai.OpenAI, endpoint: str, method: str, call: Call) -> str:
+def made(client: Any, endpoint: str, method: str, call: Call) -> str:
     resource, arguments = of(client, endpoint), {"model": "m", **call()}
     if method == "stream":
         with resource.stream(**arguments) as events:
@@ -370,64 +370,24 @@ def sync_call(client: openai.OpenAI, endpoint: str, method: str, call: Call) -> 
     return answer.model_dump_json()  # type: ignore[no-any-return]
 
 
-async def async_call(client: openai.AsyncOpenAI, endpoint: str, method: str, call: Call) -> str:
-    resource, arguments = of(client, endpoint), {"model": "m", **call()}
-    if method == "stream":
-        async with resource.stream(**arguments) as events:
-            return "".join([event.type async for event in events])
-    if method == "create streamed":
-        async with await resource.create(**arguments, stream=True) as chunks:
-            return "".join([chunk.model_dump_json() async for chunk in chunks])
-    answer = await getattr(resource, method)(**arguments)
-    return answer.model_dump_json()  # type: ignore[no-any-return]
-
-
-@pytest.fixture(scope="module")
-def clients(running_server: Provider) -> Iterator[tuple[openai.OpenAI, fastlane.OpenAI]]:
-    with openai.OpenAI(**running_server.arguments) as stock, fastlane.OpenAI(**running_server.arguments) as ours:
+@pytest.fixture(scope="module", params=["sync", "async"])
+def clients(request: pytest.FixtureRequest, running_server: Provider) -> Iterator[tuple[Any, Any]]:
+    form = Form(request.param)
+    with (
+        form.make(openai, **running_server.arguments) as stock,
+        form.make(fastlane, **running_server.arguments) as ours,
+    ):
         yield stock, ours
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def async_clients(
-    running_server: Provider, runner: asyncio.Runner
-) -> Iterator[tuple[openai.AsyncOpenAI, fastlane.AsyncOpenAI]]:
-    stock, ours = openai.AsyncOpenAI(**running_server.arguments), fastlane.AsyncOpenAI(**running_server.arguments)
-    yield stock, ours
-    for client in (stock, ours):
-        runner.run(client.close())
+    form.close()
 
 
 @pytest.mark.parametrize(("endpoint", "method", "call"), CALLS)
 def test_a_call_sends_and_raises_what_the_stock_clients_does(
-    server: Provider, clients: tuple[openai.OpenAI, fastlane.OpenAI], endpoint: str, method: str, call: Call
+    server: Provider, clients: tuple[Any, Any], endpoint: str, method: str, call: Call
 ) -> None:
     stock, ours = (
-        outcome_of(server, lambda client=client: sync_call(client, endpoint, method, call))  # type: ignore[misc]
+        outcome_of(server, lambda client=client: made(client, endpoint, method, call))  # type: ignore[misc]
         for client in clients
-    )
-
-    assert ours == stock
-
-
-@pytest.mark.parametrize(("endpoint", "method", "call"), CALLS)
-def test_an_asynchronous_call_sends_and_raises_what_the_stock_clients_does(
-    server: Provider,
-    async_clients: tuple[openai.AsyncOpenAI, fastlane.AsyncOpenAI],
-    runner: asyncio.Runner,
-    endpoint: str,
-    method: str,
-    call: Call,
-) -> None:
-    stock, ours = (
-        outcome_of(server, lambda client=client: runner.run(async_call(client, endpoint, method, call)))  # type: ignore[misc]
-        for client in async_clients
     )
 
     assert ours == stock

@@ -20,15 +20,13 @@ from tests.call_peer import (
     CallPeer,
     Reply,
     ask,
-    async_ours,
-    async_outcome,
-    async_stock,
     ours,
     outcome,
     seen,
     stock,
 )
 from tests.prepared_server import LIBRARY
+from tests.waiting import Form
 
 
 @pytest.fixture(scope="module", params=PROTOCOLS)
@@ -101,39 +99,19 @@ def calls(peer: CallPeer, client: Any, script: list[Reply]) -> tuple[Any, list[A
     return got, peer.take()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_call_goes_where_the_stock_client_goes_and_takes_the_same_cookies_along(peer: CallPeer, name: str) -> None:
-    with stock(peer) as client:
-        expected = calls(peer, client, SCRIPTS[name])
-    with ours(peer) as client:
-        assert calls(peer, client, SCRIPTS[name]) == expected
+TASKS = ("a redirect of 302", "two redirects", "a cookie on the way", "a redirect to an error")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "name", ["a redirect of 302", "two redirects", "a cookie on the way", "a redirect to an error"]
+    ("form", "name"), [*(("sync", name) for name in SCRIPTS), *(("async", name) for name in TASKS)], indirect=["form"]
 )
-async def test_an_async_call_goes_where_the_stock_client_goes(peer: CallPeer, name: str) -> None:
-    async def made(client: Any) -> tuple[Any, list[Asked]]:
-        await ask(client)
-        await ask(client)
-        peer.take()
-        peer.replies[:] = SCRIPTS[name]
-        got = [await async_outcome(lambda: ask(client))]
-        peer.replies[:] = SCRIPTS[name] * 2
-        if "error" not in name:
-            got.append(seen((await raw_of(client)).http_response))
-        got.append(await async_outcome(lambda: ask(client)))
-        return got, peer.take()
-
-    async def raw_of(client: Any) -> Any:
-        return await client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
-
-    async with async_stock(peer) as client:
-        expected = await made(client)
-    peer.clear()
-    async with async_ours(peer) as client:
-        assert await made(client) == expected
+def test_a_call_goes_where_the_stock_client_goes_and_takes_the_same_cookies_along(
+    form: Form, peer: CallPeer, name: str
+) -> None:
+    with stock(peer, form) as client:
+        expected = calls(peer, client, SCRIPTS[name])
+    with ours(peer, form) as client:
+        assert calls(peer, client, SCRIPTS[name]) == expected
 
 
 @pytest.mark.parametrize("status", [302, 307, 308])

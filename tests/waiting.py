@@ -83,6 +83,9 @@ class Form:
             self._runner.close()
 
 
+SYNC = Form("sync")
+
+
 def inner_of(value: Any) -> Any:
     """The object itself."""
     return value.inner if isinstance(value, Waiting) else value

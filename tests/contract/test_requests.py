@@ -17,9 +17,8 @@ from fastlane import Call, CallRecord, Connection, Play
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL
 from tests.session_play import SessionPlay
-from tests.waiting import Form
+from tests.waiting import SYNC, Form
 
-SYNC = Form("sync")
 ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",

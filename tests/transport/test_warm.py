@@ -20,8 +20,6 @@ from fastlane import AsyncOpenAI, Connection, OpenAI
 from fastlane.emulator import Emulator
 from tests.transport.callers import (
     AsyncCaller,
-    loses_its_connections,
-    open_connections,
 )
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
@@ -116,12 +114,6 @@ def test_a_client_of_the_applications_own_is_not_warmed(arguments: dict[str, Any
         assert client.warm() is False
 
     assert not provider.log()
-
-
-@pytest.mark.asyncio
-async def test_an_asynchronous_client_of_the_applications_own_is_not_warmed(arguments: dict[str, Any]) -> None:
-    async with AsyncOpenAI(**arguments, http_client=openai.DefaultAsyncHttpxClient()) as client:
-        assert await client.warm() is False
 
 
 def test_connections_through_a_proxy_are_not_warmed(
@@ -229,18 +221,6 @@ def test_a_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:
 # Keeping warm
 
 
-def closing_after(seconds: float) -> Callable[[PeerConnection], None]:
-    """A server that closes each connection when it has been idle for so long."""
-
-    def opening(connection: PeerConnection) -> None:
-        connection.settings()
-        connection.wait(lambda: connection.settings_acked == 1)
-        connection.closed.wait(seconds)
-        connection.fin()
-
-    return opening
-
-
 @pytest.fixture
 def soon_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server closes counts as idle after a fraction of what closes here, however late either side may be."""
@@ -271,43 +251,6 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_c
 
     assert [stream.connection.number for stream in server.requests] == [2]
     assert len(server.connections) == 2
-
-
-def test_without_warm_nothing_is_replaced(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, only_plays=[Connection(idle_s=61)]) as caller:
-        caller.ask(output_tokens=1, fault="idle_fin=1.1")
-        assert loses_its_connections(caller)
-        caller.ask(output_tokens=1)
-
-    assert caller.last_call.connection_reused is False
-
-
-@pytest.mark.usefixtures("soon_is_idle")
-def test_replacing_ends_with_the_time_for_which_idle_connections_are_kept(
-    make_caller: Any, peer: Callable[..., Peer]
-) -> None:
-    server = peer(opening=closing_after(1.1))
-    with make_caller(api_key="k", base_url=server.url, only_plays=[Connection(idle_s=2.2)]) as caller:
-        warm(caller)
-        # The time runs from the last call, and nobody calls.
-        assert loses_its_connections(caller)
-        caller.sleep(0.5)
-
-        assert 2 <= len(server.connections) <= 3
-        assert not open_connections(caller)
-        assert all(connection.closed.wait(30) for connection in server.connections)
-
-
-def test_a_server_that_closes_at_once_is_not_connected_to_again_and_again(
-    make_caller: Any, peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fastlane.transport.pool.pool._SHORTEST_IDLE_NS", 30_000_000_000)
-    server = peer(opening=closing_after(0.1))
-    with make_caller(api_key="k", base_url=server.url) as caller:
-        warm(caller)
-        caller.sleep(1)
-
-        assert len(server.connections) == 1
 
 
 def test_pings_go_out_until_the_server_objects(make_caller: Any, peer: Callable[..., Peer]) -> None:

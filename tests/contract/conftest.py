@@ -33,12 +33,6 @@ async def async_client(arguments: dict[str, Any]) -> AsyncIterator[fastlane.Asyn
         yield made
 
 
-@pytest_asyncio.fixture
-async def async_stock(arguments: dict[str, Any]) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(**arguments) as made:
-        yield made
-
-
 @pytest.fixture
 def azure_arguments(provider: Emulator) -> dict[str, Any]:
     """What every Azure client of the provider is made with."""

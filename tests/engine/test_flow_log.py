@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,8 @@ import pytest
 
 from fastlane import ConfigurationError, Connection, OpenAI
 from fastlane.engine import flow_log
-from tests.call_peer import JSON, CallPeer, Reply, async_ours, ours
+from tests.call_peer import JSON, CallPeer, Reply, ours
+from tests.waiting import SYNC, Form
 
 SECRET = "a secret in the prompt"
 
@@ -26,28 +26,19 @@ def levels() -> Iterator[None]:
         one.setLevel(level)
 
 
-def ask(peer: CallPeer, kind: str) -> None:
+def ask(peer: CallPeer, form: Form) -> None:
     arguments: Any = {"model": "m", "messages": [{"role": "user", "content": SECRET}], "extra_query": {"key": "hidden"}}
     peer.replies[:] = [Reply(500, (JSON, ("retry-after-ms", "1")), b'{"error": {"message": "secretly"}}')]
-    if kind == "sync":
-        with ours(peer, max_retries=1) as client:
-            client.chat.completions.create(**arguments)
-        return
-
-    async def asking() -> None:
-        async with async_ours(peer, max_retries=1) as client:
-            await client.chat.completions.create(**arguments)
-
-    asyncio.run(asking())
+    with ours(peer, form, max_retries=1) as client:
+        client.chat.completions.create(**arguments)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_debug_logs_each_effect_with_its_result(
-    one_peer: CallPeer, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FASTLANE_LOG", "debug")
 
-    ask(one_peer, kind)
+    ask(one_peer, form)
 
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     sends = [at for at, line in enumerate(said) if "Send" in line]
@@ -60,13 +51,12 @@ def test_debug_logs_each_effect_with_its_result(
     assert len(paused) - len(paused.lstrip()) > 2
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_the_log_holds_no_prompt_key_or_query(
-    one_peer: CallPeer, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FASTLANE_LOG", "debug")
 
-    ask(one_peer, kind)
+    ask(one_peer, form)
 
     said = [record.getMessage() for record in caplog.records if record.name.startswith("fastlane")]
     assert said
@@ -79,7 +69,7 @@ def test_info_logs_what_is_on_and_no_flow(
 ) -> None:
     monkeypatch.setenv("FASTLANE_LOG", "info")
 
-    ask(one_peer, "sync")
+    ask(one_peer, SYNC)
 
     said = [record.getMessage() for record in caplog.records if record.name == "fastlane.flow"]
     assert len(said) == 1
@@ -89,7 +79,7 @@ def test_info_logs_what_is_on_and_no_flow(
 def test_nothing_is_logged_without_the_variable(one_peer: CallPeer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
-    ask(one_peer, "sync")
+    ask(one_peer, SYNC)
 
     assert not [record for record in caplog.records if record.name == "fastlane.flow"]
 

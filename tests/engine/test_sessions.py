@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from fastlane import Call, Connection, Play, Stage
 from fastlane.engine.effects import Acquire, Sleep
 from fastlane.engine.session import STOP, Session
 from fastlane.records.section import RecordSection
-from tests.call_peer import JSON, CallPeer, Reply, async_ours, ours
+from tests.call_peer import JSON, CallPeer, Reply, ours
+from tests.waiting import Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 REFUSAL = b'{"error": {"message": "unknown field: note", "code": "c"}}'
@@ -25,27 +25,12 @@ CHUNK = (
 )
 
 
-def asked(peer: CallPeer, kind: str, *plays: Play, **arguments: Any) -> Any:
+def asked(peer: CallPeer, form: Form, *plays: Play, **arguments: Any) -> Any:
     """Make a call. Returns what came of it, and the client."""
-    given = {"model": "m", "messages": MESSAGES, **arguments}
-    if kind == "sync":
-        with ours(peer, max_retries=1) as made:
-            client: Any = made.copy(only_plays=[Connection(http2="never"), *plays])
-            answer = client.chat.completions.create(**given)
-            return (list(answer) if given.get("stream") else answer), client
-
-    async def ask() -> Any:
-        async with async_ours(peer, max_retries=1) as made:
-            client: Any = made.copy(only_plays=[Connection(http2="never"), *plays])
-            answer = await client.chat.completions.create(**given)
-            return ([event async for event in answer] if given.get("stream") else answer), client
-
-    return asyncio.run(ask())
-
-
-@pytest.fixture(params=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    with ours(peer, form, max_retries=1) as made:
+        client = made.copy(only_plays=[Connection(http2="never"), *plays])
+        answer = client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **arguments})
+        return (list(answer) if arguments.get("stream") else answer), client
 
 
 @dataclass(frozen=True)
@@ -65,9 +50,9 @@ class Odd(Play):
 @pytest.mark.parametrize("hook", ["open", "around_call", "plan", "around_attempt", "on_request", "close"])
 @pytest.mark.parametrize("found", [5, "text"])
 def test_hook_with_an_odd_result_is_skipped(
-    one_peer: CallPeer, kind: str, hook: str, found: Any, caplog: pytest.LogCaptureFixture
+    one_peer: CallPeer, form: Form, hook: str, found: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer, client = asked(one_peer, kind, Odd(hook, found))
+    answer, client = asked(one_peer, form, Odd(hook, found))
 
     assert answer.choices[0].message.content == "Rhine"
     assert client.last_call.outcome == "completed"
@@ -76,9 +61,9 @@ def test_hook_with_an_odd_result_is_skipped(
 
 
 @pytest.mark.parametrize("timeout", ["5", float("nan"), -1.0, openai.Timeout(5.0, read=float("nan"))], ids=repr)
-def test_impossible_timeout_is_an_error_before_anything_is_sent(one_peer: CallPeer, kind: str, timeout: Any) -> None:
+def test_impossible_timeout_is_an_error_before_anything_is_sent(one_peer: CallPeer, form: Form, timeout: Any) -> None:
     with pytest.raises((TypeError, ValueError, openai.APIConnectionError)):
-        asked(one_peer, kind, timeout=timeout)
+        asked(one_peer, form, timeout=timeout)
 
     assert one_peer.asked == []
 
@@ -142,11 +127,11 @@ class NotingSession(Session):
         return NotingSection(len(self._notes))
 
 
-def test_hooks_run_in_their_order(one_peer: CallPeer, kind: str) -> None:
+def test_hooks_run_in_their_order(one_peer: CallPeer, form: Form) -> None:
     play = Noting()
     one_peer.replies[:] = [Reply(500, (JSON, ("retry-after-ms", "1")), b"{}")]
 
-    _, client = asked(one_peer, kind, play)
+    _, client = asked(one_peer, form, play)
 
     assert client.last_call.sections == (NotingSection(13),)
     assert play.notes == [
@@ -157,11 +142,11 @@ def test_hooks_run_in_their_order(one_peer: CallPeer, kind: str) -> None:
     ]  # fmt: skip
 
 
-def test_on_event_stops_a_stream(one_peer: CallPeer, kind: str) -> None:
+def test_on_event_stops_a_stream(one_peer: CallPeer, form: Form) -> None:
     play = Noting()
     one_peer.replies[:] = [Reply(200, (("content-type", "text/event-stream"),), CHUNK * 3 + b"data: [DONE]\n\n")]
 
-    events, client = asked(one_peer, kind, play, stream=True)
+    events, client = asked(one_peer, form, play, stream=True)
 
     assert len(events) == 1
     assert client.last_call.outcome == "stopped"
@@ -192,10 +177,10 @@ class AddingSession(Session):
         return request
 
 
-def test_a_refused_field_is_taken_back_without_a_retry(one_peer: CallPeer, kind: str) -> None:
+def test_a_refused_field_is_taken_back_without_a_retry(one_peer: CallPeer, form: Form) -> None:
     one_peer.replies[:] = [Reply(400, (JSON,), REFUSAL)]
 
-    _, client = asked(one_peer, kind, Adding())
+    _, client = asked(one_peer, form, Adding())
 
     first, second = one_peer.take()
     assert b'"note"' in first.body
@@ -224,8 +209,8 @@ class AskingAgainSession(Session):
         return twice
 
 
-def test_around_call_sends_again_with_another_body(one_peer: CallPeer, kind: str) -> None:
-    _, client = asked(one_peer, kind, AskingAgain())
+def test_around_call_sends_again_with_another_body(one_peer: CallPeer, form: Form) -> None:
+    _, client = asked(one_peer, form, AskingAgain())
 
     first, second = one_peer.take()
     assert b"Another one." not in first.body
@@ -309,26 +294,26 @@ class Open:
     is_closed = False
 
 
-def test_an_attempt_waits_for_its_slot(one_peer: CallPeer, kind: str) -> None:
+def test_an_attempt_waits_for_its_slot(one_peer: CallPeer, form: Form) -> None:
     play = Limited(http=Open())
     before = Slot(play.slots)
     before.start(lambda: None)
     one_peer.replies[:] = [Reply(500, (JSON, ("retry-after-ms", "1")), b"{}")]
     threading.Timer(0.05, before.release).start()
 
-    asked(one_peer, kind, play)
+    asked(one_peer, form, play)
 
     assert len(one_peer.take()) == 2
     assert play.slots.holder is None
 
 
-def test_an_attempt_that_gets_no_slot_in_time_is_not_sent(one_peer: CallPeer, kind: str) -> None:
+def test_an_attempt_that_gets_no_slot_in_time_is_not_sent(one_peer: CallPeer, form: Form) -> None:
     play = Limited(http=Open(), timeout_s=0.01)
     before = Slot(play.slots)
     before.start(lambda: None)
 
     with pytest.raises(TimeoutError):
-        asked(one_peer, kind, play)
+        asked(one_peer, form, play)
 
     assert one_peer.take() == []
     assert play.slots.waiting == []
@@ -394,11 +379,11 @@ class PausingSession(Session):
         return again
 
 
-def test_around_call_sleeps_and_sends_again(one_peer: CallPeer, kind: str) -> None:
+def test_around_call_sleeps_and_sends_again(one_peer: CallPeer, form: Form) -> None:
     failed = Reply(500, (JSON, ("x-should-retry", "false")), b"{}")
     one_peer.replies[:] = [failed]
 
-    answer, client = asked(one_peer, kind, Pausing())
+    answer, client = asked(one_peer, form, Pausing())
 
     assert answer.choices[0].message.content == "Rhine"
     assert [attempt.status_code for attempt in client.last_call.attempts] == [500, 200]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.soak.chart import as_text, written
+from tests.soak.chart import as_text
 from tests.soak.judging import WARM_UP, Failure, Flat
 from tests.soak.running import Outcome, run
 
@@ -27,7 +27,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long (default 30)")
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same plan of calls")
     parser.add_argument("--cores", type=float, default=0.5, help="CPU to take in the mean, of all processes (0.5)")
-    parser.add_argument("--chart", type=Path, default=None, help="write memory and descriptors as .png, .svg or .txt")
     parser.add_argument("--report", type=Path, default=None, help="write every failure in full, as JSON lines")
     parser.add_argument("--keep-going", action="store_true", help="do not end early where much fails")
     parser.add_argument("--first-round", type=int, default=0, help="begin with this round of the plan (0)")
@@ -136,8 +135,6 @@ def main() -> int:
             stop_at=None if arguments.keep_going else 20,
             first=arguments.first_round, forget_every=arguments.forget_every,
         )  # fmt: skip
-    if arguments.chart is not None:
-        written(outcome.samples, arguments.chart)
     if arguments.report is not None:
         lines = (json.dumps(dataclasses.asdict(failure), default=str) for failure in outcome.failures)
         arguments.report.write_text("".join(f"{line}\n" for line in lines))

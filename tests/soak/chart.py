@@ -1,9 +1,8 @@
-"""Memory and descriptors over the run, as a picture or as text."""
+"""Memory and descriptors over the run, as a chart of characters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 _ROWS = (
@@ -19,37 +18,6 @@ _BYTES = ("resident", "allocated")
 
 def _values(samples: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [sample[name] / 2**20 if name in _BYTES else float(sample[name]) for sample in samples]
-
-
-def written(samples: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the chart: by the path's ending `.png`, `.svg`, or anything else for text.
-
-    Each sample has the minute, whether every client was closed (`bare`), and what the process held.
-    """
-    if path.suffix not in (".png", ".svg"):
-        path.write_text(as_text(samples))
-        return
-    import altair as alt  # the extra `charts`
-
-    rows = [
-        {"minute": sample["minute"], "value": value, "row": title,
-         "clients": "all closed" if sample["bare"] else "some open"}
-        for name, title in _ROWS
-        for sample, value in zip(samples, _values(samples, name), strict=True)
-    ]  # fmt: skip
-    chart = (
-        alt.Chart(alt.Data(values=rows))  # type: ignore[no-untyped-call]
-        .mark_line(point=alt.OverlayMarkDef(size=8), strokeWidth=1)
-        .encode(
-            x=alt.X("minute:Q", title="minutes"),
-            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)),
-            color=alt.Color("clients:N", title="clients", scale=alt.Scale(range=["#3949ab", "#fb8c00"])),
-        )
-        .properties(width=640, height=110)
-        .facet(row=alt.Row("row:N", title=None, sort=[title for _, title in _ROWS]))
-        .resolve_scale(y="independent")
-    )
-    chart.save(str(path))
 
 
 def as_text(samples: Sequence[Mapping[str, Any]], width: int = 72) -> str:

@@ -553,18 +553,6 @@ def test_a_request_avoids_the_connection_of_another(make_face: Any, max_connecti
 
 
 @both_faces
-def test_over_http1_a_request_avoids_the_connection_of_another(make_face: Any) -> None:
-    first, second = Phases(), Phases()
-    with PeerH1() as peer, make_face(peer.url) as face:
-        face.get("/one", extensions={PHASES: first})
-        patience = Patience(avoid=local_address(first))
-        face.get("/two", extensions=with_patience(patience, second))
-
-        assert local_address(second) != local_address(first)
-        assert peer.connections == 2
-
-
-@both_faces
 def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the_request(
     make_face: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -703,33 +691,3 @@ def test_the_libraries_own_transports_send_such_a_request_without(library: Any) 
 
 
 # The embedded provider
-
-ASK = b'{"model": "m", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}'
-
-
-@both_faces
-@pytest.mark.parametrize("http2", ["require", "never"])
-@pytest.mark.parametrize("moment", ["before the head", "amid the body"])
-def test_the_provider_stops_generating_what_was_given_up(
-    make_face: Any, http2: str, moment: str, provider: Emulator
-) -> None:
-    headers = {"authorization": "Bearer sk-test", "content-type": "application/json"}
-    headers |= {"x-emulator-output-tokens": "2000"}
-    headers["x-emulator-prefill-ms"] = "60000" if moment == "before the head" else "0"
-    headers["x-emulator-token-ms"] = "50"
-    patience = Patience()
-    url = f"{provider.base_url}/chat/completions"
-    with make_face(verify=True, http2=http2) as face:
-        pending = face.begin_open(url, "POST", content=ASK, headers=headers, extensions=with_patience(patience))
-        if moment == "amid the body":
-            answer = pending.result()
-            answer.piece()
-            pending = answer.begin_rest()
-        else:
-            assert comes_true(lambda: len(provider.log()) == 1)
-            assert not pending.future.done()
-        patience.give_up()
-
-        assert is_given_up(pending.error())
-        assert comes_true(lambda: [request.reset_ns is not None for request in provider.log()] == [True])
-        assert nothing_is_claimed(face)

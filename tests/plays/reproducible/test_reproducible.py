@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import date
@@ -16,7 +15,8 @@ from fastlane.knowledge.table import Table
 from fastlane.plays import Reproducible
 from fastlane.plays.reproducible.section import ReproducibleSection
 from fastlane.providers import Fact, ProviderFacts, registered
-from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, async_ours, ours
+from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, ours
+from tests.waiting import Form
 
 SEEDED = ProviderFacts(
     slug="seeded",
@@ -35,45 +35,24 @@ def no_fingerprints() -> Iterator[None]:
     Table.clear_all()
 
 
-@pytest.fixture(params=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def answer(fingerprint: str) -> Reply:
     return Reply(body=json.dumps({**ANSWER, "system_fingerprint": fingerprint}).encode())
 
 
-def asked(peer: CallPeer, kind: str, **arguments: Any) -> tuple[dict[str, Any], ReproducibleSection | None]:
+def asked(peer: CallPeer, form: Form, **arguments: Any) -> tuple[dict[str, Any], ReproducibleSection | None]:
     """Make a call to a provider that takes seeds. Returns the last body sent and the section of the record."""
-    given = {"model": "m", "messages": MESSAGES, **arguments}
-    plays = [Connection(http2="never"), Reproducible()]
-    client: Any
-    with registered(SEEDED, origins=[peer.url]):
-        if kind == "sync":
-            with ours(peer) as made:
-                client = made.copy(only_plays=plays)
-                result = client.chat.completions.create(**given)
-                if given.get("stream"):
-                    list(result)
-        else:
-
-            async def ask() -> Any:
-                async with async_ours(peer) as made:
-                    client = made.copy(only_plays=plays)
-                    result = await client.chat.completions.create(**given)
-                    if given.get("stream"):
-                        [event async for event in result]
-                    return client
-
-            client = asyncio.run(ask())
-    return json.loads(peer.asked[-1].body), client.last_call.get(ReproducibleSection)
+    with registered(SEEDED, origins=[peer.url]), ours(peer, form) as made:
+        client = made.copy(only_plays=[Connection(http2="never"), Reproducible()])
+        result = client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **arguments})
+        if arguments.get("stream"):
+            list(result)
+        return json.loads(peer.asked[-1].body), client.last_call.get(ReproducibleSection)
 
 
-def test_equal_requests_have_equal_seeds(one_peer: CallPeer, kind: str) -> None:
-    first, section = asked(one_peer, kind, temperature=0.5)
-    again, _ = asked(one_peer, kind, temperature=0.5, user="somebody", stream=False)
-    other, _ = asked(one_peer, kind, temperature=0.6)
+def test_equal_requests_have_equal_seeds(one_peer: CallPeer, form: Form) -> None:
+    first, section = asked(one_peer, form, temperature=0.5)
+    again, _ = asked(one_peer, form, temperature=0.5, user="somebody", stream=False)
+    other, _ = asked(one_peer, form, temperature=0.6)
 
     assert first["seed"] == again["seed"] != other["seed"]
     assert 0 <= first["seed"] < 2**31
@@ -81,8 +60,8 @@ def test_equal_requests_have_equal_seeds(one_peer: CallPeer, kind: str) -> None:
     assert section.seed == first["seed"]
 
 
-def test_seed_of_the_caller_stays(one_peer: CallPeer, kind: str) -> None:
-    body, section = asked(one_peer, kind, seed=7)
+def test_seed_of_the_caller_stays(one_peer: CallPeer, form: Form) -> None:
+    body, section = asked(one_peer, form, seed=7)
 
     assert body["seed"] == 7
     assert section is not None
@@ -99,11 +78,11 @@ def test_provider_without_the_fact_gets_no_seed(one_peer: CallPeer) -> None:
     assert section == ReproducibleSection(seed=None, system_fingerprint=None, previous_fingerprint=None)
 
 
-def test_refused_seed_is_taken_back(one_peer: CallPeer, kind: str) -> None:
+def test_refused_seed_is_taken_back(one_peer: CallPeer, form: Form) -> None:
     refusal = {"error": {"message": "Unsupported parameter: seed", "param": "seed", "type": "invalid_request_error"}}
     one_peer.replies[:] = [Reply(400, (JSON,), json.dumps(refusal).encode())]
 
-    body, section = asked(one_peer, kind)
+    body, section = asked(one_peer, form)
 
     assert [("seed" in json.loads(request.body)) for request in one_peer.asked] == [True, False]
     assert "seed" not in body
@@ -111,24 +90,24 @@ def test_refused_seed_is_taken_back(one_peer: CallPeer, kind: str) -> None:
     assert section.seed is None
 
 
-def test_changed_fingerprint_is_reported(one_peer: CallPeer, kind: str) -> None:
+def test_changed_fingerprint_is_reported(one_peer: CallPeer, form: Form) -> None:
     one_peer.replies[:] = [answer("fp_1"), answer("fp_1"), answer("fp_2"), answer("fp_3")]
 
-    sections = [asked(one_peer, kind)[1] for _ in range(3)]
-    sections.append(asked(one_peer, kind, temperature=0.1)[1])
+    sections = [asked(one_peer, form)[1] for _ in range(3)]
+    sections.append(asked(one_peer, form, temperature=0.1)[1])
 
     assert [section.fingerprint_changed for section in sections if section] == [None, False, True, None]
     assert sections[2] is not None
     assert sections[2].attributes()["fastlane.system_fingerprint.changed"] is True
 
 
-def test_fingerprint_of_a_stream_is_compared(one_peer: CallPeer, kind: str) -> None:
+def test_fingerprint_of_a_stream_is_compared(one_peer: CallPeer, form: Form) -> None:
     delta = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
     stream = b"data: " + json.dumps({**EVENT, "choices": [delta]}).encode() + b"\n\ndata: [DONE]\n\n"
     one_peer.replies[:] = [Reply(200, (("content-type", "text/event-stream"),), stream), answer("fp_2")]
 
-    asked(one_peer, kind, stream=True)
-    _, section = asked(one_peer, kind)
+    asked(one_peer, form, stream=True)
+    _, section = asked(one_peer, form)
 
     assert section is not None
     assert (section.previous_fingerprint, section.system_fingerprint) == ("fp_1", "fp_2")

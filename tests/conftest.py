@@ -29,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Where a change is judged, each run sees the same examples: what the next run may find is no fault of that change.
 settings.register_profile(
     "unhurried",
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),

@@ -67,7 +67,8 @@ def growth(made: Callable[[int], Callable[[], object]], first: int = 2_048) -> G
         long = min(long, _least(made(larger), 1))
         # What is done at once with the largest size is quick enough, whatever its first part took.
         found = Grown(larger, long, long / max(short, 1e-4) if long > _MEASURABLE_S else 0.0)
-        if found.ratio <= MOST_RATIO:
+        # Nothing that the machine does besides takes twice the most that may be.
+        if found.ratio <= MOST_RATIO or found.ratio > 2 * MOST_RATIO:
             break
     return found
 

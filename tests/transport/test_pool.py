@@ -371,7 +371,7 @@ def test_a_connection_counts_as_open_when_the_pool_hears_of_it() -> None:
 
 def test_thousands_of_origins_leave_little_behind() -> None:
     desk = Desk(max_connections=50)
-    for number in range(5 * MOST_ORIGINS):
+    for number in range(2 * MOST_ORIGINS):
         call = desk.ask(origin_of(number))
         desk.opens()
         desk.ends(call)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import json
 import math
 import socket
@@ -103,7 +102,7 @@ Serve = Callable[..., Server]
 
 
 @both_faces
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PROPFIND"])
 def test_any_method_arrives_with_its_body(make_face: Any, serve: Serve, method: str) -> None:
     server = serve()
     with make_face(server.url) as face:
@@ -121,45 +120,6 @@ def test_a_body_that_is_made_while_it_is_sent_arrives_whole(make_face: Any, serv
     with make_face(server.url) as face:
         assert face.post(content=face.upload(pieces)).content == b"".join(pieces)
         assert face.post(content=face.upload([b"again"])).content == b"again"
-    assert server.connections == 1
-
-
-@both_faces
-def test_a_body_that_is_made_while_it_is_sent_may_say_how_long_it_is(make_face: Any, serve: Serve) -> None:
-    server = serve()
-    with make_face(server.url) as face:
-        assert face.post(content=face.upload([b"one", b"two"]), headers={"content-length": "6"}).content == b"onetwo"
-
-    assert values(server.last, "content-length") == ["6"]
-
-
-@both_faces
-def test_files_forms_and_json_arrive(make_face: Any, serve: Serve) -> None:
-    server = serve()
-    with make_face(server.url) as face:
-        files = {"file": ("name.bin", io.BytesIO(b"\x00\xff" * 50_000), "application/octet-stream")}
-        multipart = face.post(files=files, data={"model": "whisper"}).content
-
-        assert multipart.count(b"\x00\xff") == 50_000
-        assert b'name="model"\r\n\r\nwhisper' in multipart
-        assert face.post(data={"a": "b c"}).content == b"a=b+c"
-        assert face.post(json={"a": 1}).json() == {"a": 1}
-
-
-@both_faces
-def test_redirects_are_followed_and_cookies_come_back(make_face: Any, serve: Serve) -> None:
-    def answering(method: str, target: str, body: bytes) -> Answer:
-        if target == "/old":
-            return 307, [("location", "/new"), ("set-cookie", "a=1"), ("set-cookie", "b=2")], b"gone"
-        return echo(method, target, body)
-
-    server = serve(answering)
-    with make_face(server.url, client={"follow_redirects": True}) as face:
-        response = face.post("/old", content=b"body")
-
-        assert response.url.path == "/new"
-        assert response.content == b"body"
-        assert values(server.last, "cookie") == ["a=1; b=2"]
     assert server.connections == 1
 
 
@@ -204,21 +164,7 @@ def test_answers_without_a_body_leave_the_connection_as_it_was(make_face: Any, s
 
 
 @both_faces
-@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-def test_an_error_status_is_an_answer_like_any_other(make_face: Any, serve: Serve, status: int) -> None:
-    server = serve(lambda *_: (status, [], b"why"))
-    with make_face(server.url) as face:
-        for _ in range(2):
-            response = face.post(content=b"x")
-            assert (response.status_code, response.content) == (status, b"why")
-
-    assert server.connections == 1
-
-
-@both_faces
-@pytest.mark.parametrize(
-    "target", ["/a%2Fb?q=%20x&y=%C3%A4", "/plain", "/?only=query", "/semi;colon:@", "/a//b/../c", "/unicode-ä"]
-)
+@pytest.mark.parametrize("target", ["/a%2Fb?q=%20x&y=%C3%A4", "/?only=query", "/unicode-ä"])
 def test_paths_and_queries_arrive_as_httpx_writes_them(make_face: Any, serve: Serve, target: str) -> None:
     server = serve()
     with make_face(server.url) as face:

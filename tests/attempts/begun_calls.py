@@ -16,6 +16,7 @@ from fastlane._clock import now_ns
 from fastlane.engine.drivers import async_run, run
 from fastlane.engine.first_content import peek
 from fastlane.protocol.first_content import FirstContent, Verdict
+from tests.waiting import SYNC, Form, inner_of
 
 
 def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
@@ -87,17 +88,17 @@ def _library(name: str) -> Any:
 
 
 @contextmanager
-def looking(way: str, seen: Seen, arguments: dict[str, Any], **options: Any) -> Iterator[fastlane.OpenAI]:
+def looking(way: str, seen: Seen, arguments: dict[str, Any], form: Form = SYNC, **options: Any) -> Iterator[Any]:
     """A client that looks at each answer where its HTTP client hands it out, before our own code sees it."""
+    hooks = {"response": [seen.async_look if form.asynchronous else seen.look]}
+    given = {**arguments, "max_retries": 0, "raise_play_errors": True, **options}
     if way in OWN:
         plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
-        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, only_plays=plays, raise_play_errors=True)
-        made._client.event_hooks = {"response": [seen.look]}
+        made = form.make(fastlane, **given, only_plays=plays)
+        inner_of(made)._client.event_hooks = hooks
     else:
-        http_client = _library(way).Client(event_hooks={"response": [seen.look]}, timeout=None)
-        made = fastlane.OpenAI(
-            **{**arguments, "max_retries": 0, **options}, raise_play_errors=True, http_client=http_client
-        )
+        kind = _library(way).AsyncClient if form.asynchronous else _library(way).Client
+        made = form.make(fastlane, **given, http_client=kind(event_hooks=hooks, timeout=None))
     with made:
         yield made
 
@@ -125,7 +126,7 @@ async def async_looking(
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 
 
-def opened(client: openai.OpenAI, **options: Any) -> Any:
+def opened(client: Any, **options: Any) -> Any:
     return client.chat.completions.create(model="m", messages=MESSAGES, stream=True, **options)
 
 

@@ -33,6 +33,7 @@ from tests.attempts.begun_calls import (
 from tests.attempts.events import BEFORE, CHAT, COMMENT, DONE, ROLE, STOP, USAGE, data, said
 from tests.call_peer import CallPeer, Reply
 from tests.prepared_server import LIBRARY, Reads, Server
+from tests.waiting import Form, inner_of
 
 TEXT = "The Danube flows through ten countries."
 ASKED = {"x-emulator-output-text": TEXT}
@@ -87,10 +88,12 @@ def received_bytes(client: Any) -> int:
 
 
 @every_way
-def test_a_stream_is_given_again_from_its_first_byte(way: str, seen: Seen, arguments: dict[str, Any]) -> None:
-    with looking(way, seen, arguments, default_headers=ASKED) as client:
+def test_a_stream_is_given_again_from_its_first_byte(
+    form: Form, way: str, seen: Seen, arguments: dict[str, Any]
+) -> None:
+    with looking(way, seen, arguments, form, default_headers=ASKED) as client:
         stream = opened(client)
-        assert is_fast(stream)
+        assert is_fast(inner_of(stream))
         chunks = list(stream)
 
         assert seen.verdicts == ["content"]
@@ -99,24 +102,6 @@ def test_a_stream_is_given_again_from_its_first_byte(way: str, seen: Seen, argum
         assert stream.response.is_closed
         assert stream.response.num_bytes_downloaded == received_bytes(client) > 0
         assert stream.response.elapsed.total_seconds() > 0
-        assert [record.outcome for record in client.calls] == ["completed"]
-
-
-@every_way
-@pytest.mark.asyncio
-async def test_an_async_stream_is_given_again_from_its_first_byte(
-    way: str, seen: Seen, arguments: dict[str, Any]
-) -> None:
-    async with async_looking(way, seen, arguments, default_headers=ASKED) as client:
-        stream = await async_opened(client)
-        assert is_fast(stream)
-        chunks = [chunk async for chunk in stream]
-
-        assert seen.verdicts == ["content"]
-        assert chunks[0].choices[0].delta.role == "assistant"
-        assert text_of(chunks) == TEXT
-        assert stream.response.is_closed
-        assert stream.response.num_bytes_downloaded == received_bytes(client) > 0
         assert [record.outcome for record in client.calls] == ["completed"]
 
 
@@ -152,9 +137,9 @@ def test_a_response_is_begun_too(way: str, arguments: dict[str, Any]) -> None:
 
 @every_way
 def test_the_first_token_counts_when_it_arrived_and_not_when_it_is_given_again(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
+    form: Form, way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with looking(way, seen, arguments, default_headers=THINKING) as client:
+    with looking(way, seen, arguments, form, default_headers=THINKING) as client:
         list(opened(client))
         timeline = client.calls[0].timeline
     (request,) = provider.log()
@@ -164,23 +149,6 @@ def test_the_first_token_counts_when_it_arrived_and_not_when_it_is_given_again(
         assert timeline.first_token_ns in seen.responses[0].extensions[PHASES].data_ns
     # What came later arrived later.
     assert timeline.token_ns[-1] >= last_sent_ns(request)
-
-
-@every_way
-@pytest.mark.asyncio
-async def test_the_first_token_of_an_async_stream_counts_when_it_arrived(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    async with async_looking(way, seen, arguments, default_headers=THINKING) as client:
-        stream = await async_opened(client)
-        [chunk async for chunk in stream]
-        timeline = client.calls[0].timeline
-    (request,) = provider.log()
-    assert timeline.first_token_ns is not None
-    assert request.received_ns + PREFILL_NS <= timeline.first_token_ns <= seen.returned_ns
-    assert timeline.token_ns[-1] >= last_sent_ns(request)
-    if way in OWN:
-        assert timeline.first_token_ns in seen.responses[0].extensions[PHASES].data_ns
 
 
 @every_way
@@ -201,23 +169,12 @@ def test_comments_and_roles_that_come_early_are_waited_through(
 
 @every_way
 def test_a_begun_stream_that_is_closed_unread_stops_the_provider(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
+    form: Form, way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with looking(way, seen, arguments, default_headers=SLOW) as client:
+    with looking(way, seen, arguments, form, default_headers=SLOW) as client:
         opened(client).close()
         assert [record.outcome for record in client.calls] == ["closed"]
         assert eventually(lambda: was_told_to_stop(provider))
-
-
-@every_way
-@pytest.mark.asyncio
-async def test_a_begun_async_stream_that_is_closed_unread_stops_the_provider(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    async with async_looking(way, seen, arguments, default_headers=SLOW) as client:
-        await (await async_opened(client)).close()
-        assert [record.outcome for record in client.calls] == ["closed"]
-        assert await asyncio.to_thread(eventually, lambda: was_told_to_stop(provider))
 
 
 @every_way
@@ -285,30 +242,15 @@ async def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provi
 @every_way
 @pytest.mark.parametrize("fault", ["drop;after=0", "reset;after=0"])
 def test_an_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_error(
-    way: str, fault: str, seen: Seen, arguments: dict[str, Any]
+    form: Form, way: str, fault: str, seen: Seen, arguments: dict[str, Any]
 ) -> None:
     headers = {**THINKING, "x-emulator-fault": f"early_role,{fault}"}
-    with looking(way, seen, arguments, default_headers=headers) as client:
+    with looking(way, seen, arguments, form, default_headers=headers) as client:
         with pytest.raises(openai.APIConnectionError):
             opened(client)
         (error,) = seen.errors
         assert type(error).__name__ in ("ReadError", "RemoteProtocolError")
         assert type(error).__module__.startswith("httpx" if way == "httpx" else LIBRARY.__name__)
-        assert error.request.url.path == "/v1/chat/completions"  # type: ignore[attr-defined]
-        assert seen.responses[0].is_closed
-
-
-@every_way
-@pytest.mark.asyncio
-async def test_an_async_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_error(
-    way: str, seen: Seen, arguments: dict[str, Any]
-) -> None:
-    headers = {**THINKING, "x-emulator-fault": "early_role,drop;after=0"}
-    async with async_looking(way, seen, arguments, default_headers=headers) as client:
-        with pytest.raises(openai.APIConnectionError):
-            await async_opened(client)
-        (error,) = seen.errors
-        assert type(error).__name__ in ("ReadError", "RemoteProtocolError")
         assert error.request.url.path == "/v1/chat/completions"  # type: ignore[attr-defined]
         assert seen.responses[0].is_closed
 
@@ -393,23 +335,14 @@ def test_an_error_that_comes_first_is_told_and_still_raised(peer: CallPeer, seen
             list(stream)
 
 
-def test_an_empty_answer_is_told_and_given_all_the_same(peer: CallPeer, seen: Seen) -> None:
+def test_an_empty_answer_is_told_and_given_all_the_same(form: Form, peer: CallPeer, seen: Seen) -> None:
     peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((COMMENT, ROLE, STOP, USAGE, DONE)))]
-    with looking(peer.protocol, seen, peer_arguments(peer)) as client:
+    with looking(peer.protocol, seen, peer_arguments(peer), form) as client:
         chunks = list(opened(client))
         assert seen.verdicts == ["empty"]
         assert [chunk.choices[0].finish_reason for chunk in chunks[:2]] == [None, "stop"]
         assert client.calls[0].outcome == "completed"
         assert client.calls[0].time_to_first_token_s is None
-
-
-@pytest.mark.asyncio
-async def test_an_empty_async_answer_is_told_and_given_all_the_same(peer: CallPeer, seen: Seen) -> None:
-    peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((ROLE, STOP)))]
-    async with async_looking(peer.protocol, seen, peer_arguments(peer)) as client:
-        chunks = [chunk async for chunk in await async_opened(client)]
-        assert seen.verdicts == ["empty"]
-        assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, "stop"]
 
 
 def test_the_connection_of_an_empty_answer_that_is_closed_serves_again(peer: CallPeer, seen: Seen) -> None:

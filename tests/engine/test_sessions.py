@@ -15,7 +15,7 @@ from fastlane.engine.effects import Acquire, Sleep
 from fastlane.engine.session import STOP, Session
 from fastlane.records.section import RecordSection
 from tests.call_peer import JSON, CallPeer, Reply, ours
-from tests.waiting import Form
+from tests.waiting import SYNC, Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 REFUSAL = b'{"error": {"message": "unknown field: note", "code": "c"}}'
@@ -352,7 +352,7 @@ class Broken(Play):
 def test_a_hook_that_raises_is_left_out_and_logged(
     one_peer: CallPeer, hook: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer, client = asked(one_peer, "sync", Broken(hook))
+    answer, client = asked(one_peer, SYNC, Broken(hook))
 
     assert answer.choices[0].message.content == "Rhine"
     assert client.last_call.outcome == "completed"

@@ -265,7 +265,7 @@ def test_the_callers_own_mappings_are_never_changed(plays: tuple[Play, ...]) -> 
         client.post("/chat/completions", cast_to=object, body=body, options={"headers": extra_headers})
         client.chat.completions.create(
             model=MODEL,
-            messages=body["messages"],  # type: ignore[arg-type]
+            messages=body["messages"],
             extra_body=extra_body,
             extra_headers=extra_headers,
             extra_query=extra_query,

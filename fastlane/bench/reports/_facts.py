@@ -22,10 +22,10 @@ def compose(
 ) -> RunReport:
     """Return a report of one kind with what all kinds have in common: facts, refusals at the top, checks at the end.
 
-    A report of which no figure may be used says why, and has its checks alone.
+    A report of which no figure may be used says why, and has its checks and definitions alone.
     """
     if material.refused_all() is not None:
-        verdicts, blocks = (), checks_section(material)
+        verdicts, blocks = (), blocks[blocks.index(Heading(text="Checks")) :]
     return RunReport(
         kind=kind,
         title=f"{title}: {material.recorded.header.name}",

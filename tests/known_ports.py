@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastlane.knowledge.table import Table
+from fastlane.knowledge.table import TABLES
 from fastlane.providers import registry
 
 
 def forget() -> None:
     """Forget it: after thousands of servers a new one has an old one's port."""
-    Table.clear_all()
+    for table in list(TABLES):
+        table.clear()
     registry._found.clear()
     registry._identified.clear()

@@ -12,7 +12,7 @@ from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admitted
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._generation import GeneratedChoice, generate
-from fastlane.emulator._http import Exchange, Headers
+from fastlane.emulator._http import Headers, ServedExchange
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
 from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, TokenUsage
@@ -27,7 +27,7 @@ class AnswerEnded(Exception):  # noqa: N818  (an end, not an error)
     """A fault has ended the answer; there is nothing left to send."""
 
 
-async def strike_before_answer(exchange: Exchange, faults: Iterable[Fault]) -> None:
+async def strike_before_answer(exchange: ServedExchange, faults: Iterable[Fault]) -> None:
     """Do what the faults do before any work on the answer. Raises ApiError, or AnswerEnded if the exchange is over."""
     for fault in faults:
         if fault.kind == "disconnect":
@@ -56,7 +56,7 @@ class AnswerStream:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: ServedExchange,
         provider: Provider,
         prompt: GenerationRequest,
         overrides: Overrides,

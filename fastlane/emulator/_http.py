@@ -55,7 +55,7 @@ class Request:
     body: bytes
 
 
-class Exchange(ABC):
+class ServedExchange(ABC):
     """One request and its response on a connection."""
 
     def __init__(self, connection: ServerConnection, record: RequestLog, headers: Mapping[str, str]) -> None:
@@ -143,7 +143,7 @@ class ServerConnection(asyncio.Protocol):
         self,
         number: int,
         provider: Provider,
-        answer: Callable[[Exchange, Request], Coroutine[Any, Any, None]],
+        answer: Callable[[ServedExchange, Request], Coroutine[Any, Any, None]],
         open_connections: set[ServerConnection],
     ) -> None:
         self.provider = provider
@@ -239,7 +239,7 @@ class ServerConnection(asyncio.Protocol):
         for task in self._tasks:
             task.cancel()
 
-    def run(self, exchange: Exchange, request: Request) -> asyncio.Task[None]:
+    def run(self, exchange: ServedExchange, request: Request) -> asyncio.Task[None]:
         """Begin to answer a request."""
         task = asyncio.get_running_loop().create_task(self._answer(exchange, request))
         self._tasks.add(task)
@@ -406,7 +406,7 @@ class Http1:
         asyncio.get_running_loop().call_soon(self._read)
 
 
-class _Turn(Exchange):
+class _Turn(ServedExchange):
     """One request and its response on HTTP/1.1."""
 
     def __init__(self, http1: Http1, record: RequestLog, headers: Mapping[str, str]) -> None:
@@ -556,7 +556,7 @@ class Http2:
             self.connection.idle()
 
 
-class _Stream(Exchange):
+class _Stream(ServedExchange):
     """One stream of HTTP/2."""
 
     def __init__(self, http2: Http2, stream_id: int, record: RequestLog, headers: Mapping[str, str]) -> None:

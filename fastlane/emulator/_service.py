@@ -17,7 +17,7 @@ from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_a
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
 from fastlane.emulator._faults import Fault, FaultRules
-from fastlane.emulator._http import CONTROL_PREFIX, Exchange, Headers, Request
+from fastlane.emulator._http import CONTROL_PREFIX, Headers, Request, ServedExchange
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import compact
@@ -44,7 +44,7 @@ class ProviderService:
         for task in self._delayed:
             task.cancel()
 
-    async def answer(self, exchange: Exchange, request: Request) -> None:
+    async def answer(self, exchange: ServedExchange, request: Request) -> None:
         """Answer a request. A bug becomes a 500 and a traceback on stderr."""
         try:
             await self._route(exchange, request)
@@ -61,7 +61,7 @@ class ProviderService:
             else:
                 exchange.abort()
 
-    async def _route(self, exchange: Exchange, request: Request) -> None:
+    async def _route(self, exchange: ServedExchange, request: Request) -> None:
         if request.path.startswith(CONTROL_PREFIX):
             await self._send(exchange, self._control(request))
             return
@@ -186,7 +186,7 @@ class ProviderService:
 
     async def _generate(
         self,
-        exchange: Exchange,
+        exchange: ServedExchange,
         request: Request,
         overrides: Overrides,
         faults: Sequence[Fault],
@@ -221,7 +221,9 @@ class ProviderService:
         """Read a body by its headers. Raises ApiError."""
         return _request.parse(self._decompressed(record, request), request.headers, self.provider.model.dialect)
 
-    async def _send(self, exchange: Exchange, answer: object, *, status: int = 200, headers: Headers = ()) -> None:
+    async def _send(
+        self, exchange: ServedExchange, answer: object, *, status: int = 200, headers: Headers = ()
+    ) -> None:
         """Send a whole response: a file's content or JSON as bytes, or a value as JSON."""
         is_file = isinstance(answer, bytes) and status == 200
         body = answer if isinstance(answer, bytes) else compact(answer).encode()

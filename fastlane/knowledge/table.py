@@ -46,7 +46,7 @@ class Table(Generic[K, V]):
         # Not a dict: finding its first key is slow after many deletions.
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = new_lock()
-        _tables.add(self)
+        TABLES.add(self)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {len(self._entries)} of {self._max_entries})"
@@ -109,12 +109,6 @@ class Table(Generic[K, V]):
             dropped, self._entries = self._entries, OrderedDict()
         del dropped
 
-    @staticmethod
-    def clear_all() -> None:
-        """Empty every table of the process, for tests."""
-        for table in list(_tables):
-            table.clear()
-
     def _set(self, key: K, value: V) -> None:
         self._entries[key] = value, _NEVER if self._expires_ns is None else now_ns() + self._expires_ns
         self._entries.move_to_end(key)
@@ -137,4 +131,4 @@ class Table(Generic[K, V]):
         return dropped
 
 
-_tables: weakref.WeakSet[Table[Any, Any]] = weakref.WeakSet()
+TABLES: weakref.WeakSet[Table[Any, Any]] = weakref.WeakSet()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -135,19 +133,6 @@ def test_table_runs_finalizers_of_removed_values_without_its_lock(remove: Callab
     remove(table)
 
     assert table.get("left") == 1
-
-
-def test_table_clear_all_empties_every_living_table() -> None:
-    tables: list[Table[str, int]] = [Table(name, max_entries=9) for name in "ab"]
-    for table in tables:
-        table.put("a", 1)
-    Table.clear_all()
-
-    assert [len(table) for table in tables] == [0, 0]
-    gone = weakref.ref(tables.pop())
-    del table
-    gc.collect()
-    assert gone() is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-import pytest
-
 import fastlane
 from fastlane import Connection
-from fastlane.knowledge.table import Table
 from fastlane.plays import Reproducible
 from fastlane.plays.reproducible.section import ReproducibleSection
 from fastlane.providers import Fact, ProviderFacts, registered
@@ -26,13 +22,6 @@ SEEDED = ProviderFacts(
     },
 )
 EVENT = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "system_fingerprint": "fp_1"}
-
-
-@pytest.fixture(autouse=True)
-def no_fingerprints() -> Iterator[None]:
-    Table.clear_all()
-    yield
-    Table.clear_all()
 
 
 def answer(fingerprint: str) -> Reply:

@@ -1,4 +1,4 @@
-"""A provider whose bodies' forms a test decides about, and what is known of it forgotten after each test."""
+"""A provider whose bodies' forms a test decides about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from fastlane.emulator import Emulator, preset
-from fastlane.knowledge.table import Table
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
@@ -22,7 +21,5 @@ def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in running_negotiator.environment.items():
         monkeypatch.setenv(name, value)
     running_negotiator.clear()
-    Table.clear_all()
     yield running_negotiator
     running_negotiator.set_faults()
-    Table.clear_all()

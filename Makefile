@@ -2,6 +2,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Half of the time tests wait: for timeouts, for pauses, and for servers in processes of their own.
+WORKERS ?= $(shell expr 2 '*' "$$(getconf _NPROCESSORS_ONLN)")
 # openai's recorded streams, which 13 tests of `make conformance` need; they are left out where there are none.
 SNAPSHOTS ?= $(wildcard ../shared/conformance/snapshots)
 # The description of openai's API, by which a mock server answers most of its tests; they are left out where there is none.
@@ -17,9 +19,12 @@ BENCH := $(VENV)/.installed-bench-$(CHECKSUM)
 EVERYTHING := $(VENV)/.installed-everything-$(CHECKSUM)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# Tests start hundreds of processes, and each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench bench-local test test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak audit wheel pythons
+.PHONY: help install bench bench-local test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak audit wheel pythons
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -30,7 +35,10 @@ install: $(EVERYTHING) ## set up .venv with everything that the other targets ne
 bench: $(BENCH) ## A/B fastlane's clients against openai's on the embedded provider: no API key, no network (ARGS="--help" says more)
 	$(BIN)/fastlane bench run $(ARGS)
 
-test: $(EVERYTHING) ## run all tests (ARGS="tests/plays -x" narrows)
+test: $(EVERYTHING) ## run each test once, in parallel: some five minutes on two cores (ARGS="tests/plays -x" narrows)
+	$(BIN)/python -m pytest --brief --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+test-all: $(EVERYTHING) ## run all tests with all of their parameters, one after the other
 	$(BIN)/python -m pytest $(ARGS)
 
 test-backends: $(EVERYTHING) ## send traces and metrics to Phoenix, MLflow and Prometheus, and read them back (ARGS="-k phoenix")

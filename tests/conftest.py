@@ -38,6 +38,7 @@ settings.register_profile(
 settings.register_profile(
     "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=10_000, print_blob=True
 )
+settings.register_profile("brief", settings.get_profile("unhurried"), max_examples=25)
 settings.load_profile("unhurried")
 
 # Nothing of the environment that the tests run in may reach a client.
@@ -56,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Apply --late-ms."""
+    """Apply --late-ms and --brief."""
+    if config.getoption("--brief"):
+        settings.load_profile("brief")
     scripted_peer.default_late_ms = config.getoption("--late-ms")
 
 

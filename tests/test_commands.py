@@ -50,6 +50,7 @@ def test_help_in_a_base_install_names_commands_and_extras(arguments: tuple[str, 
     assert "pip install 'fastlane-llm[cli,batch]'" in ended.stdout
 
 
+@pytest.mark.slow
 def test_command_whose_extra_is_missing_is_listed_and_named() -> None:
     program = "import sys; sys.modules['numpy'] = None; from fastlane.cli import main; main()"
     listed, ended = (

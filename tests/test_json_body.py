@@ -132,6 +132,7 @@ def stock(value: object) -> bytes | None:
         return None
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 @settings(max_examples=300)
 def test_bytes_are_openais_bytes_or_none(value: object) -> None:

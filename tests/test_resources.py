@@ -130,6 +130,7 @@ sys.exit("the child hangs")
     "module",
     ["openai.resources.chat.completions.completions", "openai.resources.responses"],
 )
+@pytest.mark.slow
 def test_a_fork_amid_the_first_use_of_a_resource_leaves_a_child_that_can_use_it(module: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, module],

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -25,6 +27,7 @@ def pytest_run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_every_test_of_the_page_passes(tmp_path: Path) -> None:
     page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
     code = "\n\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
@@ -35,6 +38,7 @@ def test_every_test_of_the_page_passes(tmp_path: Path) -> None:
     assert ran.stdout.count(" PASSED") == code.count("def test_") >= 5
 
 
+@pytest.mark.slow
 def test_each_test_finds_the_emulator_as_it_started(tmp_path: Path) -> None:
     (tmp_path / "test_state.py").write_text(
         """

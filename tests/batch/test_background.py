@@ -49,6 +49,7 @@ def test_who_waits_is_told_why_the_worker_has_ended(provider: Emulator, tmp_path
             queue.wait(timeout_s=60)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_process_ends_it_and_what_it_has_begun_is_free_at_once(
     provider: Emulator, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(where: Path, tmp_path
         assert (result.exit_code, result.stderr.count("\n"), said in result.stderr) == (1, 1, True)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_a_command_without_a_word(where: Path, tmp_path: Path) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", *(line(str(number), number) for number in range(2_000))))
     batch("cancel", where, "--all")
@@ -235,6 +236,7 @@ def is_at_the_provider(queue: Queue) -> bool:
     return [batch.state for batch in queue.status().batches] == ["created"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"duration_s": 600.0})
     asked = {signal.SIGTERM: 0, signal.SIGINT: 130}

@@ -222,6 +222,7 @@ def test_fork_does_not_wait_for_a_server_that_is_away(postgres_of_its_own: Postg
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.slow
 def test_fork_does_not_wait_for_a_statement(storage: Storage) -> None:
     database, begun, go_on = storage, threading.Event(), threading.Event()
 

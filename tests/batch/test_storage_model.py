@@ -233,6 +233,7 @@ def run(machine: type[QueueMachine], examples: int, steps: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_queue_in_a_file_is_where_its_model_is() -> None:
     run(QueueMachine, 40, 30)
 

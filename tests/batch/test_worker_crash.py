@@ -28,6 +28,7 @@ JOBS = range(6)
 @pytest.fixture(scope="module")
 def lives(_provider_of_all: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
     where = str(tmp_path_factory.mktemp("lives") / "none.sqlite")
+    _provider_of_all.reset()
     with Lives(where, _provider_of_all.base_url, SETTINGS) as running:
         yield running
 
@@ -69,6 +70,7 @@ AT_EACH_REQUEST = (
 )
 
 
+@pytest.mark.slow
 def test_what_dead_workers_had_begun_is_gone_on_with(lives: Lives, queue: Queue, provider: Emulator) -> None:
     jobs = range(3 * len(AT_EACH_REQUEST))
     fell = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fastlane.batch import Queue, WorkerSettings
 from fastlane.emulator import Emulator
 from scripts.postgres_server import PostgresServer
 from tests.batch.offline_parts import QUICK, client_of, executions, states, submit, wait_until
 
 
+@pytest.mark.slow
 def test_several_workers_send_each_job_once_and_bear_an_outage_of_the_server(
     provider: Emulator, postgres_of_its_own: PostgresServer
 ) -> None:

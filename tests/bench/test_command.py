@@ -51,6 +51,7 @@ def kept(*arguments: object) -> tuple[int, dict[str, Any]]:
     return result.exit_code, document
 
 
+@pytest.mark.slow
 def test_requests_that_fail_alike_end_the_run_and_show_the_providers_words(
     talks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_options_are_read_from_the_projects_toml(talks: Path) -> None:
     assert "[tool.fastlane.bench] has no option 'user'" in result.stderr
 
 
+@pytest.mark.slow
 def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kept" / "run"
 
@@ -118,6 +120,7 @@ def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_p
     assert "Hello" not in (folder / "records.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_default_arms_compare_with_their_counterpart(talks: Path) -> None:
     _, document = kept(*QUICK, "--workload", talks, "--passes", 1)
 
@@ -130,6 +133,7 @@ def test_default_arms_compare_with_their_counterpart(talks: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
     _, document = kept(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--passes", 1)
 
@@ -142,6 +146,7 @@ def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
     assert "stops reading a stream at [DONE]" in said
 
 
+@pytest.mark.slow
 def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     _, document = kept(
@@ -165,6 +170,7 @@ def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Pa
     assert "Unpaired: drift between the runs is not controlled" in beside.stdout
 
 
+@pytest.mark.slow
 def test_a_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> None:
     result = run(
         *(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--users", 1, "--budget-s", 3),
@@ -175,6 +181,7 @@ def test_a_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> No
     assert "<failure" in (tmp_path / "rules.xml").read_text() or "invalid" in (tmp_path / "rules.xml").read_text()
 
 
+@pytest.mark.slow
 def test_an_arm_whose_first_request_fails_ends_the_run_and_says_why(
     talks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +259,7 @@ def test_a_broken_line_of_a_workload_is_named(talks: Path) -> None:
     assert "line 1" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastlane.emulator import Emulator, RequestLog
 
@@ -270,6 +278,7 @@ def test_a_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: 
     assert refused in " ".join(result.stdout.split())
 
 
+@pytest.mark.slow
 def test_against_a_real_provider_no_log_is_checked_and_unknowns_are_called_so(
     talks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +298,7 @@ def test_against_a_real_provider_no_log_is_checked_and_unknowns_are_called_so(
     assert not any(name.startswith("x-emulator") for entry in log for name in entry.header_names)
 
 
+@pytest.mark.slow
 def test_figures_are_printed_even_if_they_cannot_be_kept(
     talks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +316,7 @@ def test_figures_are_printed_even_if_they_cannot_be_kept(
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
+@pytest.mark.slow
 def test_an_interrupted_run_is_reported_kept_and_called_so(talks: Path, tmp_path: Path) -> None:
     def interrupt() -> None:
         # Once the first block is on the disk, the second one's users think for ten minutes.

@@ -150,6 +150,7 @@ def nothing_is_missing(recorded: RecordedRun) -> bool:
 needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
 
 
+@pytest.mark.slow
 def test_a_run_sends_every_block_with_every_arm_and_its_folder_holds_all_of_it(tmp_path: Path) -> None:
     seen: list[Progress] = []
 
@@ -188,6 +189,7 @@ def test_a_run_sends_every_block_with_every_arm_and_its_folder_holds_all_of_it(t
     assert [sample.call for sample in again.samples] == [json.loads(json.dumps(each.call)) for each in run.samples]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None:
     asked = experiment(arms=("no-plays",), passes=2)
     asked.run(tmp_path)
@@ -208,6 +210,7 @@ def test_a_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None
         asked.run(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_open_load_is_sent_as_intended_by_asynchronous_clients_within_the_calls_it_may_make() -> None:
     run = experiment(
         arms=("baseline-async", "fastlane-async"),
@@ -234,6 +237,7 @@ def test_an_open_load_is_sent_as_intended_by_asynchronous_clients_within_the_cal
     assert nothing_is_missing(run)
 
 
+@pytest.mark.slow
 def test_users_are_dealt_to_processes_whose_records_are_merged() -> None:
     run = experiment(arms=("no-plays",), again=False, load=Closed(users=(3,), think_s=0.0), processes=2).run()
 
@@ -245,6 +249,7 @@ def test_users_are_dealt_to_processes_whose_records_are_merged() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_cell_ends_once_its_ratios_are_known_well_enough() -> None:
     seen: list[Progress] = []
     run = experiment(
@@ -283,6 +288,7 @@ def test_an_arm_that_cannot_go_on_ends_the_run(client: Any, said: str) -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_ends_the_run_of_all_shards() -> None:
     with pytest.raises(RunFailedError, match="the process of arm 'broken' ended early"):
         experiment(**{**alone("broken", dies_later), "load": Closed(users=(2,), think_s=0.0), "processes": 2}).run()
@@ -291,6 +297,7 @@ def test_a_process_that_ends_ends_the_run_of_all_shards() -> None:
 
 
 @needs_signals
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_finished(tmp_path: Path) -> None:
     # Both users pause after their first block, for longer than the test may last.
     asked = experiment(arms=("no-plays",), load=Closed(users=(2,), think_s=600.0))
@@ -306,6 +313,7 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path) -> None:
 
 
 @needs_signals
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_request_that_takes_long() -> None:
     def later() -> None:
         threading.Timer(0.3, press_ctrl_c).start()
@@ -336,6 +344,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 def test_emulated_tcp_handshake_is_counted_as_connect() -> None:
     """Loopback answers a SYN at once, so the client's own stamps have the wire's round trip in the TLS handshake."""
     wired = Embedded(preset="instant", round_trip_time_s=0.04)

@@ -206,6 +206,7 @@ def small(tmp_path: Path) -> Suite:
     )
 
 
+@pytest.mark.slow
 def test_every_kind_of_loss_is_found_by_pytest_itself(small: Suite) -> None:
     verdict = judged(small.run)
 
@@ -220,6 +221,7 @@ def test_every_kind_of_loss_is_found_by_pytest_itself(small: Suite) -> None:
     assert verdict.exit_code == 1
 
 
+@pytest.mark.slow
 def test_fastlanes_own_clients_lose_none_of_it(small: Suite) -> None:
     plays = 'Connection(http2="never")'
     verdict = judged(replace(small, clients=Clients("fastlane", path=HERE.parents[1], plays=plays)).run)

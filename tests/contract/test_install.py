@@ -179,6 +179,7 @@ print(json.dumps({"changed": changed, "legacy": "httpx" in sys.modules and "http
 """
 
 
+@pytest.mark.slow
 def test_importing_fastlane_patches_nothing_and_loads_no_legacy_httpx() -> None:
     ran = subprocess.run([sys.executable, "-c", COMPARING], capture_output=True, text=True, timeout=50, check=False)
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fastlane.emulator import Emulator
 
 ROOT = Path(__file__).parent.parent.parent
@@ -41,6 +43,7 @@ print(json.dumps({"all_called": all_called, "said": said, "seams": probes._found
 """
 
 
+@pytest.mark.slow
 def test_a_typical_use_of_every_entry_point_finds_every_seam_as_expected(provider: Emulator) -> None:
     environment = {**os.environ, **provider.environment, "BASE_URL": provider.base_url}
     ran = subprocess.run(

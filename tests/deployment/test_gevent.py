@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from fastlane.emulator import Emulator
 
 CALLS_IN_GREENLETS = """
@@ -32,6 +34,7 @@ assert [job.value for job in jobs] == [(True, "completed", "stock")] * 20, [job.
 """
 
 
+@pytest.mark.slow
 def test_gevent_calls_use_openai_transport_and_explain_it(provider: Emulator) -> None:
     environment = {**os.environ, "OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-test"}
     ran = subprocess.run(

@@ -109,6 +109,7 @@ def growth_mib(script: str, *arguments: str) -> float:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the resource module is missing on Windows")
 @pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.slow
 def test_stream_of_200_000_chunks_keeps_memory_flat(base_url: str, kind: str) -> None:
     """A record keeps eight bytes for each token: 1.5 MiB. All chunks together have 35 MB on the wire."""
     assert growth_mib(READS_STREAMS, base_url, str(_CHUNKS), kind) < 12

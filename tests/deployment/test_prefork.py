@@ -85,6 +85,7 @@ def test_gunicorn_preload_workers_answer_every_request(provider: Emulator, tmp_p
     assert len(provider.log()) == len(answers) + 1  # nothing was sent twice; one call was made in the master
 
 
+@pytest.mark.slow
 def test_celery_prefork_pool_runs_every_task(provider: Emulator, tmp_path: Path) -> None:
     log, folder = tmp_path / "celery.log", tmp_path / "queue"
     folder.mkdir()

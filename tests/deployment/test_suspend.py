@@ -27,6 +27,7 @@ for turn in range(2):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="this platform cannot suspend a process")
+@pytest.mark.slow
 def test_resumed_process_calls_over_a_new_connection(tmp_path: Path) -> None:
     with CallPeer("HTTP/2") as peer, trusted(tmp_path) as environment:
         process = subprocess.Popen(

@@ -72,6 +72,7 @@ def test_an_emulator_that_is_forgotten_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
+@pytest.mark.slow
 def test_it_dies_with_a_parent_that_is_killed() -> None:
     script = (
         "import sys; from fastlane.emulator import Emulator, preset; e = Emulator(model=preset('instant')); "
@@ -149,6 +150,7 @@ def test_a_host_that_others_reach_is_warned_of() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
 def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     with (
         Emulator(model=preset("instant")) as first,
@@ -165,6 +167,7 @@ def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.Captur
     assert result.stderr.startswith("fastlane emulator: the emulator cannot listen on port ")
 
 
+@pytest.mark.slow
 def test_the_port_that_is_asked_for_is_the_one_that_clients_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -188,6 +191,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_ctrl_c_and_writes_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     with command("--preset", "instant", "--json", "--log", str(log)) as process:

@@ -72,6 +72,7 @@ SCHEMAS = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, st.integers())
+@pytest.mark.slow
 def test_a_drawn_value_is_valid(schema: dict[str, Any], seed: int) -> None:
     root = {**schema, "$defs": {"name": {"type": "string", "minLength": 3}}}
     value = value_for(root, Random(seed))

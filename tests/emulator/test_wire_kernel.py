@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.kernel, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("name", WIRES)
+@pytest.mark.slow
 def test_no_request_is_faster_than_its_round_trips(name: str) -> None:
     if reason := missing():
         pytest.skip(reason)

@@ -330,6 +330,7 @@ WRONG_EVENT = ANYTHING | st.fixed_dictionaries(
     ordinary=st.booleans(),
     endpoint=st.sampled_from(["/chat/completions", "/responses", "/completions"]),
 )
+@pytest.mark.slow
 def test_no_shape_of_an_event_is_an_error_of_ours(events: list[Any], ordinary: bool, endpoint: str) -> None:
     first = [chunk("a"), chunk("b")] if ordinary else []
     record = seen([*first, *events], endpoint=endpoint)

@@ -230,6 +230,7 @@ def test_arm_against_itself_shows_no_difference(arguments: dict[str, Any], make:
     assert "again (against control): 50.0% of units" in str(report)
 
 
+@pytest.mark.slow
 def test_slow_arm_is_found(arguments: dict[str, Any], make: Make) -> None:
     arms = {"control": (*CONTROL, QUICK), "slow": (*CONTROL, SLOW)}
     with fastlane.OpenAI(**arguments, experiment=make(arms=arms)) as client:

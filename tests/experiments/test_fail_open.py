@@ -111,6 +111,7 @@ def test_locked_file_is_tried_again_later(arguments: dict[str, Any], make: Make,
         assert experiment.report().problem is None
 
 
+@pytest.mark.slow
 def test_full_disk_loses_no_call(arguments: dict[str, Any], tmp_path: Path) -> None:
     code = """
 import resource, signal, sys

@@ -57,6 +57,7 @@ def arms_of_process(one: subprocess.Popen[str]) -> list[str]:
     return list(json.loads(out))
 
 
+@pytest.mark.slow
 def test_two_processes_assign_alike_and_count_together(arguments: dict[str, Any], make: Make, tmp_path: Path) -> None:
     experiment = make()
     both = [process(arguments["base_url"], tmp_path / "experiment.sqlite") for _ in range(2)]
@@ -130,6 +131,7 @@ def test_forked_child_counts_its_own_calls(arguments: dict[str, Any], make: Make
     assert sum(arm.calls for arm in experiment.report().arms) == 12
 
 
+@pytest.mark.slow
 def test_machines_share_a_redis_server(arguments: dict[str, Any], make: Make, redis_server: RedisServer) -> None:
     name = f"test-{os.urandom(4).hex()}"
     experiment = make(name, store=redis_server.url)

@@ -17,6 +17,7 @@ def test_the_time_grows_about_as_the_input_does(name: str, what: str) -> None:
     assert grown.ratio <= MOST_RATIO, grown
 
 
+@pytest.mark.slow
 def test_time_that_grows_with_the_square_is_seen() -> None:
     def squared(size: int) -> object:
         data = b"x" * (size // 8)

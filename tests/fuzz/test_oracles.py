@@ -100,6 +100,7 @@ DEFECTS: dict[str, tuple[str, Break]] = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.slow
 def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, put = DEFECTS[defect]
     put(monkeypatch)

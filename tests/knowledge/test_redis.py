@@ -314,6 +314,7 @@ def test_redis_package_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         client_of("redis://localhost")
 
 
+@pytest.mark.slow
 def test_redis_package_is_loaded_only_where_a_store_is_used(tmp_path: Path) -> None:
     code = "import sys, fastlane, fastlane.knowledge.redis; print([name for name in sys.modules if name == 'redis'])"
 

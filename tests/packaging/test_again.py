@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 AGAIN = ROOT / ".ci/again"
 

@@ -96,6 +96,7 @@ def test_what_is_no_pattern_is_refused_with_examples(text: str) -> None:
 
 
 @given(SCHEME, HOST, PORT)
+@pytest.mark.slow
 def test_an_origin_is_a_pattern_of_itself(scheme: str, host: str, port: int) -> None:
     assert matches(f"{scheme}://{host}:{port}", f"{scheme}://{host}:{port}")
     assert matches(f"{scheme}://{host}:{port}", f"{scheme}://{host.upper()}:{port}/v1")

@@ -300,6 +300,7 @@ if child:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.slow
 def test_what_waits_is_written_at_exit_by_parents_and_forked_children(provider: Emulator, path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", _PROGRAM, provider.base_url, str(path)],

@@ -65,6 +65,7 @@ def test_so_is_an_alias() -> None:
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda name: not name.startswith(("_", "model_"))), unique=True, max_size=4))
+@pytest.mark.slow
 def test_any_text_is(names: list[str]) -> None:
     try:
         model = named_like(names)

@@ -59,6 +59,7 @@ def did(watch: Watch, provider: Emulator) -> dict[str, Any]:
     return watch(OURS, variables(provider))
 
 
+@pytest.mark.slow
 def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
     did: dict[str, Any], watch: Watch, provider: Emulator
 ) -> None:

@@ -144,6 +144,7 @@ def http(running_provider: Emulator) -> Came:
 # Theirs, with what we know beside it.
 
 
+@pytest.mark.slow
 def test_official_instrumentation_writes_the_span_and_ours_adds_to_it(official: Came) -> None:
     beside = official.calls["beside"]
     # It knows nothing of legacy completions and of `client.post()`.
@@ -162,6 +163,7 @@ def test_official_instrumentation_writes_the_span_and_ours_adds_to_it(official: 
     assert all(span["has_prompt"] for call in official.calls["capturing"] for span in call["spans"])
 
 
+@pytest.mark.slow
 def test_openllmetry_writes_the_span_and_ours_adds_to_it(openllmetry: Came) -> None:
     beside = openllmetry.calls["beside"]
     # It knows nothing of `client.post()`.
@@ -178,6 +180,7 @@ def test_openllmetry_writes_the_span_and_ours_adds_to_it(openllmetry: Came) -> N
     assert DURATION in metrics_of(theirs, OPENLLMETRY)
 
 
+@pytest.mark.slow
 def test_openinference_writes_the_span_and_ours_adds_to_it(openinference: Came) -> None:
     beside = openinference.calls["beside"]
     assert by_whom(beside) == {name: [OPENINFERENCE] for name in EVERYTHING}
@@ -203,12 +206,14 @@ def test_requests_and_phases_stand_below_the_span_of_another_tool(
         assert sum(span["is_root"] for span in call["spans"]) == 1
 
 
+@pytest.mark.slow
 def test_of_all_three_at_once_each_writes_its_own(openllmetry: Came) -> None:
     for call in openllmetry.calls["all"]:
         assert sorted(writers(call)) == [OPENINFERENCE, OFFICIAL, OPENLLMETRY], call["call"]
         assert not metrics_of([call], OURS)
 
 
+@pytest.mark.slow
 def test_a_call_that_falls_back_has_one_span_or_what_another_tool_makes(
     official: Came, openllmetry: Came, openinference: Came
 ) -> None:

@@ -193,6 +193,7 @@ def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, b
     page.close()
 
 
+@pytest.mark.slow
 def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
     environment = {**os.environ, "FASTLANE_TRACE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "fastlane.cli", "live", "--text"]

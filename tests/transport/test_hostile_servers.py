@@ -304,6 +304,7 @@ def packed_zeros() -> bytes:
 
 
 @both_faces
+@pytest.mark.slow
 def test_a_bomb_of_a_body_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
     packed = packed_zeros()
 

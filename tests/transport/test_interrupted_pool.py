@@ -122,6 +122,7 @@ def test_taking_a_connection_whose_place_another_one_has(origins: tuple[ServerOr
 BEGUN = 3
 
 
+@pytest.mark.slow
 def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
     here, there = origins
     for interrupt in each_point(BEGUN):

@@ -144,6 +144,7 @@ def test_no_task_is_left_after_close() -> None:
         assert asyncio.run(left()) == 1
 
 
+@pytest.mark.slow
 def test_a_transport_that_is_dropped_unclosed_leaves_nothing_but_what_pythons_own_sockets_would() -> None:
     with Peer() as peer:
         transport = Transport(verify=trusting())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -296,7 +297,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 Interleavings.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
-TestInterleavings = Interleavings.TestCase
+TestInterleavings = pytest.mark.slow(Interleavings.TestCase)
 
 
 @given(calls=st.integers(1, 700), capacity=st.integers(1, 400), limit=st.integers(1, 12))

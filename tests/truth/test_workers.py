@@ -14,6 +14,7 @@ def rows() -> tuple[WorkerRow, ...]:
     return run(2_000, lanes=3, requests=2, arms=ARMS[:2])
 
 
+@pytest.mark.slow
 def test_every_chunk_of_every_request_is_read_by_every_client(rows: tuple[WorkerRow, ...]) -> None:
     assert [row.arm for row in rows] == ["fastlane", "threads"]
     for row in rows:
@@ -22,6 +23,7 @@ def test_every_chunk_of_every_request_is_read_by_every_client(rows: tuple[Worker
         assert row.score.wrong_counts == 0
 
 
+@pytest.mark.slow
 def test_stamps_of_the_transport_are_never_later_than_the_application(rows: tuple[WorkerRow, ...]) -> None:
     for row in rows:
         assert row.score.arrived_error_p50_ms is not None

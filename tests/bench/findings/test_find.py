@@ -63,6 +63,7 @@ class TestComparisons:
         assert found.verdict.kind == "equivalent"
         assert found.verdict.sentence.startswith("equivalent within 3 %, ")
 
+    @pytest.mark.slow
     def test_a_small_difference_that_is_shown_is_still_equivalent(self) -> None:
         found = comparison(a_run(pairs=1_500, ratio=0.985, spread=0.05))
         assert found.verdict.kind == "equivalent"

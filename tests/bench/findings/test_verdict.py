@@ -93,6 +93,7 @@ def test_pairs_that_bound_no_interval_are_too_few() -> None:
     assert {each.verdict.kind for each in compared([logs] * 9)} == {"better", "worse"}
 
 
+@pytest.mark.slow
 def test_any_difference_among_equal_arms_is_said_in_one_run_of_twenty() -> None:
     """All arms are the same: how often any of nine verdicts of a cell says that one is faster or slower."""
     random, runs = np.random.default_rng(7), 150
@@ -106,6 +107,7 @@ def test_any_difference_among_equal_arms_is_said_in_one_run_of_twenty() -> None:
     assert false <= 0.05 * runs + 3 * math.sqrt(runs * 0.05 * 0.95)
 
 
+@pytest.mark.slow
 def test_any_equivalence_at_the_margin_is_said_in_one_run_of_twenty() -> None:
     """All arms differ by exactly the margin: how often any of nine verdicts of a cell says that one is equivalent."""
     random, runs = np.random.default_rng(8), 100

@@ -7,6 +7,8 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
+import pytest
+
 from fastlane.bench.load import Precision
 from fastlane.bench.load._precision import Watch
 from fastlane.bench.recorded import Sample
@@ -23,6 +25,7 @@ def blocks(pairs: int, seed: int, ratio: float = 1.0, arms: Sequence[str] = ARMS
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_any_line_of_equal_arms_is_coloured_in_one_run_of_twenty() -> None:
     """Someone who stops at the first coloured of twelve lines of equal arms looks after every block."""
     arms = ("baseline", *(f"arm {number}" for number in range(12)))

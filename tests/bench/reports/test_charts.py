@@ -125,6 +125,7 @@ def runs(draw: st.DrawFn) -> RecordedRun:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(run=runs(), name=st.sampled_from(NAMES), refused=st.sampled_from(["none", "first", "all"]))
+@pytest.mark.slow
 def test_every_chart_can_be_drawn_of_any_run_that_has_something_for_it(
     run: RecordedRun, name: str, refused: str
 ) -> None:

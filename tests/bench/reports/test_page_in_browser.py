@@ -120,6 +120,7 @@ def ground(page: Page) -> str:
 
 @pytest.mark.parametrize("width", [1_280, PHONE])
 @pytest.mark.parametrize("make", [ab, load])
+@pytest.mark.slow
 def test_every_chart_is_drawn_and_nothing_is_wider_than_the_window(
     opens: Opens, make: Callable[[], Any], width: int
 ) -> None:

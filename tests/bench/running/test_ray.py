@@ -37,6 +37,7 @@ def cluster() -> Iterator[str]:
         started.shutdown()
 
 
+@pytest.mark.slow
 def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, tmp_path: Path) -> None:
     talks = code_review().limited(2)
     experiment = Benchmark(
@@ -63,6 +64,7 @@ def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, t
     assert len(read_run(tmp_path).samples) == len(recorded.samples)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_too_small_is_told_so_before_anything_is_sent(cluster: str) -> None:
     with (
         pytest.raises(ConfigurationError, match=r"3 shards need a core each, and the Ray cluster .* has 2 in 2 nodes"),

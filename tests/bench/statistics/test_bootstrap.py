@@ -74,6 +74,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_unit_the_same_ratio()
     assert scaled.low == pytest.approx(first.low)
 
 
+@pytest.mark.slow
 def test_it_covers_the_truth_in_nineteen_cases_of_twenty() -> None:
     for share, pairs in ((0.5, 100), (0.95, 300)):
         held = 0

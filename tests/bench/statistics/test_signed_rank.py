@@ -114,6 +114,7 @@ def test_values_that_are_all_the_same_are_an_interval_without_width() -> None:
     assert (same.low, same.value, same.high) == (-0.25, -0.25, -0.25)
 
 
+@pytest.mark.slow
 def test_it_covers_the_truth_in_nineteen_cases_of_twenty() -> None:
     random = np.random.default_rng(11)
     for count in (8, 60, 150):

@@ -604,6 +604,7 @@ SEGMENTS = st.lists(st.dictionaries(st.sampled_from(["role", "content", "x"]), J
 
 @settings(max_examples=60)
 @given(prompts=st.lists(st.tuples(SEGMENTS, SEGMENTS), min_size=2, max_size=4))
+@pytest.mark.slow
 def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]]) -> None:
     provider = Provider()
     for tools, messages in prompts:

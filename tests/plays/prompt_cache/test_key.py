@@ -138,6 +138,7 @@ def test_key_is_of_instructions() -> None:
     assert stable_key("/responses", first) != stable_key("/responses", {**first, "instructions": "Be short."})
 
 
+@pytest.mark.slow
 def test_keys_and_sessions_are_equal_in_every_process() -> None:
     printed = "stable_key(CHAT, body('10:04 ' + POLICY)), session_of(CHAT, body())"
     code = f"from tests.plays.prompt_cache.test_key import *; print({printed})"

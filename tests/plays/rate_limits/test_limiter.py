@@ -206,6 +206,7 @@ def test_headers_that_make_no_sense_are_ignored(nonsense: dict[str, str]) -> Non
     assert limits(of) == []
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 700), st.integers(1, 700), st.text(max_size=8), st.sampled_from([200, 429]))))
 def test_no_response_makes_requests_wait_for_more_than_a_minute(responses: list[tuple[int, int, str, int]]) -> None:
     of, now = limiter(), T0

@@ -162,6 +162,7 @@ with fastlane.urgency("background"):
 """
 
 
+@pytest.mark.slow
 def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_THE_PLAY],

@@ -240,9 +240,12 @@ def test_a_stream_dropped_unread_is_abandoned(
     stream = opened(either)
     del stream
     gc.collect()
-    form.go_on()  # what an event loop has to report, it reports when it runs
 
-    assert outcomes(either) == ["abandoned"]
+    def is_reported() -> bool:
+        form.go_on()  # what an event loop has to report, it reports when it runs
+        return outcomes(either) == ["abandoned"]
+
+    assert eventually(is_reported)
     assert len(heard) == 1
     assert either.last_call is heard[0]
     assert eventually(lambda: noticed(form, provider))

@@ -49,10 +49,9 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROX
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --brief, --beyond-brief and --late-ms, under which a test that depends on a quick connection fails."""
+    """Add --brief, and --late-ms, under which a test whose verdict depends on a quick connection fails."""
     brief = "run each test function with one set of its parameters, and none that is marked slow"
     parser.addoption("--brief", action="store_true", help=brief)
-    parser.addoption("--beyond-brief", action="store_true", help="run what --brief leaves out")
     text = "delay each TLS handshake of the scripted servers by so many milliseconds, the round trip to the emulator"
     parser.addoption("--late-ms", type=float, default=0.0, help=text)
 
@@ -65,17 +64,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Apply --brief and --beyond-brief: of each function the same case in every run, and not the first one of all."""
-    brief, beyond = config.getoption("--brief"), config.getoption("--beyond-brief")
-    if not brief and not beyond:
+    """Apply --brief: of each function the same case in every run, and not the first one of all."""
+    if not config.getoption("--brief"):
         return
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {own[crc32(name.encode()) % len(own)] for name, own in cases.items()}
     kept = {item for item in kept if item.get_closest_marker("slow") is None}
-    if beyond:
-        kept = set(items) - kept
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 

@@ -512,7 +512,7 @@ def prompt_cache_cost(quick: bool) -> Report:
             }
     return Report(
         figures=figures,
-        reach={f"{name}_added_us": "<= 150" for name in ("same", "growing", "parsed")},
+        reach={f"{name}_added_us": "<= 60" for name in ("same", "growing", "parsed")},
         conditions={"pairs": pairs},
     )
 

@@ -20,12 +20,11 @@ from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES = {
     "transport": (
-        "idle_reuse", "warm_start", "connection", "small_body", "stale", "stream_limit", "threads", "multiplexing",
-        "early_close",
+        "idle_reuse", "warm_start", "connection", "stale", "threads", "multiplexing", "early_close",
     ),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
     "streams": ("stream_cpu", "lateness", "stream_saturated", "call_cpu"),
-    "call_costs": ("shell_cost", "urgency", "admission_cost", "experiment_cost", "prompt_cache_cost"),
+    "call_costs": ("shell_cost", "admission_cost", "prompt_cache_cost"),
 }  # fmt: skip
 """The modules that hold several benchmarks, and their names."""
 

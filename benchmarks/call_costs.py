@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -27,11 +24,10 @@ from benchmarks._paired import added, cpu_pairs, differences, in_turns, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
 from benchmarks._provider import fact, providers
 from benchmarks._report import Figure, Report
-from fastlane import Connection, PromptCache, RateLimits, Urgency
+from fastlane import Connection, PromptCache
 from fastlane._clock import cpu_ns
 from fastlane.engine.drivers import async_run, run
 from fastlane.engine.effects import Acquire, Flow, Sleep
-from fastlane.experiments import Experiment, unit
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from fastlane.plays.urgency.slots import Slot, SlotQueue
@@ -47,7 +43,6 @@ _MODES = ("sync", "async")
 _CALLS = 20
 """Of one arm, before the next arm's turn."""
 _Arm = Callable[[], object]
-_Around = Callable[[], AbstractContextManager[object]]
 
 
 class _Batch(NamedTuple):
@@ -68,16 +63,15 @@ class _Batch(NamedTuple):
 _CALL, _EMPTY_STREAM = _Batch(None), _Batch(0)
 
 
-def _sync_arm(client: openai.OpenAI, batch: _Batch, around: _Around = nullcontext) -> _Arm:
+def _sync_arm(client: openai.OpenAI, batch: _Batch) -> _Arm:
     streamed = batch.chunks is not None
 
     def run_batch() -> None:
         for _ in range(batch.calls):
-            with around():
-                answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=streamed)
-                if isinstance(answer, openai.Stream):
-                    for _chunk in answer:
-                        pass
+            answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=streamed)
+            if isinstance(answer, openai.Stream):
+                for _chunk in answer:
+                    pass
 
     return run_batch
 
@@ -200,37 +194,6 @@ def shell_cost(quick: bool) -> Report:
     )
 
 
-# Urgency and RateLimits
-
-
-def urgency(quick: bool) -> Report:
-    """What `Urgency()` and `RateLimits()` add to a call while no call waits: CPU microseconds, in one run.
-
-    The arms take turns over the same in-memory transport: clients without these plays, with `Urgency()`, with
-    `RateLimits()`, with both and tiers, and a second one without any, whose difference says how large a one this run
-    reports where there is none. Plain calls and streams without content, synchronous and asynchronous. Inside:
-    all CPU of the process from the application's call to the typed answer, or to the end of the stream. Outside: the
-    network, TLS, HTTP framing and garbage collection, and what waiting takes (`admission_cost`).
-    """
-    pairs = 100 if quick else 400
-    plays: dict[str, list[fastlane.Play]] = {
-        "without": [Connection()],
-        "urgency": [Connection(), Urgency()],
-        "rate_limits": [Connection(), RateLimits()],
-        "both": [Connection(), Urgency(tiers=True), RateLimits()],
-        "again": [Connection()],
-    }
-    figures: dict[str, Figure] = {}
-    for mode in _MODES:
-        for kind, batch in (("call", _CALL), ("stream", _EMPTY_STREAM)):
-            taken = _taken_us(mode, batch, {name: {"only_plays": own} for name, own in plays.items()}, pairs)
-            without = taken.pop("without")
-            figures[f"{mode}_{kind}_us"] = _middle(without)
-            figures |= {f"{mode}_{kind}_{name}_added_us": _added(arm, without) for name, arm in taken.items()}
-            figures |= added(f"{mode}_{kind}_added", taken["urgency"], without)
-    return Report(figures=figures, reach={}, conditions={"pairs": pairs})
-
-
 # Calls that wait
 
 _WAITING = 256
@@ -336,66 +299,6 @@ def admission_cost(quick: bool) -> Report:
         figures=figures,
         reach={f"{side}_own_cpu_us": "<= 25" for side in measured},
         conditions={"rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
-    )
-
-
-# Experiments
-
-_STREAM_CHUNKS = 20
-_UNITS = 1_000
-
-
-def _experiment_added(folder: Path, kind: str, batch: _Batch, pairs: int) -> dict[str, Figure]:
-    plays = (Connection(), PromptCache())
-    experiment = Experiment(
-        kind, {"control": plays, "again": plays}, share={"again": 0.5}, store=folder / "cost.sqlite"
-    )
-    # The timer's thread would count in the middle of a measurement.
-    experiment.ledger._is_planned = True
-    clients = [
-        fastlane.OpenAI(**_SETTINGS, http_client=httpx2.Client(transport=batch.transport), experiment=one)
-        for one in (None, experiment, None)
-    ]
-
-    def units() -> _Around:
-        numbers = count()
-        return lambda: unit(f"user-{next(numbers) % _UNITS}")
-
-    taken = cpu_pairs([_sync_arm(client, batch, units()) for client in clients], pairs)
-    plain, taking_part, again = ([one / 1e3 / batch.calls for one in arm] for arm in taken)
-    for client in clients:
-        client.close()
-    experiment.close()
-    return {
-        **added(f"{kind}_thread_added", taking_part, plain),
-        f"{kind}_nothing_us": _added(again, plain),
-        f"{kind}_plain_us": _middle(plain),
-        f"{kind}_thread_added_ratio": _added(taking_part, plain) / _middle(plain),
-    }
-
-
-def experiment_cost(quick: bool) -> Report:
-    """What an experiment adds to a call: CPU on the call's thread.
-
-    Pairs of batches of a client that takes part in an experiment of an arm against itself, half of the units in each,
-    and of a client with the same plays and without one; both over the same in-memory transport. Each call is of one of
-    1,000 units, told by `with fastlane.experiments.unit(...)`. `…_thread_added_us` is what the call's own thread does:
-    find the unit, draw its arm, hand over the call that is over. `…_nothing_us` is a second client without an
-    experiment, which shows how large a difference this run would report where there is none. Inside: all CPU of the
-    process from the application's call to the typed answer, or to the last chunk of a stream. Outside: network, TLS,
-    garbage collection, and counting what was handed over, which a thread of its own does once a second for all calls.
-    """
-    pairs = 150 if quick else 600
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        figures = {
-            **_experiment_added(folder, "call", _CALL, pairs),
-            **_experiment_added(folder, "stream", _Batch(_STREAM_CHUNKS), pairs),
-        }
-    return Report(
-        figures=figures,
-        reach={"call_thread_added_us": "<= 10", "stream_thread_added_us": "<= 10"},
-        conditions={"pairs": pairs},
     )
 
 
@@ -519,8 +422,6 @@ def prompt_cache_cost(quick: bool) -> Report:
 
 BENCHMARKS = {
     "shell_cost": shell_cost,
-    "urgency": urgency,
     "admission_cost": admission_cost,
-    "experiment_cost": experiment_cost,
     "prompt_cache_cost": prompt_cache_cost,
 }

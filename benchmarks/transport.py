@@ -18,7 +18,7 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._paired import added, cpu_pairs, in_turns, median, paired, turns
+from benchmarks._paired import added, cpu_pairs, median, paired, turns
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import (
@@ -34,7 +34,6 @@ from benchmarks._transport import (
     run,
     stock,
     time_call,
-    time_first_content,
     wishes,
 )
 from fastlane._clock import now_ns
@@ -236,44 +235,6 @@ def connection(quick: bool) -> Report:
     )
 
 
-# The first round trip of a body
-
-_BODY_BYTES = range(12_400, 12_600)
-_SMALL_PAUSE_S = 0.75  # three times what TCP takes for idle: the round trip and 200 ms
-
-
-async def _small_bodies(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
-    async with opened(mode, base_url, *_SIDES) as clients:
-        messages: list[Any] = [{"role": "user", "content": "x" * 12_400}]
-        taken: dict[str, list[float]] = {side: [] for side in _SIDES}
-        for round_number, side in turns(_SIDES, rounds, warm_ups=1):
-            await asyncio.sleep(_SMALL_PAUSE_S)
-            ms = await time_first_content(clients[side], messages=messages)
-            taken[side] += [ms] * (round_number >= 0)
-    theirs, own = taken.values()
-    return {**_ttft(f"{mode}_", theirs, own), f"{mode}_saved_ms": added("", theirs, own)["_us"]}
-
-
-def small_body(quick: bool) -> Report:
-    """Time to first token of a 12.5 kB request on an idle connection: the stock client over HTTP/2 against ours.
-
-    A connection that was idle starts slowly: ten packets in the first round trip (RFC 6928), which hold 14 kB. Headers,
-    body and end of a request that leave as packets of their own are one too many. Inside: from the application's call
-    to the first content that it reads. Outside: opening the connection, and the pauses, each long enough for the window
-    to fall back to its beginning.
-    """
-    rounds = 10 if quick else 50
-    figures, log = _in_both_modes(_small_bodies, rounds)
-    for request in log:
-        if request.bytes_in not in _BODY_BYTES or request.content_encoding is not None:
-            raise RuntimeError(f"a body was to have 12.5 kB as it is, and had {request.bytes_in} bytes")
-    arms = [f"{mode}_{side}" for mode in _MODES for side in _SIDES]
-    return Report(
-        figures={**figures, **{f"{arm}_connections": connections(log, arm) for arm in arms}, "pairs": rounds},
-        reach={f"{mode}_ttft_ratio": ">= 1.8" for mode in _MODES},
-    )
-
-
 # A connection that the server has closed
 
 _CLOSED_AFTER_S = 0.3
@@ -332,43 +293,7 @@ def stale(quick: bool) -> Report:
     )
 
 
-# Many streams, many threads, slow neighbours
-
-_STREAMS = 160
-_STREAM_TOKEN_MS = 100
-_STREAM_TOKENS = 40
-
-
-async def _burst(base_url: str, side: str) -> list[float]:
-    async with opened("async", base_url, side) as clients:
-        await time_call(clients[side])
-        texts = [f"stream {number}: ".ljust(_STREAM_TOKENS * 4, ".") for number in range(_STREAMS)]
-        calls = (time_first_content(clients[side], text, token_ms=_STREAM_TOKEN_MS) for text in texts)
-        return await asyncio.gather(*calls)
-
-
-def stream_limit(quick: bool) -> Report:
-    """Time to first token when more streams start than the server takes on one connection: stock HTTP/2 against ours.
-
-    160 streams start at once on a client with one warm connection, whose server takes 100 at a time; each runs for four
-    seconds. Inside: from the application's call to the first content that it reads, the wait for a place and the
-    opening of further connections included. Outside: opening the first connection. Every round takes new clients.
-    """
-    rounds = 2 if quick else 12
-    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-        taken = in_turns(lambda side: run(_burst(emulator.base_url, side)), _SIDES, rounds)
-        log = emulator.log()
-    p99 = {side: [percentile(burst, 0.99) for burst in bursts] for side, bursts in taken.items()}
-    return Report(
-        figures={
-            **paired("p99_ttft", p99["stock"], p99["fastlane"]),
-            **{f"{side}_p99_ttft_ms": median(values).value for side, values in p99.items()},
-            **{f"{side}_p50_ttft_ms": percentile(list(chain(*bursts)), 0.5) for side, bursts in taken.items()},
-            **{f"{side}_connections_per_round": connections(log, f"async_{side}") / rounds for side in taken},
-            "rounds": rounds,
-        },
-        reach={"p99_ttft_ratio": ">= 5"},
-    )
+# Many threads, slow neighbours
 
 
 _THREADS = 16
@@ -608,9 +533,7 @@ BENCHMARKS = {
     "idle_reuse": idle_reuse,
     "warm_start": warm_start,
     "connection": connection,
-    "small_body": small_body,
     "stale": stale,
-    "stream_limit": stream_limit,
     "threads": threads,
     "multiplexing": multiplexing,
     "early_close": early_close,

@@ -6,6 +6,7 @@ and what it raises comes out there.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import sys
@@ -20,6 +21,7 @@ import pytest
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
+from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.resources import comes_true
 
 FILES = ("/pool.py", "thread_driver.py")
@@ -116,6 +118,27 @@ def test_taking_a_connection_whose_place_another_one_has(origins: tuple[ServerOr
         if link is not None:
             pool.unclaim(link)
         has_lost_nothing(pool, here, there)
+
+
+def test_giving_up_to_wait_for_a_connection_that_does_not_open() -> None:
+    impatient = Timeouts(0.05, 0.05, 0.05, 0.05)
+    with listening() as here, socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
+        there = ServerOrigin("http", "127.0.0.1", deaf.getsockname()[1], "127.0.0.1")
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:  # beyond them the kernel takes nobody
+            filler.setblocking(False)
+            filler.connect_ex(deaf.getsockname())
+        for interrupt in each_point():
+            pool = ThreadPool(PoolSettings(http2="never"), ssl.create_default_context)
+
+            with interrupt.disturbing(), contextlib.suppress(TransportError):
+                pool.acquire(there, impatient)
+
+            assert not pool.pool.has_waiters
+            assert comes_true(lambda pool=pool: not list(pool.pool.members()))  # type: ignore[misc]
+            has_lost_nothing(pool, here)
+        for filler in fillers:
+            filler.close()
 
 
 # The two functions by which it begins have done nothing yet where they are entered.

@@ -312,8 +312,11 @@ class Pool:
     def withdraw(self, origin: ServerOrigin, waiter: Waiter) -> None:
         """The call waits no longer."""
         state = self._origins.get(origin)
-        if state is not None and state.waiters.pop(waiter, None) is not None and not state.waiters:
-            self._waiting.pop(origin, None)
+        if state is not None and waiter in state.waiters:
+            # The last one leaves this first: Ctrl-C may come in between, and `serve` takes who is in it to have waiters.
+            if len(state.waiters) == 1:
+                self._waiting.pop(origin, None)
+            state.waiters.pop(waiter, None)
 
     def unclaim(self, member: PooledConnection, now_ns: int) -> None:
         """A call leaves its place without an exchange that is over."""

@@ -313,7 +313,7 @@ class Pool:
         """The call waits no longer."""
         state = self._origins.get(origin)
         if state is not None and waiter in state.waiters:
-            # The last one leaves this first: Ctrl-C may come in between, and `serve` takes who is in it to have waiters.
+            # First, as Ctrl-C may come in between: `serve` counts on waiters for each origin in `_waiting`.
             if len(state.waiters) == 1:
                 self._waiting.pop(origin, None)
             state.waiters.pop(waiter, None)

@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench bench-local test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak audit wheel pythons
+.PHONY: help install bench bench-local test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak nightly audit wheel pythons
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -68,6 +68,9 @@ fuzz: $(EVERYTHING) ## feed every parser with 10,000 inputs that nobody would se
 
 soak: $(EVERYTHING) ## a mixed life of calls, faults, cancellations and forks for 30 minutes: nothing lost, doubled, crossed or leaked
 	$(BIN)/python -m tests.soak $(ARGS)
+
+nightly: $(EVERYTHING) ## all cases, and everything that takes long; tests/last_full_run.json keeps the results (ARGS="--short")
+	$(BIN)/python -m tests.nightly $(ARGS)
 
 audit: $(EVERYTHING) ## advisories, a wheel built twice, what an empty environment imports and opens (ARGS="--only import")
 	$(BIN)/python -m scripts.audit $(ARGS)

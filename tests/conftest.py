@@ -41,6 +41,9 @@ settings.register_profile(
 settings.register_profile("brief", settings.get_profile("unhurried"), max_examples=25)
 settings.load_profile("unhurried")
 
+# A change is judged by one of them, which its commit decides; what a whole run finds, `make nightly` finds.
+PARTS = 7
+
 # Nothing of the environment that the tests run in may reach a client.
 for name in [name for name in os.environ if name.startswith(("OPENAI_", "AZURE_OPENAI_", "FASTLANE_"))]:
     del os.environ[name]
@@ -49,9 +52,11 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROX
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --brief, and --late-ms, under which a test whose verdict depends on a quick connection fails."""
+    """Add --brief, --part, and --late-ms, under which a test whose verdict depends on a quick connection fails."""
     brief = "run each test function with one set of its parameters, and none that is marked slow"
     parser.addoption("--brief", action="store_true", help=brief)
+    part = f"beside what --brief runs, one of {PARTS} parts of all the rest: a number from 0"
+    parser.addoption("--part", type=int, choices=range(PARTS), metavar="N", help=part)
     text = "delay each TLS handshake of the scripted servers by so many milliseconds, the round trip to the emulator"
     parser.addoption("--late-ms", type=float, default=0.0, help=text)
 
@@ -64,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Apply --brief: of each function the same case in every run, and not the first one of all."""
+    """Apply --brief: of each function the same case in every run, and not the first one of all. Then add --part."""
     if not config.getoption("--brief"):
         return
     cases: dict[str, list[pytest.Item]] = {}
@@ -72,6 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {own[crc32(name.encode()) % len(own)] for name, own in cases.items()}
     kept = {item for item in kept if item.get_closest_marker("slow") is None}
+    part = config.getoption("--part")
+    kept |= {item for item in items if crc32(item.nodeid.encode()) % PARTS == part}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -92,10 +99,16 @@ def hypothesis_has_its_generator_of_random_numbers() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_is_there_already_is_not_looked_through(hypothesis_has_its_generator_of_random_numbers: None) -> None:
-    """Have the garbage collector leave out what other modules have left, which takes it a second each time."""
-    gc.collect()
+def what_is_there_already_is_not_looked_through(
+    hypothesis_has_its_generator_of_random_numbers: None,
+) -> Iterator[None]:
+    """Have the garbage collector leave out what other modules have left, which takes it a second each time.
+
+    What a module leaves unclosed is found at its end, also by a worker of pytest-xdist, whose own end tells nothing.
+    """
     gc.freeze()
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

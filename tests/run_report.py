@@ -1,8 +1,8 @@
-"""Pytest plugin: -p tests.run_report --run-report=FILE writes what was collected, what ran, how long it took and what
-failed, as JSON.
+"""Pytest plugin: -p tests.run_report --run-report=FILE writes what was collected, what ran and what failed, as
+JSON.
 
 The file is written last of all. A run that was interrupted, killed or broken at its end leaves none, or another exit
-code than 1.
+code than 1. With pytest-xdist the process that distributes the tests writes it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ from typing import Any
 
 import pytest
 
-_FAILURES: pytest.StashKey[list[dict[str, str]]] = pytest.StashKey()
-_COUNTS: pytest.StashKey[dict[str, int]] = pytest.StashKey()
-_SECONDS: pytest.StashKey[dict[str, float]] = pytest.StashKey()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --run-report."""
@@ -28,15 +24,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Write the report once pytest has its exit code; an exception at its end comes out here, and there is none."""
-    config.stash[_FAILURES], config.stash[_COUNTS], config.stash[_SECONDS] = [], {"collected": 0, "ran": 0}, {}
-    counts = config.stash[_COUNTS]
+    reporter = _Reporter()
+    config.pluginmanager.register(reporter)
     exit_code = yield
-    if file := config.getoption("--run-report"):
+    # A worker of pytest-xdist has the same options.
+    if (file := config.getoption("--run-report")) and not hasattr(config, "workerinput"):
         report = {
             "exit_code": exit_code,
-            **counts,
-            "failures": config.stash[_FAILURES],
-            "seconds": config.stash[_SECONDS],
+            "collected": reporter.collected,
+            "ran": reporter.ran,
+            "failures": reporter.failures,
             "python": sys.executable,
             "options": [option for option in config.invocation_params.args if str(option).startswith("--late-ms")],
             "folder": str(config.rootpath),
@@ -45,18 +42,25 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     return exit_code
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Count the tests that are to run."""
-    session.config.stash[_COUNTS]["collected"] = len(session.items)
+class _Reporter:
+    """What one run has come to."""
 
+    def __init__(self) -> None:
+        self.collected = 0
+        self.ran = 0
+        self.failures: list[dict[str, str]] = []
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note each failure with its phase, and that a test has been torn down."""
-    report = yield
-    if report.failed:
-        item.config.stash[_FAILURES].append({"test": item.nodeid, "phase": report.when, "text": report.longreprtext})
-    item.config.stash[_COUNTS]["ran"] += report.when == "teardown"
-    seconds = item.config.stash[_SECONDS]
-    seconds[item.nodeid] = seconds.get(item.nodeid, 0.0) + report.duration
-    return report
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Count the tests that are to run."""
+        self.collected = len(session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Count the tests that are to run: each worker has collected all of them."""
+        self.collected = len(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note each failure with its phase, and that a test has been torn down."""
+        if report.failed:
+            self.failures.append({"test": report.nodeid, "phase": report.when or "", "text": report.longreprtext})
+        self.ran += report.when == "teardown"

@@ -37,6 +37,8 @@ class Said(NamedTuple):
 
 Again = Callable[..., Said]
 
+PARALLEL = ("-p", "xdist", "--numprocesses", "2", "--dist", "loadfile")
+
 
 @pytest.fixture
 def again(tmp_path: Path) -> Again:
@@ -225,3 +227,21 @@ def test_again_with_one_test_failing_twice_fails(again: Again) -> None:
 
     assert said.exit_code == 1
     assert "test_flake: failed more than once" in said.text
+
+
+def test_again_with_a_flake_of_a_parallel_run_excuses(again: Again) -> None:
+    assert again(FLAKE, "tests/test_it.py", *PARALLEL).exit_code == 0
+
+
+def test_again_with_a_crash_of_a_parallel_run_fails(again: Again) -> None:
+    said = again(f"{FLAKE}\ndef test_second():\n    import os; os._exit(1)\n", "tests/test_it.py", *PARALLEL)
+
+    assert said.exit_code == 1
+    assert "only 1 of 2 collected tests ran" in said.text
+
+
+def test_again_with_a_parallel_run_stopped_at_a_failure_fails(again: Again) -> None:
+    said = again(FLAKE + "\ndef test_second(): pass\n" * 9, "tests/test_it.py", *PARALLEL, "-x")
+
+    assert said.exit_code == 1
+    assert "not run again" in said.text

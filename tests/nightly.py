@@ -1,0 +1,116 @@
+"""`make nightly`: what takes too long for each change. It keeps what came of it in tests/last_full_run.json.
+
+python -m tests.nightly                     all parts, some three hours
+python -m tests.nightly --only soak         one of them; may be given again
+python -m tests.nightly --short             a short form of each part, where it has one
+python -m tests.nightly --age               how old the results are; 1 where one is missing, bad or too old
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).with_name("last_full_run.json")
+OLDEST_DAYS = 14
+
+TOOLS = "tests/batch tests/bench tests/doctor tests/emulator tests/reports tests/telemetry tests/traces"
+ELSEWHERE = " ".join(f"--ignore={folder}" for folder in f"tests/plays tests/transport {TOOLS}".split())
+
+WHOLE: dict[str, tuple[str, ...]] = {
+    "all cases of tests/transport": ("make", "test-all", "ARGS=tests/transport"),
+    "all cases of tests/plays": ("make", "test-all", "ARGS=tests/plays"),
+    "all cases of the tools' tests": ("make", "test-all", f"ARGS={TOOLS}"),
+    "all other cases": ("make", "test-all", f"ARGS={ELSEWHERE}"),
+    "conformance": ("make", "conformance-release"),
+    "openai 2.47.0 and 3.3.1": (".ci/run", "openai-2.47.0", "openai-3.3.1"),
+    "pythons": ("make", "pythons", "ARGS=--others"),
+    "soak": ("make", "soak"),
+    "fuzz": ("make", "fuzz"),
+    "faults": ("make", "faults"),
+    "150 ms late": ("make", "test-all", "ARGS=--late-ms=150 tests/attempts tests/transport/test_timeouts.py"),
+    "400 ms late": ("make", "test-all", "ARGS=--late-ms=400 tests/attempts tests/transport/test_timeouts.py"),
+    "backends": ("make", "test-backends"),
+}
+SHORT: dict[str, tuple[str, ...]] = {
+    "conformance": ("make", "conformance"),
+    "pythons": ("make", "pythons", "ARGS=--others --quick"),
+    "soak": ("make", "soak", "ARGS=--minutes 5"),
+    "fuzz": ("make", "test-all", "ARGS=tests/fuzz"),
+    "faults": ("make", "faults", "ARGS=--covering"),
+}
+
+
+def run(part: str, *, short: bool) -> dict[str, Any]:
+    """Run a part, and return what is kept of it."""
+    command = SHORT.get(part, WHOLE[part]) if short else WHOLE[part]
+    print(f"==> {part}: {' '.join(command)}", flush=True)
+    begun_s = time.monotonic()
+    passed = subprocess.run(command, check=False).returncode == 0
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _git("rev-parse", "--short=12", "HEAD")
+        + ("+changes" if _git("status", "--porcelain", "-uno") else ""),
+        "command": " ".join(command),
+        "seconds": round(time.monotonic() - begun_s),
+        "passed": passed,
+    }
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), capture_output=True, text=True, check=True).stdout.strip()
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """Return the results of the last run of each part."""
+    results: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    return results
+
+
+def ages(results: dict[str, dict[str, Any]], today: date) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each part, and whether that is as it should be."""
+    for part in WHOLE:
+        if (result := results.get(part)) is None:
+            yield f"{part}: has never run (make nightly ARGS='--only \"{part}\"')", False
+            continue
+        days = (today - date.fromisoformat(result["date"])).days
+        verdict = "passed" if result["passed"] else "FAILED"
+        line = f"{part}: {verdict} {days} days ago at {result['commit']} in {result['seconds']} s: {result['command']}"
+        yield line, result["passed"] and days <= OLDEST_DAYS
+
+
+def main() -> int:
+    """Run parts, or print how old their results are."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=WHOLE, metavar="PART", help=", ".join(WHOLE))
+    parser.add_argument("--short", action="store_true", help="run the short form of each part")
+    parser.add_argument(
+        "--age", action="store_true", help=f"run nothing; fail where a result is over {OLDEST_DAYS} days old"
+    )
+    options = parser.parse_args()
+    parts = [] if options.age else options.only or list(WHOLE)
+    for part in parts:
+        # Read again: another part may have run beside this one.
+        result = run(part, short=options.short)
+        FILE.write_text(json.dumps({**kept(), part: result}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    lines = [
+        (line, good)
+        for line, good in ages(kept(), datetime.now(UTC).date())
+        if not parts or line.split(":")[0] in parts
+    ]
+    for line, good in lines:
+        print(f"{'    ' if good else '==> '}{line}")
+    return 0 if all(good for _, good in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What the page of frameworks shows is run as it stands there, where its framework is installed."""
+"""What the page of frameworks shows, and what examples/ has, is run as it stands where its framework is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from fastlane import AsyncOpenAI, OpenAI
 from fastlane.emulator import Emulator
 
-PAGE = Path(__file__).parents[2] / "docs/frameworks.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/frameworks.md"
+FILES = {"langchain-openai": "langchain_chat.py", "openai-agents": "openai_agents.py"}
 HEADINGS = {
     "instructor": "instructor",
     "LangChain": "langchain-openai",
@@ -28,8 +30,8 @@ HERE = os.environ.get("FRAMEWORKS", "").split(",")
 
 
 def examples() -> dict[str, str]:
-    """Its examples by framework and number."""
-    found: dict[str, str] = {}
+    """The examples by framework and number."""
+    found = {f"{framework} file": (ROOT / "examples" / name).read_text() for framework, name in FILES.items()}
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
         framework = HEADINGS.get(section.partition("\n")[0], "")
         blocks = re.findall(r"^```py\n(.*?)^```", section, re.MULTILINE | re.DOTALL)

@@ -1,0 +1,131 @@
+"""Every file in examples/ is run as its first lines say, against the emulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+import fastlane
+from fastlane.emulator import Emulator
+from scripts.redis_server import RedisServer
+from scripts.servers import free_port
+from tests.deployment.test_prefork import accepts, environment_of, running, wait_for
+from tests.races.callers import until
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+WITH_FRAMEWORKS = {"langchain_chat.py", "openai_agents.py"}  # tests/frameworks runs these
+
+
+def test_every_example_is_listed_and_tested() -> None:
+    files = {path.name for path in EXAMPLES.iterdir() if path.name not in ("README.md", "compose", "__pycache__")}
+    listed = set(re.findall(r"\]\((\S+\.\w+)\)", (EXAMPLES / "README.md").read_text()))
+    assert files == listed - {"compose/compose.yaml"}
+    assert all(Path(name).stem in Path(__file__).read_text() for name in files)
+
+
+def test_hello_prints_the_answer_and_its_times(provider: Emulator) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "hello.py"],
+        env={**os.environ, **environment_of(provider)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    answer, times = done.stdout.strip().rsplit("\n", 1)
+    assert answer
+    assert re.fullmatch(r"[\d.]+ s to the first token, [\d.]+ s in all", times)
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
+def test_fastapi_app_streams_and_cancels_for_a_reader_who_leaves(
+    server: str, provider: Emulator, tmp_path: Path
+) -> None:
+    address, log = f"127.0.0.1:{(port := free_port())}", tmp_path / "log"
+    ways = {
+        "uvicorn": ["--port", str(port)],
+        "gunicorn": ["--config", str(EXAMPLES / "gunicorn.conf.py"), "--bind", address],
+    }
+    command = [sys.executable, "-m", server, *ways[server], "examples.fastapi_app:app"]
+    with running(command, environment_of(provider), log) as process:
+        wait_for(lambda: accepts(port), process, log)
+        url = f"http://{address}/ask?question=Name+three+rivers."
+        assert httpx2.get(url, timeout=60).text
+
+        provider.change(inter_token_s=0.05)
+        with httpx2.stream("GET", url, timeout=60) as response:
+            next(response.iter_bytes())
+        until(lambda: any(each.reset_ns for each in provider.log()))
+
+        provider.set_faults("status=401")
+        assert httpx2.get(url, timeout=60).status_code == 502
+
+
+def test_celery_task_returns_its_summary(provider: Emulator, redis_server: RedisServer, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    environment = {**environment_of(provider), "REDIS_URL": redis_server.url}
+    worker = ["worker", "--concurrency", "2", "--without-mingle"]
+    ask = "from examples.celery_tasks import summarise; print(summarise.delay('The Rhine is long.').get(timeout=60))"
+    with running([sys.executable, "-m", "celery", "--app", "examples.celery_tasks", *worker], environment, log):
+        done = subprocess.run(
+            [sys.executable, "-c", ask],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=90,
+            cwd=ROOT,
+        )
+    assert done.returncode == 0, done.stderr + log.read_text()
+    assert done.stdout.strip()
+    assert len(provider.log()) == 1
+
+
+def test_lambda_handler_keeps_its_connection(provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment_of(provider).items():
+        monkeypatch.setenv(name, value)
+    module = runpy.run_path(str(EXAMPLES / "lambda_handler.py"))
+    with module["client"] as client:
+        answers = [module["handler"]({"question": "Name a river."}, None) for _ in range(2)]
+        assert all(answer["statusCode"] == 200 and answer["body"] for answer in answers)
+        assert [record.connection_reused for record in client.calls] == [False, True]
+
+
+def test_notebook_ends_with_a_report(provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment_of(provider).items():
+        monkeypatch.setenv(name, value)
+    cells = json.loads((EXAMPLES / "report.ipynb").read_text())["cells"]
+    *code, shown = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    for cell in code:
+        exec(cell, names)
+    assert "3 calls" in str(eval(shown, names))
+    assert eval(shown, names)._repr_html_()
+    names["client"].close()
+
+
+def test_compose_mounts_what_is_there_and_sets_what_is_read() -> None:
+    """Docker itself is not run: an engine is more than a test may ask for."""
+    folder = EXAMPLES / "compose"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    assert all((folder / mount.split(":")[0]).is_file() for mount in services["telemetry"]["volumes"])
+    dashboards = yaml.safe_load((folder / "dashboards.yaml").read_text())["providers"]
+    assert f"{dashboards[0]['options']['path']}:ro" in services["telemetry"]["volumes"][1]
+    build = services["app"]["build"]
+    assert (folder / build["context"]).samefile(ROOT)
+    dockerfile = (ROOT / build["dockerfile"]).read_text()
+    copied = [name for line in re.findall(r"^COPY (.*)$", dockerfile, re.MULTILINE) for name in line.split()[:-1]]
+    assert copied
+    assert all((ROOT / name).exists() for name in copied)
+    fastlane.telemetry.TelemetrySettings(level=services["app"]["environment"]["FASTLANE_TELEMETRY_LEVEL"])

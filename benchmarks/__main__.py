@@ -20,7 +20,7 @@ from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES = {
     "transport": (
-        "idle_reuse", "warm_start", "connection", "stale", "threads", "multiplexing", "early_close",
+        "idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close",
     ),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
     "streams": ("stream_cpu", "lateness", "stream_saturated", "call_cpu"),

@@ -24,13 +24,13 @@ _TOKEN = 4
 
 
 class Cuts(NamedTuple):
-    """How many answers were cut, and how many results were not those of the whole answers."""
+    """How many answers were cut into two reads, and how many ended where they were cut, as at a limit."""
 
     answers: int
     wrong: int
-    ended: int = 0
-    """Answers that ended where they were cut, as at a limit."""
-    taken_for_whole: int = 0
+    """Of these results, those that were not that of the whole answer."""
+    ended: int
+    taken_for_whole: int
 
 
 def _answers() -> Iterator[tuple[Case, str, str]]:
@@ -64,36 +64,21 @@ def _parsed(reads: Sequence[bytes], play: fastlane.BoundedOutput) -> Case | None
         return completion.choices[0].message.parsed
 
 
-def cut_between_deltas(count: int) -> Cuts:
-    """Cut answers at every position of their text, each into two deltas; let every fifth end there once more."""
+def cut_answers(count: int) -> Cuts:
+    """Cut answers at every byte of their streams, each into two reads; let every fifth character be the last one."""
     plays = itertools.cycle([fastlane.BoundedOutput(), fastlane.BoundedOutput(early_stop="at_once")])
-    answers = wrong = ended = taken_for_whole = 0
+    cuts = Cuts(0, 0, 0, 0)
     for value, text, behind in _answers():
         whole = text + behind
-        for at in range(len(text) + min(len(behind), 12) + 1):
-            deltas = [event_of({"content": part}) for part in (whole[:at], whole[at:]) if part]
-            wrong += _parsed((_OPENING, *deltas, _END), next(plays)) != value
-            if at < len(text) and at % 5 == 0:
-                ended += 1
-                reads = (_OPENING, event_of({"content": text[:at]}), _END_AT_LIMIT)
-                taken_for_whole += _parsed(reads, next(plays)) is not None
-            answers += 1
-            if answers >= count:
-                return Cuts(answers, wrong, ended, taken_for_whole)
-    raise AssertionError
-
-
-def cut_between_reads(count: int) -> Cuts:
-    """Cut answers at every byte of their streams, each into two reads; a delta is a token."""
-    plays = itertools.cycle([fastlane.BoundedOutput(), fastlane.BoundedOutput(early_stop="at_once")])
-    answers = wrong = 0
-    for value, text, behind in _answers():
-        whole = text + behind
+        for at in range(0, len(text), 5):
+            reads = (_OPENING, event_of({"content": text[:at]}), _END_AT_LIMIT)
+            taken = _parsed(reads, next(plays)) is not None
+            cuts = cuts._replace(ended=cuts.ended + 1, taken_for_whole=cuts.taken_for_whole + taken)
         deltas = [event_of({"content": whole[at : at + _TOKEN]}) for at in range(0, len(whole), _TOKEN)]
         stream = b"".join((_OPENING, *deltas, _END))
         for at in range(1, len(stream)):
-            wrong += _parsed((stream[:at], stream[at:]), next(plays)) != value
-            answers += 1
-            if answers >= count:
-                return Cuts(answers, wrong)
+            is_wrong = _parsed((stream[:at], stream[at:]), next(plays)) != value
+            cuts = cuts._replace(answers=cuts.answers + 1, wrong=cuts.wrong + is_wrong)
+            if cuts.answers >= count:
+                return cuts
     raise AssertionError

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 import openai
@@ -93,11 +94,36 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(with_threads())
 
 
-async def in_mode(client: Any, sync: Callable[..., _T], asynchronous: Callable[..., Awaitable[_T]], *args: Any) -> _T:
-    """Call the function for a client's mode, in a thread where it is synchronous."""
+def run_sync(call: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine whose client is synchronous, so that it never has to wait for a loop."""
+    try:
+        call.send(None)
+    except StopIteration as ended:
+        result: _T = ended.value
+        return result
+    raise RuntimeError("a call of a synchronous client was to wait for nothing")
+
+
+async def in_mode(client: Any, call: Callable[..., Coroutine[Any, Any, _T]], *args: Any) -> _T:
+    """Make a call of a client of either mode, in a thread where it is synchronous."""
     if isinstance(client, openai.AsyncOpenAI):
-        return await asynchronous(client, *args)
-    return await asyncio.to_thread(sync, client, *args)
+        return await call(client, *args)
+    return await asyncio.to_thread(run_sync, call(client, *args))
+
+
+async def settled(value: Any) -> Any:
+    """Return what a method of a client of either mode comes to."""
+    return await value if isawaitable(value) else value
+
+
+async def chunks(stream: Any) -> AsyncIterator[Any]:
+    """Iterate over a stream of a client of either mode."""
+    if isinstance(stream, openai.Stream):
+        for chunk in stream:
+            yield chunk
+    else:
+        async for chunk in stream:
+            yield chunk
 
 
 class WrongAnswerError(Exception):
@@ -109,78 +135,42 @@ def _checked(text: str | None, expected: str) -> None:
         raise WrongAnswerError(f"asked for {expected!r}, got {text!r}")
 
 
-def call_ms(client: openai.OpenAI, text: str = "Yes.", **asked: object) -> float:
+async def call_ms(client: Any, text: str = "Yes.", **asked: object) -> float:
     """Time one whole call that asks for `text`."""
     headers = wishes(output_text=text, **asked)
     started = now_ns()
-    answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers)
+    answer = await settled(client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers))
     taken = now_ns() - started
     _checked(answer.choices[0].message.content, text)
     return taken / 1e6
 
 
-async def acall_ms(client: openai.AsyncOpenAI, text: str = "Yes.", **asked: object) -> float:
-    """Time one whole call that asks for `text`."""
+async def first_content_ms(client: Any, text: str = "Yes.", messages: Any = MESSAGES, **asked: object) -> float:
+    """Time a streamed call that asks for `text` to its first content; it is read to its end."""
     headers = wishes(output_text=text, **asked)
     started = now_ns()
-    answer = await client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers)
-    taken = now_ns() - started
-    _checked(answer.choices[0].message.content, text)
-    return taken / 1e6
+    first: int | None = None
+    read: list[str] = []
+    stream = await settled(
+        client.chat.completions.create(model=MODEL, messages=messages, stream=True, extra_headers=headers)
+    )
+    async for chunk in chunks(stream):
+        if has_content(chunk):
+            first = first or now_ns()
+            read.append(chunk.choices[0].delta.content)
+    _checked("".join(read), text)
+    assert first is not None
+    return (first - started) / 1e6
 
 
-class _FirstContent:
-    """The text of a stream, and when its first piece was there."""
-
-    def __init__(self) -> None:
-        self._started = now_ns()
-        self._first: int | None = None
-        self._text: list[str] = []
-
-    def add(self, chunk: Any) -> None:
-        content = chunk.choices[0].delta.content if chunk.choices else None
-        if content:
-            if self._first is None:
-                self._first = now_ns()
-            self._text.append(content)
-
-    def ms(self, expected: str) -> float:
-        _checked("".join(self._text), expected)
-        assert self._first is not None
-        return (self._first - self._started) / 1e6
-
-
-def first_content_ms(client: openai.OpenAI, text: str = "Yes.", messages: Any = MESSAGES, **asked: object) -> float:
-    """Time a streamed call that asks for `text` to its first content; it is read to its end."""
-    headers = wishes(output_text=text, **asked)
-    seen = _FirstContent()
-    for chunk in client.chat.completions.create(model=MODEL, messages=messages, stream=True, extra_headers=headers):
-        seen.add(chunk)
-    return seen.ms(text)
-
-
-async def afirst_content_ms(
-    client: openai.AsyncOpenAI, text: str = "Yes.", messages: Any = MESSAGES, **asked: object
-) -> float:
-    """Time a streamed call that asks for `text` to its first content; it is read to its end."""
-    headers = wishes(output_text=text, **asked)
-    seen = _FirstContent()
-    stream = await client.chat.completions.create(model=MODEL, messages=messages, stream=True, extra_headers=headers)
-    async for chunk in stream:
-        seen.add(chunk)
-    return seen.ms(text)
+def has_content(chunk: Any) -> bool:
+    """Whether a chunk of a chat completion brings text."""
+    return bool(chunk.choices and chunk.choices[0].delta.content)
 
 
 async def time_call(client: Any, text: str = "Yes.", **asked: object) -> float:
     """Time one whole call of a client of either mode, as its caller has it, in milliseconds."""
-    given: dict[str, Any] = {"text": text, **asked}
-    return await in_mode(client, partial(call_ms, **given), partial(acall_ms, **given))
-
-
-async def time_first_content(client: Any, text: str = "Yes.", messages: Any = MESSAGES, **asked: object) -> float:
-    """Time a stream of a client of either mode to its first content, in milliseconds."""
-    given: dict[str, Any] = {"text": text, "messages": messages, **asked}
-    return await in_mode(client, partial(first_content_ms, **given), partial(afirst_content_ms, **given))
+    return await in_mode(client, partial(call_ms, text=text, **asked))
 
 
 def connections(log: Iterable[RequestLog], arm: str) -> int:

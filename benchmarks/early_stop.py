@@ -9,27 +9,25 @@ that the provider handed to its socket, by its own log; the end of a stream is i
 our client had reset the stream, by one clock. Outside: opening the connections. Results have to be equal to the byte to
 those of the same model where it writes exactly.
 
-The same once more, without a clock, by tools, as responses and as streams of the application's own.
-Then a prepared provider without a network: answers in every manner, in two deltas that are cut at every position, in
-reads that are cut at every byte, and answers that end at every position as if at a limit.
+Then a prepared provider without a network: answers in reads that are cut at every byte, and answers that end at every
+fifth character as if at a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import openai
 
 import fastlane
-from benchmarks._cut_answers import cut_between_deltas, cut_between_reads
-from benchmarks._paired import median
+from benchmarks._cut_answers import cut_answers
+from benchmarks._paired import median, turns
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import OUTPUT_LIMIT, Case, by_tag, known, ticket
-from benchmarks._transport import connections, percentile, stock, stock_async, wishes
+from benchmarks._transport import connections, in_mode, opened, percentile, run, settled, stock, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 
@@ -72,27 +70,12 @@ def _read(started: int, completion: Any, *, whole: bool) -> _Answer:
     return _Answer((now_ns() - started) / 1e6, message.content or "", message.parsed if whole else None)
 
 
-def _ask(client: openai.OpenAI, asked: _Asked) -> _Answer:
+async def _ask(client: Any, asked: _Asked) -> _Answer:
     started = now_ns()
     try:
-        return _read(started, client.chat.completions.parse(**asked.options()), whole=True)
+        return _read(started, await settled(client.chat.completions.parse(**asked.options())), whole=True)
     except openai.LengthFinishReasonError as error:
         return _read(started, error.completion, whole=False)
-
-
-async def _aask(client: openai.AsyncOpenAI, asked: _Asked) -> _Answer:
-    started = now_ns()
-    try:
-        return _read(started, await client.chat.completions.parse(**asked.options()), whole=True)
-    except openai.LengthFinishReasonError as error:
-        return _read(started, error.completion, whole=False)
-
-
-def _in_turn(kind: str, numbers: Sequence[int]) -> Iterator[_Asked]:
-    for number in numbers:
-        arms = list(_ARMS)
-        for arm in reversed(arms) if number % 2 else arms:
-            yield _Asked(arm, kind, number)
 
 
 class _Ended:
@@ -110,43 +93,31 @@ def _plays(arm: str, pool: int) -> list[fastlane.Play]:
     return [fastlane.Connection(idle_s=_IDLE_S + pool), fastlane.BoundedOutput(**_ARMS[arm])]
 
 
-def _run(emulator: Emulator, pairs: int, ended: _Ended) -> dict[_Asked, _Answer]:
-    """Ask all, each kind in a lane of its own: half of them synchronous, then half asynchronous."""
-    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0, "on_call_end": [ended]}
-    with (
-        fastlane.OpenAI(**own, only_plays=_plays("fastlane", 1)) as ours,
-        fastlane.OpenAI(**own, only_plays=_plays("at_once", 2)) as at_once,
-        ThreadPoolExecutor(len(_KINDS)) as pool,
-    ):
+async def _run(mode: str, base_url: str, numbers: Sequence[int], ended: _Ended) -> dict[_Asked, _Answer]:
+    """Ask all with clients of one mode, each kind in a lane of its own."""
+    own: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "on_call_end": [ended]}
+    make: Any = fastlane.OpenAI if mode == "sync" else fastlane.AsyncOpenAI
+    ours = {arm: make(**own, only_plays=_plays(arm, pool)) for pool, arm in enumerate(("fastlane", "at_once"))}
+    answers: dict[_Asked, _Answer] = {}
 
-        def lane(kind: str) -> dict[_Asked, _Answer]:
-            # One for each lane: over HTTP/2 the stock client breaks where threads share it.
-            with stock(emulator.base_url, "stock") as theirs:
-                clients = {"stock": theirs, "fastlane": ours, "at_once": at_once}
-                for client in clients.values():
-                    client.models.list()
-                return {asked: _ask(clients[asked.arm], asked) for asked in _in_turn(kind, range(pairs // 2))}
+    async def lane(kind: str) -> None:
+        # One for each lane: over HTTP/2 the stock client breaks where threads share it.
+        async with opened(mode, base_url, "stock") as theirs:
+            clients = {**theirs, **ours}
+            for client in clients.values():
+                await in_mode(client, _open)
+            for number, arm in turns(_ARMS, len(numbers)):
+                asked = _Asked(arm, kind, numbers[number])
+                answers[asked] = await in_mode(clients[arm], _ask, asked)
 
-        answers = {asked: answer for found in pool.map(lane, _KINDS) for asked, answer in found.items()}
-
-    async def asynchronous() -> None:
-        async with (
-            fastlane.AsyncOpenAI(**own, only_plays=_plays("fastlane", 3)) as ours,
-            fastlane.AsyncOpenAI(**own, only_plays=_plays("at_once", 4)) as at_once,
-        ):
-
-            async def lane(kind: str) -> None:
-                async with stock_async(emulator.base_url, "stock") as theirs:
-                    clients = {"stock": theirs, "fastlane": ours, "at_once": at_once}
-                    for client in clients.values():
-                        await client.models.list()
-                    for asked in _in_turn(kind, range(pairs // 2, pairs)):
-                        answers[asked] = await _aask(clients[asked.arm], asked)
-
-            await asyncio.gather(*map(lane, _KINDS))
-
-    asyncio.run(asynchronous())
+    await asyncio.gather(*map(lane, _KINDS))
+    for client in ours.values():
+        await settled(client.close())
     return answers
+
+
+async def _open(client: Any) -> None:
+    await settled(client.models.list())
 
 
 def _exact(emulator: Emulator, pairs: int) -> list[_Answer]:
@@ -210,59 +181,6 @@ def _figures(
     }
 
 
-# Other shapes of a call
-
-
-def _tool(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
-    completion = client.chat.completions.parse(
-        model=MODEL,
-        messages=ticket(number),
-        tools=[openai.pydantic_function_tool(Case)],
-        tool_choice="required",
-        extra_headers=headers,
-    )
-    return [call.function.parsed_arguments for call in completion.choices[0].message.tool_calls or ()]
-
-
-def _response(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
-    return client.responses.parse(
-        model=MODEL, input=ticket(number), text_format=Case, extra_headers=headers
-    ).output_parsed
-
-
-def _stream(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
-    with client.chat.completions.stream(
-        model=MODEL, messages=ticket(number), response_format=Case, extra_headers=headers
-    ) as stream:
-        return stream.get_final_completion().choices[0].message.parsed
-
-
-def _response_stream(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
-    with client.responses.stream(model=MODEL, input=ticket(number), text_format=Case, extra_headers=headers) as stream:
-        return stream.get_final_response().output_parsed
-
-
-def _other_shapes(emulator: Emulator, count: int) -> dict[str, Figure]:
-    """Ask by tools, as responses and as streams of the application's own; compare with what an exact model gives."""
-    asked = wrong = 0
-    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
-    with (
-        stock(emulator.base_url, "shapes") as theirs,
-        fastlane.OpenAI(**own, only_plays=_plays("fastlane", 5)) as ours,
-        fastlane.OpenAI(**own, only_plays=_plays("at_once", 6)) as at_once,
-    ):
-        for shape in (_tool, _response, _stream, _response_stream):
-            for number in range(count):
-                exact = shape(theirs, number, wishes(prefill_ms=0, token_ms=0))
-                for kind in _KINDS:
-                    for client in (ours, at_once):
-                        headers = wishes(tag=f"shapes:{kind}", prefill_ms=0, token_ms=3, manner=kind)
-                        asked += 1
-                        wrong += shape(client, number, headers) != exact
-    most = max(request.output_tokens for request in emulator.log() if (request.tag or "").startswith("shapes:"))
-    return {"other_shapes": asked, "other_shapes_most_tokens": most, "wrong_results_of_other_shapes": wrong}
-
-
 def measure(quick: bool) -> Report:
     """Measure all kinds side by side, then cut answers."""
     pairs = 6 if quick else 40
@@ -274,19 +192,17 @@ def measure(quick: bool) -> Report:
     ):
         (emulator,) = emulators
         exact = _exact(emulator, pairs)
-        answers = _run(emulator, pairs, ended)
+        answers = run(_run("sync", emulator.base_url, range(pairs // 2), ended))
+        answers |= run(_run("async", emulator.base_url, range(pairs // 2, pairs), ended))
         log = emulator.log()
-        shapes = _other_shapes(emulator, 1 if quick else 10)
     if connections(log, "fastlane") != 2:
         raise RuntimeError("ours was to have one connection of each mode")
-    figures = _figures(answers, exact, log, ended) | shapes
-    deltas, reads = cut_between_deltas(pieces), cut_between_reads(pieces)
-    figures |= {
-        "answers_cut_between_deltas": deltas.answers,
-        "answers_cut_between_reads": reads.answers,
-        "wrong_results_of_cut_answers": deltas.wrong + reads.wrong,
-        "answers_ended_early": deltas.ended,
-        "ended_early_and_taken_for_whole": deltas.taken_for_whole,
+    cuts = cut_answers(pieces)
+    figures = _figures(answers, exact, log, ended) | {
+        "answers_cut_between_reads": cuts.answers,
+        "wrong_results_of_cut_answers": cuts.wrong,
+        "answers_ended_early": cuts.ended,
+        "ended_early_and_taken_for_whole": cuts.taken_for_whole,
         "pairs_of_a_kind": pairs,
     }
     return Report(
@@ -296,7 +212,6 @@ def measure(quick: bool) -> Report:
             "server_went_on_after_reset_p99_ms": f"<= {1e3 * _ROUND_TRIP_TIME_S}",
             "streams_not_reset": "== 0",
             "wrong_results": "== 0",
-            "wrong_results_of_other_shapes": "== 0",
             "wrong_results_of_cut_answers": "== 0",
             "ended_early_and_taken_for_whole": "== 0",
         },

@@ -12,8 +12,7 @@ was sent a token after the application had its answer whole, by one clock for bo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ import fastlane
 from benchmarks._provider import providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import by_tag
-from benchmarks._transport import afirst_content_ms, first_content_ms, percentile
+from benchmarks._transport import first_content_ms, in_mode, percentile, run, settled
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
 from fastlane.plays.hedging.play import Hedging
@@ -34,6 +33,7 @@ _LEARNING = 64
 _RESAMPLES = 1_000
 _IDLE_S = 500.0
 _ANSWER = ("Yes, it is. " * 10).strip()
+_Lanes = Sequence[Sequence[int]]
 _MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet, or only what it touches? " * 100}]
 
 
@@ -60,63 +60,42 @@ def _model(late_share: float) -> ProviderModel:
     )
 
 
-def _wishes(arm: str, number: int) -> dict[str, Any]:
-    return {"tag": f"{arm}:{number}", "draw": number}
+async def _ask(mode: str, base_url: str, play: Hedging, stages: Sequence[_Lanes], found: _Run) -> None:
+    """Make both arms' calls with clients of one mode, stage by stage, each lane one call after the other."""
+    make: Any = fastlane.OpenAI if mode == "sync" else fastlane.AsyncOpenAI
+    own: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "raise_play_errors": True}
+    # Clients with equal settings share their connections: these differ.
+    alone, beside = (fastlane.Connection(idle_s=_IDLE_S + at) for at in range(2))
+    clients = {
+        "without": make(**own, only_plays=[alone]),
+        "with": make(**own, only_plays=[beside, play], on_call_end=[found.records.append]),
+    }
 
+    async def timed(client: Any, arm: str, number: int) -> None:
+        ms = await first_content_ms(client, _ANSWER, _MESSAGES, tag=f"{arm}:{number}", draw=number)
+        found.asked[arm, number] = _Asked(ms, now_ns())
 
-def _in_turn(numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
-    for number in numbers:
-        for arm in reversed(_ARMS) if number % 2 else _ARMS:
-            yield arm, number
+    async def lane(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            for arm in reversed(_ARMS) if number % 2 else _ARMS:
+                await in_mode(clients[arm], timed, arm, number)
+
+    for lanes in stages:
+        await asyncio.gather(*map(lane, lanes))
+    for client in clients.values():
+        await settled(client.close())
 
 
 def _run(emulator: Emulator, pairs: int) -> _Run:
-    records: list[fastlane.CallRecord] = []
-    asked: dict[tuple[str, int], _Asked] = {}
-    hedging = Hedging()
-    own: dict[str, Any] = {
-        "base_url": emulator.base_url,
-        "api_key": "none",
-        "max_retries": 0,
-        "raise_play_errors": True,
-    }
-
-    def options(arm: str, pool: int) -> dict[str, Any]:
-        connection = fastlane.Connection(idle_s=_IDLE_S + pool)
-        if arm == "without":
-            return {**own, "only_plays": [connection]}
-        return {**own, "only_plays": [connection, hedging], "on_call_end": [records.append]}
-
+    found, play = _Run({}, [], []), Hedging()
+    learning = [range(lane, _LEARNING, _LANES) for lane in range(_LANES)]
     lanes = [range(_LEARNING + lane, _LEARNING + pairs, _LANES) for lane in range(_LANES)]
-    with fastlane.OpenAI(**options("without", 1)) as without, fastlane.OpenAI(**options("with", 2)) as with_play:
-        clients = {"without": without, "with": with_play}
-
-        def lane(numbers: Sequence[int]) -> None:
-            for arm, number in _in_turn(numbers):
-                ms = first_content_ms(clients[arm], _ANSWER, _MESSAGES, **_wishes(arm, number))
-                asked[arm, number] = _Asked(ms, now_ns())
-
-        with ThreadPoolExecutor(_LANES) as pool:
-            list(pool.map(lane, [range(lane, _LEARNING, _LANES) for lane in range(_LANES)]))
-            list(pool.map(lane, [numbers[: len(numbers) // 2] for numbers in lanes]))
-
-    async def asynchronous() -> None:
-        async with (
-            fastlane.AsyncOpenAI(**options("without", 3)) as without,
-            fastlane.AsyncOpenAI(**options("with", 4)) as with_play,
-        ):
-            clients = {"without": without, "with": with_play}
-
-            async def lane(numbers: Sequence[int]) -> None:
-                for arm, number in _in_turn(numbers):
-                    ms = await afirst_content_ms(clients[arm], _ANSWER, _MESSAGES, **_wishes(arm, number))
-                    asked[arm, number] = _Asked(ms, now_ns())
-
-            await asyncio.gather(*(lane(numbers[len(numbers) // 2 :]) for numbers in lanes))
-
-    asyncio.run(asynchronous())
+    sync = [numbers[: len(numbers) // 2] for numbers in lanes]
+    asynchronous = [numbers[len(numbers) // 2 :] for numbers in lanes]
+    run(_ask("sync", emulator.base_url, play, [learning, sync], found))
+    run(_ask("async", emulator.base_url, play, [asynchronous], found))
     log = [one for one in emulator.log() if (one.tag or "").partition(":")[0] in _ARMS]
-    return _Run(asked, log, records)
+    return found._replace(log=log)
 
 
 def _ratio(run: _Run, numbers: Sequence[int]) -> float:

@@ -23,7 +23,7 @@ import fastlane
 from benchmarks._paired import added, cpu_pairs, median, paired
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import afirst_content_ms, wishes
+from benchmarks._transport import first_content_ms, wishes
 from fastlane.compat.requests import stock_bytes
 from fastlane.emulator import RequestLog
 from fastlane.plays.request_encoding import bodies
@@ -121,14 +121,14 @@ async def _lane(
     async with clients[0] as plain, clients[1] as encoding:
         arms = {"plain": plain, "encoding": encoding}
         for arm in arms.values():
-            await afirst_content_ms(arm, messages=list(groups.values())[-1])
+            await first_content_ms(arm, messages=list(groups.values())[-1])
         for round_number, (names, messages) in itertools.product(range(rounds), groups.items()):
             await asyncio.sleep(pause_s)
             taken: dict[tuple[str, str], float] = {}
             encoded: dict[str, bool] = {}
             for side in reversed(arms) if round_number % 2 else arms:
                 for name in names:
-                    taken[side, name] = await afirst_content_ms(arms[side], messages=messages)
+                    taken[side, name] = await first_content_ms(arms[side], messages=messages)
                     if side == "encoding":
                         record = encoding.last_call.request_encoding if encoding.last_call is not None else None
                         encoded[name] = record is not None and record.form != "json"

@@ -23,15 +23,18 @@ from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import (
     MESSAGES,
-    afirst_content_ms,
     call_ms,
+    chunks,
     connections,
     first_content_ms,
+    has_content,
     in_mode,
     opened,
     ours,
     percentile,
     run,
+    run_sync,
+    settled,
     stock,
     time_call,
     wishes,
@@ -80,14 +83,14 @@ async def _idle_lane(base_url: str, number: int, rounds: int) -> list[list[float
     ):
         arms = (theirs, own)
         for arm in arms:
-            await afirst_content_ms(arm)
+            await first_content_ms(arm)
         taken: list[list[float]] = [[], []]
         last = -1
         for round_number, index in turns((0, 1), rounds):
             if round_number != last:
                 await asyncio.sleep(_IDLE_PAUSE_S)
             last = round_number
-            taken[index].append(await afirst_content_ms(arms[index]))
+            taken[index].append(await first_content_ms(arms[index]))
         return taken
 
 
@@ -117,66 +120,6 @@ def idle_reuse(quick: bool) -> Report:
     )
 
 
-# A new client
-
-
-async def _cold_ms(mode: str, base_url: str) -> float:
-    async with opened(mode, base_url, "stock") as clients:
-        return await time_call(clients["stock"])
-
-
-async def _warm_ms(mode: str, base_url: str) -> list[float]:
-    """Milliseconds of warming, of the first call and of the second one of a new client."""
-    async with opened(mode, base_url, "fastlane") as clients:
-        client = clients["fastlane"]
-        started = now_ns()
-        warmed = await client.warm() if mode == "async" else client.warm()
-        taken = (now_ns() - started) / 1e6
-        if not warmed:
-            raise RuntimeError("the client says that it could not be warmed")
-        return [taken, await time_call(client), await time_call(client)]
-
-
-async def _warm_start(mode: str, base_url: str, pairs: int) -> dict[str, Figure]:
-    cold: list[float] = []
-    rows: list[list[float]] = []
-    for number, side in turns(_SIDES, pairs, warm_ups=1):
-        if side == "stock":
-            cold += [await _cold_ms(mode, base_url)] * (number >= 0)
-        else:
-            rows += [await _warm_ms(mode, base_url)] * (number >= 0)
-    warming, first, again = (list(column) for column in zip(*rows, strict=True))
-    return {
-        **paired(f"{mode}_first_to_warm", first, again),
-        f"{mode}_warming_ms": median(warming).value,
-        f"{mode}_first_call_ms": median(first).value,
-        f"{mode}_warm_call_ms": median(again).value,
-        f"{mode}_stock_cold_call_ms": median(cold).value,
-        f"{mode}_stock_cold_to_first_ratio": median(
-            [one / other for one, other in zip(cold, first, strict=True)]
-        ).value,
-    }
-
-
-def warm_start(quick: bool) -> Report:
-    """What the first call costs after `client.warm()`, against the next call of the same client.
-
-    Every pair takes a new client with a pool of its own: it is warmed, then it calls at once, then it calls again. The
-    stock client's first call, on a new client too, stands beside it. Inside: from the application's call to its parsed
-    answer. Outside: `warm()` itself, which is a figure, making the client, and what the process does once.
-    """
-    pairs = 25 if quick else 150
-    figures, log = _in_both_modes(_warm_start, pairs)
-    return Report(
-        figures={
-            **figures,
-            **{f"{mode}_connections_per_client": connections(log, f"{mode}_fastlane") / (pairs + 1) for mode in _MODES},
-            "pairs": pairs,
-        },
-        reach={f"{mode}_first_to_warm_ratio": "<= 1.15" for mode in _MODES},
-    )
-
-
 _STREAMED_CALLS = 20
 _CLIENTS = 10
 
@@ -187,7 +130,7 @@ def _streamed_calls(*, http2: bool) -> dict[str, Figure]:
         taken: dict[str, list[float]] = {side: [] for side in _SIDES}
         with openai.OpenAI(**settings) as theirs, fastlane.OpenAI(**settings) as own:
             for _, side in turns(_SIDES, _STREAMED_CALLS):
-                taken[side].append(first_content_ms({"stock": theirs, "fastlane": own}[side], tag=side))
+                taken[side].append(run_sync(first_content_ms({"stock": theirs, "fastlane": own}[side], tag=side)))
         log = emulator.log()
     name = "http2_" if http2 else "http1_"
     return {
@@ -308,7 +251,7 @@ def _failures(client: openai.OpenAI, round_number: int) -> list[str]:
         together.wait()
         for call in range(_THREAD_CALLS):
             try:
-                call_ms(client, f"round {round_number}, thread {number}, call {call}")
+                run_sync(call_ms(client, f"round {round_number}, thread {number}, call {call}"))
             except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
                 failed.append(type(error).__name__)
         return failed
@@ -437,32 +380,17 @@ def _paced(tag: str) -> dict[str, Any]:
     return {"model": MODEL, "messages": MESSAGES, "extra_headers": headers, "stream": True}
 
 
-def _has_content(chunk: Any) -> bool:
-    return bool(chunk.choices and chunk.choices[0].delta.content)
-
-
-def _close_early(client: openai.OpenAI, tag: str) -> int | None:
+async def _close_early(client: Any, tag: str) -> int | None:
     """When the stream was closed; None if it broke before."""
+    read = 0
     try:
-        with client.chat.completions.create(**_paced(tag)) as stream:
-            read = 0
-            for chunk in stream:
-                read += _has_content(chunk)
-                if read == _READ_TOKENS:
-                    return now_ns()
-    except openai.APIConnectionError:
-        pass
-    return None
-
-
-async def _aclose_early(client: openai.AsyncOpenAI, tag: str) -> int | None:
-    try:
-        async with await client.chat.completions.create(**_paced(tag)) as stream:
-            read = 0
-            async for chunk in stream:
-                read += _has_content(chunk)
-                if read == _READ_TOKENS:
-                    return now_ns()
+        stream = await settled(client.chat.completions.create(**_paced(tag)))
+        async for chunk in chunks(stream):
+            read += has_content(chunk)
+            if read == _READ_TOKENS:
+                closed_ns = now_ns()
+                await settled(stream.close())
+                return closed_ns
     except openai.APIConnectionError:
         pass
     return None
@@ -475,7 +403,7 @@ async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str,
 
     async def one(client: Any, tag: str) -> None:
         async with at_once:
-            closed[tag] = await in_mode(client, _close_early, _aclose_early, tag)
+            closed[tag] = await in_mode(client, _close_early, tag)
 
     async with opened(mode, base_url, *_SIDES) as clients:
         for client in clients.values():
@@ -531,7 +459,6 @@ def early_close(quick: bool) -> Report:
 
 BENCHMARKS = {
     "idle_reuse": idle_reuse,
-    "warm_start": warm_start,
     "connection": connection,
     "stale": stale,
     "threads": threads,

@@ -87,7 +87,7 @@ frameworks: $(EVERYTHING) ## run frameworks that stand on openai's client, reall
 faults: $(EVERYTHING) ## everything that can go wrong with a call, beside the stock client (ARGS="--write" renews docs/reliability.md)
 	$(BIN)/python -m tests.faults $(ARGS)
 
-bench-local: $(BENCH) ## bench real engines on this machine, with a model of random weights (ARGS="transformers"; installs 1.5 GB)
+bench-local: $(BENCH) ## bench a real engine on this machine, with a model of random weights (installs 1.5 GB)
 	$(BIN)/python -m scripts.engines $(ARGS)
 
 benchmarks: $(EVERYTHING) ## run every benchmark quickly, and print one table of what holds and what falls short

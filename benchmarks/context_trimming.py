@@ -6,7 +6,7 @@ provider, whose prompt cache remembers whole blocks, in three ways: unbounded; t
 mark, as a sliding window does; and with `ContextTrimming()`. Only the last turn takes time at the provider. Compared
 with: the same last turn behind a history of the low-water mark's size, all of which the provider remembers (warm). And
 once more with nothing remembered, as after a pause (cold). Inside: from the application's call to its first token,
-planning too. Outside: opening the connections. Then the CPU time of planning is taken.
+planning too. Outside: opening the connections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import fastlane
@@ -24,16 +23,11 @@ from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import wishes
-from fastlane._clock import cpu_ns
 from fastlane.emulator import Emulator, preset
-from fastlane.engine.call import Call
 from fastlane.knowledge.tokens import counter
 from fastlane.plays.context_trimming.play import ContextTrimming
-from fastlane.plays.context_trimming.section import ContextTrimmingSection
-from fastlane.records.usage import Usage
 
 _TURNS = 100
-_CPU_MESSAGES = 100
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data/coding_agent_runs.jsonl"
 
 
@@ -164,34 +158,6 @@ def _conversation(emulator: Emulator, conversation: list[dict[str, Any]]) -> dic
     return arms
 
 
-def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float, Figure]:
-    """Median CPU microseconds of planning a call: of a history one turn longer than before, and of one that is cut."""
-    grown: list[float] = []
-    cut: list[float] = []
-    prompts = [prompt for prompt in _prompts(conversation) if len(prompt) <= 2 * _CPU_MESSAGES]
-    for _ in range(rounds):
-        play = ContextTrimming()
-        for prompt in prompts:
-            call = Call(
-                call_id="1",
-                endpoint="/chat/completions",
-                origin="https://example.com:443",
-                body={"model": MODEL, "messages": prompt},
-                stream=True,
-            )
-            started = cpu_ns()
-            session = play.open(call)
-            assert session is not None
-            session.plan(call)
-            taken = (cpu_ns() - started) / 1e3
-            made = session.close(SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
-            if isinstance(made, ContextTrimmingSection) and made.new_cuts:
-                cut.append(taken)
-            elif abs(len(prompt) - _CPU_MESSAGES) <= 10:
-                grown.append(taken)
-    return median(grown).value, median(cut).value if cut else None
-
-
 def _share(lasts: Sequence[_Last]) -> float:
     return sum(last.cached_tokens for last in lasts) / sum(last.prompt_tokens for last in lasts)
 
@@ -208,7 +174,6 @@ def measure(quick: bool) -> Report:
         return [first.ttft_ms / second.ttft_ms for first, second in zip(arms[one], arms[other], strict=True)]
 
     shares = {name: _share(arms[name]) for name in ("unbounded", "truncating", "ours")}
-    grown_us, cut_us = _cpu_us(conversations[0], 3 if quick else 20)
     figures: dict[str, Figure] = {
         f"{name}_last_ttft_ms": median([last.ttft_ms for last in lasts]).value for name, lasts in arms.items()
     }
@@ -221,8 +186,6 @@ def measure(quick: bool) -> Report:
         "cold_last_ttft_to_low_water_ratio": median(ratio("ours_cold", "low_water_cold")).value,
         "cold_unbounded_to_ours_ttft_ratio": median(ratio("unbounded_cold", "ours_cold")).value,
         "cached_share_to_unbounded_ratio": shares["ours"] / shares["unbounded"],
-        "plan_cpu_us": grown_us,
-        "plan_with_a_cut_cpu_us": cut_us,
     }
     return Report(
         figures=figures,

@@ -1,25 +1,30 @@
-"""Bench real engines on this machine: their own servers, a model of GPT-2's shape, the lengths of a published report.
+"""Bench a real engine on this machine: `transformers serve`, a model of GPT-2's shape, the lengths of a report.
 
-    python -m scripts.engines                      both engines, one after the other, and a report for each
-    python -m scripts.engines transformers         one of them
-    python -m scripts.engines --install            installs what they need, and makes the model, and nothing else
-    python -m scripts.engines llama_cpp -- --users 1,2     what follows `--` goes to `fastlane bench run`
+    python -m scripts.engines                     a report, and raw records, in bench-results/
+    python -m scripts.engines --install           installs what it needs, and makes the model, and nothing else
+    python -m scripts.engines -- --users 1,2      what follows `--` goes to `fastlane bench run`
 
-The first run installs both engines: minutes, and 1.5 GB. Reports and raw records go to bench-results/.
+The first run installs the engine: minutes, and 1.5 GB.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
+from scripts.backends._server import Server
 from scripts.distribution import UnavailableError
-from scripts.engines._servers import ENGINES, LlamaCpp, Transformers, model, model_file
-from scripts.environments import ROOT
+from scripts.environments import ROOT, environment
 
+_HOME = ROOT / ".venv-engines"
+_INSTALL_S = 1_800.0
+_MAKE_S = 300.0
+_HERE = Path(__file__).parent
 # 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count. A
 # median has an interval from six on; the report that the lengths come from has five.
 _WORKLOAD: Final = (
@@ -36,24 +41,61 @@ _TARGETS: Final = (
 )
 
 
-def _bench(server: Transformers | LlamaCpp, further: Sequence[str]) -> int:
-    """Bench one engine while it runs, and return the exit code."""
+def _transformers() -> Path:
+    return environment(
+        _HOME / "transformers",
+        ("transformers[serving]", "torch"),
+        pins=_HERE / "constraints-transformers.txt",
+        limit_s=_INSTALL_S,
+    )
+
+
+def model() -> Path:
+    """Return the model's folder, which is made first where it is missing. Raises UnavailableError."""
+    folder = _HOME / "gpt2-random"
+    if not folder.exists():
+        unfinished = folder.with_name(f"{folder.name}.unfinished")
+        command = [str(_transformers() / "bin" / "python"), str(_HERE / "_make_model.py"), str(unfinished)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_MAKE_S, check=False)
+        if done.returncode:
+            raise UnavailableError("_make_model.py fails:\n" + "\n".join(done.stderr.splitlines()[-5:]))
+        unfinished.rename(folder)
+    return folder
+
+
+class Transformers(Server):
+    """`transformers serve`."""
+
+    name = "transformers"
+    health = "/health"
+    limit_field = "max_completion_tokens"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._program = _transformers() / "bin" / "transformers"
+        self.model = str(model())
+
+    def command(self) -> list[str]:
+        """Serve that one model, on the CPU, one request after the other."""
+        (self.directory / "hub").mkdir(exist_ok=True)
+        place = ("--host", "127.0.0.1", "--port", str(self.port))
+        how = ("--device", "cpu", "--dtype", "float32", "--no-continuous-batching")
+        return [str(self._program), "serve", self.model, *place, *how]
+
+    def environment(self) -> Mapping[str, str]:
+        """A home of its own, and no look at any hub."""
+        return {"HF_HOME": str(self.directory), "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+def _bench(server: Transformers, further: Sequence[str]) -> int:
+    """Bench the engine while it runs, and return the exit code."""
     place = ROOT / "bench-results" / f"local-{server.name}"
     print(f"starting {server.name}", file=sys.stderr, flush=True)
     with server:
         command = [
-            *(
-                sys.executable,
-                "-m",
-                "fastlane",
-                "bench",
-                "run",
-                "--base-url",
-                f"{server.url}/v1",
-                "--model",
-                server.model,
-            ),
-            *("--api-key-env", "FASTLANE_ENGINE_KEY", "--limit-field", server.limit_field, *_WORKLOAD),
+            *(sys.executable, "-m", "fastlane", "bench", "run", "--base-url", f"{server.url}/v1"),
+            *("--model", server.model, "--api-key-env", "FASTLANE_ENGINE_KEY", *_WORKLOAD),
+            *("--limit-field", server.limit_field),
             *(part for target in _TARGETS for part in ("--target", target)),
             *("--folder", str(place), "-o", f"{place}.html", "-o", f"{place}.md", "--full", *further),
         ]
@@ -62,29 +104,24 @@ def _bench(server: Transformers | LlamaCpp, further: Sequence[str]) -> int:
     return done.returncode
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and return the exit code."""
-    own, further = (
-        (arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :])
-        if "--" in arguments
-        else (arguments, ())
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.engines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    unknown = [name for name in own if name != "--install" and name not in ENGINES]
-    if unknown:
-        print(f"expected {', '.join(ENGINES)} or --install, got {unknown[0]!r}\n\n{__doc__}", file=sys.stderr)
-        return 2
+    parser.add_argument("--install", action="store_true", help="install the engine and make the model only")
+    parser.add_argument("bench", nargs="*", help="arguments of `fastlane bench run`, behind --")
+    given = parser.parse_args(arguments)
     try:
-        if "--install" in own:
-            for engine in ENGINES.values():
-                engine()
-            print(model(), model_file(), sep="\n")
+        engine = Transformers()
+        if given.install:
+            print(engine.model)
             return 0
-        codes = [_bench(ENGINES[name](), further) for name in own or ENGINES]
+        return _bench(engine, given.bench)
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
-    return max(codes)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -23,7 +23,7 @@ _FAMILIES = {
         "idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close",
     ),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
-    "streams": ("stream_cpu", "lateness", "stream_saturated", "call_cpu"),
+    "streams": ("stream_cpu", "lateness", "transport_cpu", "stream_saturated", "call_cpu"),
     "call_costs": ("shell_cost", "admission_cost", "prompt_cache_cost"),
 }  # fmt: skip
 """The modules that hold several benchmarks, and their names."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import date
 from typing import Any
 
-from benchmarks._server import apart, process_cpu_ns, trusted
+from benchmarks._server import apart, trusted
 from fastlane.catalog import CatalogModel
 from fastlane.emulator import Emulator, ProviderModel, preset
 from fastlane.emulator.wire import Wire
@@ -47,11 +47,6 @@ def provider_on_another_core(*, round_trip_time_s: float | None = None) -> Itera
 def fact(value: Any) -> Fact[Any]:
     """Return what is known of an embedded provider."""
     return Fact(value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured")
-
-
-def provider_cpu_ns(emulator: Emulator) -> int | None:
-    """CPU nanoseconds of the provider's process so far, as coarse as the system counts them; None where it does not."""
-    return process_cpu_ns(emulator._process.pid)
 
 
 @contextmanager

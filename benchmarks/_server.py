@@ -21,15 +21,6 @@ class Server(NamedTuple):
     """How the cores are shared with it."""
 
 
-def process_cpu_ns(process_id: int) -> int | None:
-    """CPU nanoseconds of a process so far, as coarse as the system counts them; None where it does not."""
-    try:
-        fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-
 @contextmanager
 def trusted(authorities: Iterable[Path]) -> Iterator[None]:
     """Trust these authorities, and no others, through SSL_CERT_FILE."""

@@ -1,4 +1,4 @@
-"""What plays and the shell cost a call: CPU that they add, mostly over an in-memory transport, so without a network.
+"""What plays and the shell cost a call: CPU that they add over an in-memory transport, so without a network.
 
 The arms take turns, in reversed order every other round. A second arm without what is measured (`again`, `nothing`,
 `stock_to_stock`) shows how large a difference the run would report where there is none.
@@ -22,9 +22,9 @@ import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import added, cpu_pairs, differences, in_turns, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
-from benchmarks._provider import fact, providers
+from benchmarks._provider import fact
 from benchmarks._report import Figure, Report
-from fastlane import Connection, PromptCache
+from fastlane import PromptCache
 from fastlane._clock import cpu_ns
 from fastlane.engine.drivers import async_run, run
 from fastlane.engine.effects import Acquire, Flow, Sleep
@@ -128,26 +128,6 @@ def _added(ours: Sequence[float], theirs: Sequence[float]) -> float:
 _CHUNKS = 200
 
 
-def _connected(pairs: int) -> dict[str, Figure]:
-    """Microseconds of CPU per call over real connections, each arm on its own."""
-    with providers(1, round_trip_time_s=0.0) as (provider,):
-        settings = _SETTINGS | {"base_url": provider.base_url}
-        clients = [
-            openai.OpenAI(**settings),
-            fastlane.OpenAI(**settings, only_plays=[Connection(http2="never")]),
-            fastlane.OpenAI(**settings, only_plays=[Connection()]),
-        ]
-        taken = cpu_pairs([_sync_arm(client, _CALL) for client in clients], pairs)
-        for client in clients:
-            client.close()
-    stock, http1, http2 = ([one / 1e3 / _CALLS for one in arm] for arm in taken)
-    return {
-        "connected_call_stock_us": _middle(stock),
-        "connected_call_http1_added_us": _added(http1, stock),
-        "connected_call_http2_added_us": _added(http2, stock),
-    }
-
-
 def shell_cost(quick: bool) -> Report:
     """What the shell around the stock client costs: CPU per call and chunk that fastlane adds with default plays.
 
@@ -155,10 +135,6 @@ def shell_cost(quick: bool) -> Report:
     over the same in-memory transport. Outside: the network, TLS, HTTP framing and garbage collection. Below zero, the
     fast path saves more than the shell takes. A third arm, a second stock client, shows how large a difference this run
     would report where there is none.
-
-    The figures that start with `connected` are calls to a provider in another process, with TLS, over each side's own
-    connections: the stock client's HTTP/1.1, and what `Connection()` opens. They say what HTTP/2 costs in the library
-    underneath, which the shell does not choose the price of.
     """
     pairs = 100 if quick else 400
     arms: dict[str, dict[str, Any] | None] = {"stock": None, "fastlane": {}, "again": None}
@@ -185,7 +161,7 @@ def shell_cost(quick: bool) -> Report:
             f"{mode}_chunk_stock_to_stock_us": per_chunk("again"),
         }
     return Report(
-        figures=figures | _connected(pairs // 10),
+        figures=figures,
         reach={
             **{f"{mode}_call_added_us": "<= 30" for mode in _MODES},
             **{f"{mode}_chunk_added_us": "<= 3" for mode in _MODES},

@@ -16,15 +16,11 @@ import copy
 import json
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
 
 import fastlane
 from benchmarks._conversation import conversation, tools
@@ -54,7 +50,6 @@ class _Verdict(NamedTuple):
     """One mutation, and what was said of it."""
 
     kind: str
-    name: str
     said: str
     placed: bool
 
@@ -118,7 +113,7 @@ def _judged(mutation: Mutation, said: Drift | None) -> _Verdict:
     placed = said is not None and said.path == mutation.path
     if placed and said is not None and mutation.character is not None:
         placed = said.character is not None and said.character <= mutation.character < said.character + _ROUNDING
-    return _Verdict(mutation.kind, mutation.name, "none" if said is None else said.kind, placed)
+    return _Verdict(mutation.kind, "none" if said is None else said.kind, placed)
 
 
 def _verdicts(each: int, seed: int) -> tuple[list[_Verdict], bool]:
@@ -149,25 +144,10 @@ def _verdicts(each: int, seed: int) -> tuple[list[_Verdict], bool]:
     return found, recorded
 
 
-def _confusion(verdicts: list[_Verdict]) -> None:
-    """Print which kinds were taken for which."""
-    counted = Counter((one.kind, one.said) for one in verdicts)
-    table = Table("changed", "named", "times", title="confusion", title_justify="left")
-    for (kind, said), times in counted.items():
-        table.add_row(kind, said if said == kind else f"[bold]{said}[/]", str(times))
-    console = Console(stderr=True)
-    console.print(table)
-    for one in verdicts:
-        if one.said != one.kind or not one.placed:
-            where = "" if one.placed else ", at another place"
-            console.print(f"{one.kind} ({one.name}): {one.said}{where}", style="dim", markup=False)
-
-
 def measure(quick: bool) -> Report:
     """Change one thing in 14 ways, 50 times each."""
     each = 6 if quick else 50
     verdicts, recorded = _verdicts(each, seed=17)
-    _confusion(verdicts)
     figures: dict[str, Figure] = {
         "kinds_ratio": sum(one.said == one.kind for one in verdicts) / len(verdicts),
         "places_ratio": sum(one.placed for one in verdicts) / len(verdicts),

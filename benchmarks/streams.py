@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import ssl
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import httpx2
 import openai
 
 import fastlane
 from benchmarks._paired import in_turns, median, paired, turns
-from benchmarks._provider import MODEL, provider_cpu_ns, provider_on_another_core
+from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Report
 from benchmarks._server import server_on_another_core
 from benchmarks._transport import MESSAGES, WrongAnswerError, percentile, wishes
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog
+from fastlane.transport import AsyncTransport
 
 _SIDES = ("stock", "stock_http2", "fastlane", "fastlane_http1")
 """openai's client as it comes, which speaks HTTP/1.1, and as it is told to; ours as it comes, and as it is told to."""
@@ -51,48 +54,32 @@ def _client(side: str, base_url: str, *, asynchronous: bool) -> Any:
     return module.AsyncOpenAI(**options) if asynchronous else module.OpenAI(**options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
+class _Taken(NamedTuple):
     """What one turn took."""
 
     us_per_chunk: float
     """CPU of this process for each chunk that the provider sent while it was measured."""
-    provider_cpu_share: float | None
-    """Of one core."""
-    busy_share: float
+    core_share: float
     """Of one core, this process."""
 
 
 class _Window:
     """From the moment when every stream has brought a chunk, for a fixed time."""
 
-    def __init__(self, emulator: Emulator, side: str) -> None:
-        self._emulator = emulator
-        self._side = side
-        self._provider_ns: int | None = None
-        self._started = self._cpu_started = self._ended = self._cpu_ended = 0
-
-    def open(self) -> None:
-        self._provider_ns = provider_cpu_ns(self._emulator)
-        self._started, self._cpu_started = now_ns(), cpu_ns()
+    def __init__(self) -> None:
+        self._started_ns, self._cpu_ns = now_ns(), cpu_ns()
+        self._ended_ns = 0
 
     def close(self) -> None:
-        self._ended, self._cpu_ended = now_ns(), cpu_ns()
-        ended_ns = provider_cpu_ns(self._emulator)
-        if self._provider_ns is not None and ended_ns is not None:
-            self._provider_ns = ended_ns - self._provider_ns
+        self._ended_ns, self._cpu_ns = now_ns(), cpu_ns() - self._cpu_ns
 
-    def taken(self, log: tuple[RequestLog, ...]) -> _Taken:
-        if {request.http_version for request in log} != {_VERSIONS[self._side]}:
-            raise RuntimeError(f"{self._side} did not speak the protocol that it was to speak")
-        chunks = sum(self._started <= sent < self._ended for request in log for sent in request.token_ns)
-        lasted = self._ended - self._started
-        cpu = self._cpu_ended - self._cpu_started
-        return _Taken(
-            us_per_chunk=cpu / chunks / 1e3,
-            provider_cpu_share=None if self._provider_ns is None else self._provider_ns / lasted,
-            busy_share=cpu / lasted,
-        )
+    def taken(self, log: tuple[RequestLog, ...], version: str, *, way_s: float = 0.0) -> _Taken:
+        """Return what was taken of streams that were sent over this version of HTTP, and took so long to arrive."""
+        if {request.http_version for request in log} != {version}:
+            raise RuntimeError(f"a client did not speak {version}")
+        came = (sent + way_s * 1e9 for request in log for sent in request.token_ns)
+        chunks = sum(self._started_ns <= at < self._ended_ns for at in came)
+        return _Taken(self._cpu_ns / chunks / 1e3, self._cpu_ns / (self._ended_ns - self._started_ns))
 
 
 class _Begun:
@@ -115,16 +102,16 @@ class _Begun:
             raise RuntimeError(f"{self._missing} streams have not begun")
 
 
-def _asked(streams: int, token_ms: float, window_s: float) -> list[tuple[int, dict[str, str]]]:
+def _asked(streams: int, pace_ms: float, uneven: float, seconds: float) -> list[tuple[int, dict[str, str]]]:
     """For each stream, how many tokens it will have, and the headers that ask for them.
 
     Each has a pace of its own, so that they do not come in step.
     """
     asked = []
     for number in range(streams):
-        pace_ms = token_ms * (1 + _UNEVEN * ((number + 0.5) / streams - 0.5))
-        tokens = round(1e3 * (window_s + _SPARE_S) / pace_ms)
-        asked.append((tokens, wishes(output_tokens=tokens, token_ms=f"{pace_ms:.4f}")))
+        own_ms = pace_ms * (1 + uneven * ((number + 0.5) / streams - 0.5))
+        tokens = round(1e3 * seconds / own_ms)
+        asked.append((tokens, wishes(output_tokens=tokens, token_ms=f"{own_ms:.4f}")))
     return asked
 
 
@@ -141,9 +128,9 @@ async def _opened(side: str, base_url: str) -> AsyncIterator[openai.AsyncOpenAI]
         yield client
 
 
-async def _async_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float) -> _Taken:
+async def _async_turn(side: str, emulator: Emulator, streams: int, window_s: float) -> _Taken:
     """Read streams with `async for` and take the time."""
-    asked = _asked(streams, token_ms, window_s)
+    asked = _asked(streams, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
     begun = _Begun(streams)
 
     async def read(client: openai.AsyncOpenAI, headers: dict[str, str]) -> int:
@@ -161,19 +148,18 @@ async def _async_turn(side: str, emulator: Emulator, *, streams: int, token_ms: 
         emulator.clear()
         reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
         await asyncio.to_thread(begun.wait)
-        window = _Window(emulator, side)
-        window.open()
+        window = _Window()
         await asyncio.sleep(window_s)
         window.close()
         if any(task.done() for task in reading):
             raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
         _check(side, await asyncio.gather(*reading), asked)
-    return window.taken(await asyncio.to_thread(emulator.log))
+    return window.taken(await asyncio.to_thread(emulator.log), _VERSIONS[side])
 
 
-def _sync_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float) -> _Taken:
+def _sync_turn(side: str, emulator: Emulator, streams: int, window_s: float) -> _Taken:
     """Read streams with `for`, each in a thread of its own, and take the time."""
-    asked = _asked(streams, token_ms, window_s)
+    asked = _asked(streams, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
     begun = _Begun(streams)
 
     def read(client: openai.OpenAI, headers: dict[str, str]) -> int:
@@ -190,22 +176,19 @@ def _sync_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, 
         emulator.clear()
         reading = [pool.submit(read, client, headers) for _, headers in asked]
         begun.wait()
-        window = _Window(emulator, side)
-        window.open()
+        window = _Window()
         threading.Event().wait(window_s)
         window.close()
         if any(future.done() for future in reading):
             raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
         _check(side, [future.result() for future in reading], asked)
-    return window.taken(emulator.log())
+    return window.taken(emulator.log(), _VERSIONS[side])
 
 
-async def _lateness_turn(
-    side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float
-) -> list[float]:
+async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list[float]:
     """Read streams with `async for`; the delay in milliseconds of every chunk that was sent in the window."""
-    asked = _asked(streams, token_ms, window_s)
-    begun = _Begun(streams)
+    asked = _asked(_STREAMS, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
+    begun = _Begun(_STREAMS)
 
     async def read(client: openai.AsyncOpenAI, number: int, headers: dict[str, str]) -> list[int]:
         # The provider numbers content from 0: the role and the finish reason are no part of its log.
@@ -268,17 +251,16 @@ def stream_cpu(quick: bool) -> Report:
     when every stream has brought a chunk until a fixed time later, when none has ended, divided by the chunks that the
     provider sent in that time. (Where the stock client cannot keep up, it has not read all of them: the ratio is then
     too low.) Outside: opening connections, sending requests, ends of streams, and the provider, which has a process of
-    its own and, where the system allows it, another core; what share of that it took is a figure. Nothing is
+    its own and, where the system allows it, another core; Nothing is
     subtracted. The arms take turns, in reversed order every other round.
     """
     rounds, window_s = (1, 1.5) if quick else (7, 4.0)
 
     def turn(arm: tuple[str, int, str]) -> _Taken:
         name, streams, side = arm
-        settings: dict[str, Any] = {"streams": streams, "token_ms": _TOKEN_MS, "window_s": window_s}
         if name.startswith("threads"):
-            return _sync_turn(side, emulator, **settings)
-        return asyncio.run(_async_turn(side, emulator, **settings))
+            return _sync_turn(side, emulator, streams, window_s)
+        return asyncio.run(_async_turn(side, emulator, streams, window_s))
 
     with provider_on_another_core() as (emulator, cores):
         taken = {name: values for (name, _, _), values in in_turns(turn, _STREAM_ARMS, rounds).items()}
@@ -289,9 +271,7 @@ def stream_cpu(quick: bool) -> Report:
     for arm, values in taken.items():
         figures[f"{arm}_us_per_chunk"] = median([turn.us_per_chunk for turn in values]).value
     for arm in ("async_64_stock", "async_64_fastlane"):
-        figures[f"{arm}_core_share"] = median([turn.busy_share for turn in taken[arm]]).value
-        shares = [turn.provider_cpu_share for turn in taken[arm] if turn.provider_cpu_share is not None]
-        figures[f"{arm}_provider_core_share"] = median(shares).value if shares else None
+        figures[f"{arm}_core_share"] = median([turn.core_share for turn in taken[arm]]).value
     figures["rounds"] = rounds
     return Report(
         figures=figures,
@@ -317,7 +297,7 @@ def lateness(quick: bool) -> Report:
     rounds, window_s = (2, 2.5) if quick else (9, 4.0)
 
     def turn(side: str) -> tuple[float, float]:
-        delays_ms = asyncio.run(_lateness_turn(side, emulator, streams=_STREAMS, token_ms=_TOKEN_MS, window_s=window_s))
+        delays_ms = asyncio.run(_lateness_turn(side, emulator, window_s))
         return percentile(delays_ms, 0.5), percentile(delays_ms, 0.99)
 
     with provider_on_another_core() as (emulator, cores):
@@ -330,6 +310,82 @@ def lateness(quick: bool) -> Report:
             "rounds": rounds,
         },
         reach={"p99_ratio": "<= 0.1"},
+        conditions={"measured_s": window_s, "cores": cores},
+    )
+
+
+# CPU of a chunk's bytes
+
+_ROUND_TRIP_TIME_S = 0.04
+_BODY = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encode()
+_BYTES_ARMS = ("http2_stock", "http2_fastlane", "http1_stock", "http1_fastlane")
+
+
+def _http_client(arm: str, emulator: Emulator) -> httpx2.AsyncClient:
+    trust = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    http2 = arm.startswith("http2")
+    if arm.endswith("stock"):
+        return httpx2.AsyncClient(http2=http2, verify=trust)
+    return httpx2.AsyncClient(transport=AsyncTransport(http2="require" if http2 else "never", verify=trust))
+
+
+async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
+    """CPU microseconds for each chunk that is read as bytes."""
+    emulator.clear()
+    # A chunk every 10 to 40 ms.
+    asked = _asked(_STREAMS, 25.0, 1.2, window_s + 1.0)
+    begun = _Begun(_STREAMS)
+
+    async def read(client: httpx2.AsyncClient, wanted: dict[str, str]) -> bytes:
+        chunks: list[bytes] = []
+        headers = {"authorization": "Bearer none", "content-type": "application/json", **wanted}
+        url = f"{emulator.base_url}/chat/completions"
+        async with client.stream("POST", url, content=_BODY, headers=headers) as response:
+            response.raise_for_status()
+            async for chunk in response.aiter_raw():
+                if not chunks:
+                    begun.one()
+                chunks.append(chunk)
+        return b"".join(chunks)
+
+    async with _http_client(arm, emulator) as client:
+        reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
+        await asyncio.to_thread(begun.wait)
+        window = _Window()
+        await asyncio.sleep(window_s)
+        window.close()
+        if any(task.done() for task in reading):
+            raise RuntimeError(f"a stream of {arm} ended while it was measured: the machine is too busy")
+        answers = await asyncio.gather(*reading)
+    for answer, (tokens, _) in zip(answers, asked, strict=True):
+        # The role and the finish reason have a chunk each, and so has the end.
+        if answer.count(b"\n\n") != tokens + 3 or not answer.endswith(b"data: [DONE]\n\n"):
+            raise RuntimeError(f"an answer of {arm} is not whole")
+    log = await asyncio.to_thread(emulator.log)
+    version = "HTTP/2" if arm.startswith("http2") else "HTTP/1.1"
+    return window.taken(log, version, way_s=_ROUND_TRIP_TIME_S / 2).us_per_chunk
+
+
+def transport_cpu(quick: bool) -> Report:
+    """What a chunk of a stream costs on its way through the transport: stock httpx2 against ours, HTTP/2 and HTTP/1.1.
+
+    64 streams at once, each with a chunk every 10 to 40 ms as models write them, are read as bytes by an
+    `httpx2.AsyncClient` on its own transport and on ours; nothing is parsed. Inside: the CPU time of the whole process,
+    from the moment when every stream has brought its first bytes until a fixed time later, when none has ended, divided
+    by the chunks that the provider sent in that time. Outside: opening connections, sending requests, ends of streams,
+    and the provider.
+    """
+    rounds, window_s = (2, 3.0) if quick else (9, 4.0)
+    with provider_on_another_core(round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator, cores):
+        taken = in_turns(lambda arm: asyncio.run(_bytes_turn(arm, emulator, window_s)), _BYTES_ARMS, rounds)
+    return Report(
+        figures={
+            **paired("http2_cpu", taken["http2_stock"], taken["http2_fastlane"]),
+            **paired("http1_cpu", taken["http1_stock"], taken["http1_fastlane"]),
+            **{f"{arm}_us_per_chunk": median(values).value for arm, values in taken.items()},
+            "rounds": rounds,
+        },
+        reach={"http2_cpu_ratio": ">= 4", "http1_cpu_ratio": ">= 3"},
         conditions={"measured_s": window_s, "cores": cores},
     )
 
@@ -415,7 +471,6 @@ class _CallTaken(NamedTuple):
 
     cpu_us: float
     wall_us: float
-    provider_us: float | None
 
 
 def _check_call(answer: Any, number: int) -> None:
@@ -457,18 +512,17 @@ async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tupl
             count = calls if tasks > 1 else calls // 4
             emulator.clear()
             gc.collect()
-            provider, started, cpu_started = provider_cpu_ns(emulator), now_ns(), cpu_ns()
+            started, cpu_started = now_ns(), cpu_ns()
             if concurrency == "sync_1":
                 _sync_calls(clients[arm], count)
             else:
                 await _async_calls(clients[arm], tasks, count)
-            cpu, wall, ended = cpu_ns() - cpu_started, now_ns() - started, provider_cpu_ns(emulator)
-            theirs = None if provider is None or ended is None else (ended - provider) / 1e3 / count
+            cpu, wall = cpu_ns() - cpu_started, now_ns() - started
             log = emulator.log()
             if len(log) != count or {request.http_version for request in log} != {_VERSIONS[side]}:
                 raise RuntimeError(f"{side} did not send its calls over the protocol that it was to speak")
             if round_number >= 0:
-                taken[arm].append(_CallTaken(cpu / 1e3 / count, wall / 1e3 / count, theirs))
+                taken[arm].append(_CallTaken(cpu / 1e3 / count, wall / 1e3 / count))
     return taken
 
 
@@ -480,8 +534,8 @@ def call_cpu(quick: bool) -> Report:
     speaks HTTP/1.1; ours is `fastlane.AsyncOpenAI()`, which speaks HTTP/2, and once more as it is told not to. Every
     text is compared with the one that was asked for. Inside: the CPU time of the whole process, all threads, from the
     first call of a round to the end of its last, divided by the calls. Outside: making the clients, opening
-    connections, and the provider, which has a process of its own and, where the system allows it, another core; what it
-    took for each call is a figure. Nothing is subtracted. The arms take turns, in reversed order every other round.
+    connections, and the provider, which has a process of its own and, where the system allows it, another
+    core. Nothing is subtracted. The arms take turns, in reversed order every other round.
     """
     rounds, calls = (3, 640) if quick else (15, 1_920)
     with provider_on_another_core() as (emulator, cores):
@@ -496,8 +550,6 @@ def call_cpu(quick: bool) -> Report:
         name = f"{concurrency}_{side}"
         figures[f"{name}_cpu_us"] = median([turn.cpu_us for turn in values]).value
         figures[f"{name}_calls_per_s"] = 1e6 / median([turn.wall_us for turn in values]).value
-        provider_us = [turn.provider_us for turn in values if turn.provider_us is not None]
-        figures[f"{name}_provider_cpu_us"] = median(provider_us).value if provider_us else None
     figures["rounds"] = rounds
     return Report(
         figures=figures,
@@ -509,6 +561,7 @@ def call_cpu(quick: bool) -> Report:
 BENCHMARKS = {
     "stream_cpu": stream_cpu,
     "lateness": lateness,
+    "transport_cpu": transport_cpu,
     "stream_saturated": stream_saturated,
     "call_cpu": call_cpu,
 }

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from inspect import isawaitable
 from typing import Any, TypeVar
@@ -30,58 +30,30 @@ def wishes(**values: object) -> dict[str, str]:
     return {f"x-emulator-{name.replace('_', '-')}": str(value) for name, value in values.items()}
 
 
-def _options(base_url: str, arm: str, options: dict[str, Any]) -> dict[str, Any]:
-    headers = {**wishes(tag=arm), **options.pop("default_headers", {})}
-    return {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": headers, **options}
-
-
-def _own_pool() -> fastlane.Connection:
-    # Pools are shared by clients with equal settings: a millisecond of idle time makes them differ.
-    return fastlane.Connection(idle_s=_IDLE_S + next(_pools) / 1e3)
-
-
-def stock(base_url: str, arm: str, **options: Any) -> openai.OpenAI:
-    """Make openai's client as it is told to speak HTTP/2; without retries unless `options` say so."""
-    http_client = openai.DefaultHttpxClient(http2=True)
-    return openai.OpenAI(http_client=http_client, **_options(base_url, arm, options))
-
-
-def ours(base_url: str, arm: str, **options: Any) -> fastlane.OpenAI:
-    """Make our client with a pool that no other client uses; without retries unless `options` say so."""
-    return fastlane.OpenAI(only_plays=[_own_pool()], **_options(base_url, arm, options))
-
-
-def stock_async(base_url: str, arm: str, **options: Any) -> openai.AsyncOpenAI:
-    """Make `stock`'s asynchronous twin."""
-    http_client = openai.DefaultAsyncHttpxClient(http2=True)
-    return openai.AsyncOpenAI(http_client=http_client, **_options(base_url, arm, options))
-
-
-def ours_async(base_url: str, arm: str, **options: Any) -> fastlane.AsyncOpenAI:
-    """Make `ours`' asynchronous twin."""
-    return fastlane.AsyncOpenAI(only_plays=[_own_pool()], **_options(base_url, arm, options))
-
-
-_MAKE: dict[tuple[str, str], Callable[..., Any]] = {
-    ("sync", "stock"): stock,
-    ("sync", "fastlane"): ours,
-    ("async", "stock"): stock_async,
-    ("async", "fastlane"): ours_async,
-}
+def made(mode: str, side: str, base_url: str, tag: str, **options: Any) -> Any:
+    """Make openai's client as it is told to speak HTTP/2, or ours with a pool of its own; usually without retries."""
+    headers = {**wishes(tag=tag), **options.pop("default_headers", {})}
+    options = {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": headers, **options}
+    if side == "fastlane":
+        # Pools are shared by clients with equal settings: a millisecond of idle time makes them differ.
+        options["only_plays"] = [fastlane.Connection(idle_s=_IDLE_S + next(_pools) / 1e3)]
+    elif mode == "sync":
+        options["http_client"] = openai.DefaultHttpxClient(http2=True)
+    else:
+        options["http_client"] = openai.DefaultAsyncHttpxClient(http2=True)
+    module: Any = openai if side == "stock" else fastlane
+    return module.OpenAI(**options) if mode == "sync" else module.AsyncOpenAI(**options)
 
 
 @asynccontextmanager
 async def opened(mode: str, base_url: str, *arms: str, **options: Any) -> AsyncIterator[dict[str, Any]]:
     """Open a client for each arm, stock or fastlane by how its name begins; `MODE_ARM` is the tag of its requests."""
-    async with AsyncExitStack() as stack:
-        clients = {}
-        for arm in arms:
-            client = _MAKE[mode, arm.partition("_")[0]](base_url, f"{mode}_{arm}", **options)
-            if mode == "sync":
-                clients[arm] = stack.enter_context(client)
-            else:
-                clients[arm] = await stack.enter_async_context(client)
+    clients = {arm: made(mode, arm.partition("_")[0], base_url, f"{mode}_{arm}", **options) for arm in arms}
+    try:
         yield clients
+    finally:
+        for client in clients.values():
+            await settled(client.close())
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:

@@ -27,7 +27,7 @@ from benchmarks._paired import median, turns
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import OUTPUT_LIMIT, Case, by_tag, known, ticket
-from benchmarks._transport import connections, in_mode, opened, percentile, run, settled, stock, wishes
+from benchmarks._transport import connections, in_mode, made, opened, percentile, run, settled, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 
@@ -122,7 +122,7 @@ async def _open(client: Any) -> None:
 
 def _exact(emulator: Emulator, pairs: int) -> list[_Answer]:
     """What the model says where it writes exactly, asked by the stock client and without delays."""
-    with stock(emulator.base_url, "exact") as client:
+    with made("sync", "stock", emulator.base_url, "exact") as client:
         return [
             _read(
                 0,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import openai
@@ -26,7 +26,7 @@ from benchmarks._paired import cpu_pairs, median, sides
 from benchmarks._provider import MODEL
 from benchmarks._report import Figure, Report
 from benchmarks._server import server_on_another_core
-from benchmarks._transport import wishes
+from benchmarks._transport import run_sync, settled
 from fastlane._clock import now_ns
 
 _RATIOS = {20: 12, 100: 30, 400: 80}
@@ -38,22 +38,12 @@ _BLOCK = 5
 _Arm = Callable[[], object]
 
 
-def _sync_arm(client: openai.OpenAI, messages: int) -> _Arm:
-    history = _CONVERSATIONS[messages]
-
-    def block() -> None:
-        for _ in range(_BLOCK):
-            client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5)
-
-    return block
-
-
-def _async_arm(client: openai.AsyncOpenAI, messages: int, run: Callable[[Any], object]) -> _Arm:
+def _arm(client: Any, messages: int, run: Callable[[Any], object]) -> _Arm:
     history = _CONVERSATIONS[messages]
 
     async def block() -> None:
         for _ in range(_BLOCK):
-            await client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5)
+            await settled(client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5))
 
     return lambda: run(block())
 
@@ -87,29 +77,25 @@ async def _held_up_us(client: openai.AsyncOpenAI, calls: int) -> list[float]:
     return taken
 
 
-def _figures(side: str, messages: int, stock: list[int], ours: list[int]) -> dict[str, Figure]:
-    stock_us, ours_us = ([taken / _BLOCK / 1e3 for taken in arm] for arm in (stock, ours))
-    return {**sides(f"{side}_{messages}", stock_us, ours_us, "us")}
-
-
-def _settings(base_url: str) -> dict[str, Any]:
-    return {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": wishes(output_tokens=8)}
-
-
 def measure(quick: bool) -> Report:
     """Measure synchronous and asynchronous calls of each length, then how long the loop is held up."""
     pairs, held_up_rounds, held_up_calls = (10, 4, 5) if quick else (60, 10, 10)
     figures: dict[str, Figure] = {}
     with server_on_another_core("benchmarks._at_once") as server, asyncio.Runner() as runner:
-        settings = _settings(server.base_url)
-        with openai.OpenAI(**settings) as stock, fastlane.OpenAI(**settings) as ours:
-            for messages in _RATIOS:
-                taken = cpu_pairs([_sync_arm(client, messages) for client in (stock, ours)], pairs)
-                figures |= _figures("sync", messages, *taken)
+        settings: dict[str, Any] = {"base_url": server.base_url, "api_key": "none", "max_retries": 0}
+        clients = (openai.OpenAI(**settings), fastlane.OpenAI(**settings))
         async_clients = (openai.AsyncOpenAI(**settings), fastlane.AsyncOpenAI(**settings))
-        for messages in _RATIOS:
-            taken = cpu_pairs([_async_arm(client, messages, runner.run) for client in async_clients], pairs)
-            figures |= _figures("async", messages, *taken)
+        modes: tuple[tuple[str, Sequence[Any], Callable[[Any], object]], ...] = (
+            ("sync", clients, run_sync),
+            ("async", async_clients, runner.run),
+        )
+        for side, pair, drive in modes:
+            for messages in _RATIOS:
+                taken = cpu_pairs([_arm(client, messages, drive) for client in pair], pairs)
+                stock_us, ours_us = ([one / _BLOCK / 1e3 for one in arm] for arm in taken)
+                figures |= sides(f"{side}_{messages}", stock_us, ours_us, "us")
+        for client in clients:
+            client.close()
         held_up: tuple[list[float], list[float]] = ([], [])
         gc.disable()
         for _ in range(held_up_rounds):

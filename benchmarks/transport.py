@@ -29,13 +29,12 @@ from benchmarks._transport import (
     first_content_ms,
     has_content,
     in_mode,
+    made,
     opened,
-    ours,
     percentile,
     run,
     run_sync,
     settled,
-    stock,
     time_call,
     wishes,
 )
@@ -273,8 +272,7 @@ def threads(quick: bool) -> Report:
     with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
         for round_number, side in turns(_SIDES, max(rounds.values())):
             if round_number < rounds[side]:
-                make: Any = stock if side == "stock" else ours
-                with make(emulator.base_url, side, timeout=20.0) as client:
+                with made("sync", side, emulator.base_url, side, timeout=20.0) as client:
                     failed[side] += _failures(client, round_number)
         log = emulator.log()
     figures: dict[str, Figure] = {}

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ import openai
 import fastlane
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import MESSAGES, percentile, wishes
+from benchmarks._transport import MESSAGES, chunks, has_content, in_mode, percentile, run, settled, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
 
@@ -96,9 +95,9 @@ class _Calls:
 
     async def run(self, seconds: _Seconds, flood: int) -> _Run:
         async with self.async_client:
-            with self.client, ThreadPoolExecutor(64) as threads:
+            with self.client:
                 background = [asyncio.create_task(self._flood()) for _ in range(flood)]
-                coming = asyncio.create_task(self._come(threads))
+                coming = asyncio.create_task(self._come())
                 await asyncio.sleep(seconds.warm_up)
                 begun_ns = now_ns()
                 await asyncio.sleep(seconds.measured)
@@ -117,17 +116,14 @@ class _Calls:
             ended_ns,
         )
 
-    async def _come(self, threads: ThreadPoolExecutor) -> list[asyncio.Future[None]]:
+    async def _come(self) -> list[asyncio.Task[None]]:
         random = Random(0)
-        issued: list[asyncio.Future[None]] = []
-        loop = asyncio.get_running_loop()
+        issued: list[asyncio.Task[None]] = []
         try:
             while True:
                 await asyncio.sleep(random.expovariate(_PER_S))
-                if len(issued) % 2:
-                    issued.append(loop.run_in_executor(threads, self._interactive))
-                else:
-                    issued.append(asyncio.ensure_future(self._ainteractive()))
+                client = self.client if len(issued) % 2 else self.async_client
+                issued.append(asyncio.create_task(in_mode(client, self._interactive)))
         except asyncio.CancelledError:
             return issued
 
@@ -139,29 +135,15 @@ class _Calls:
             "extra_headers": wishes(tag=f"{self.arm}:{tag}"),
         }
 
-    def _interactive(self) -> None:
+    async def _interactive(self, client: Any) -> None:
         issued_ns = now_ns()
-        first = None
+        first_ns = None
         try:
-            for chunk in self.client.chat.completions.create(**self._asked("interactive")):
-                if first is None and chunk.choices and chunk.choices[0].delta.content:
-                    first = now_ns()
+            async for chunk in chunks(await settled(client.chat.completions.create(**self._asked("interactive")))):
+                if first_ns is None and has_content(chunk):
+                    first_ns = now_ns()
         except openai.OpenAIError:
             pass
-        self._told(issued_ns, first)
-
-    async def _ainteractive(self) -> None:
-        issued_ns = now_ns()
-        first = None
-        try:
-            async for chunk in await self.async_client.chat.completions.create(**self._asked("interactive")):
-                if first is None and chunk.choices and chunk.choices[0].delta.content:
-                    first = now_ns()
-        except openai.OpenAIError:
-            pass
-        self._told(issued_ns, first)
-
-    def _told(self, issued_ns: int, first_ns: int | None) -> None:
         if first_ns is None:
             self.failed.append(issued_ns)
         else:
@@ -199,20 +181,20 @@ def _arm(
 ) -> dict[str, Figure]:
     emulator.clear()
     flood = 0 if arm == "idle" else 3 * places + 32
-    run = asyncio.run(_Calls(emulator, arm, pool, most).run(seconds, flood))
+    done = run(_Calls(emulator, arm, pool, most).run(seconds, flood))
     log = list(emulator.log())
     figures: dict[str, Figure] = {
-        f"{arm}_calls": len(run.ttft_ms),
-        f"{arm}_ttft_p50_ms": percentile(run.ttft_ms, 0.5) if run.ttft_ms else None,
-        f"{arm}_ttft_p95_ms": percentile(run.ttft_ms, 0.95) if run.ttft_ms else None,
+        f"{arm}_calls": len(done.ttft_ms),
+        f"{arm}_ttft_p50_ms": percentile(done.ttft_ms, 0.5) if done.ttft_ms else None,
+        f"{arm}_ttft_p95_ms": percentile(done.ttft_ms, 0.95) if done.ttft_ms else None,
     }
     if arm == "idle":
         return figures
-    sent = [request for request in log if run.begun_ns <= request.received_ns < run.ended_ns]
+    sent = [request for request in log if done.begun_ns <= request.received_ns < done.ended_ns]
     refused = sum(request.status is not None and request.status >= 400 for request in sent)
     figures |= {
-        f"{arm}_failed": run.failed,
-        f"{arm}_background_share": _background_share(log, arm, places, run.begun_ns, run.ended_ns),
+        f"{arm}_failed": done.failed,
+        f"{arm}_background_share": _background_share(log, arm, places, done.begun_ns, done.ended_ns),
         f"{arm}_refused_share": refused / len(sent) if sent else None,
     }
     return figures

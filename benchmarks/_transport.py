@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -102,36 +102,35 @@ class WrongAnswerError(Exception):
     """A call brought another text than it asked for: nothing that was timed counts."""
 
 
-def _checked(text: str | None, expected: str) -> None:
-    if text != expected:
-        raise WrongAnswerError(f"asked for {expected!r}, got {text!r}")
-
-
 async def call_ms(client: Any, text: str = "Yes.", **asked: object) -> float:
     """Time one whole call that asks for `text`."""
     headers = wishes(output_text=text, **asked)
     started = now_ns()
     answer = await settled(client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers))
     taken = now_ns() - started
-    _checked(answer.choices[0].message.content, text)
+    if answer.choices[0].message.content != text:
+        raise WrongAnswerError(f"asked for {text!r}, got {answer.choices[0].message.content!r}")
     return taken / 1e6
 
 
-async def first_content_ms(client: Any, text: str = "Yes.", messages: Any = MESSAGES, **asked: object) -> float:
-    """Time a streamed call that asks for `text` to its first content; it is read to its end."""
-    headers = wishes(output_text=text, **asked)
+async def first_content_ms(
+    client: Any, text: str | None = "Yes.", messages: Any = MESSAGES, *, more: Mapping[str, Any] = {}, **asked: object
+) -> float:
+    """Time a streamed call that asks for `text`, if that is not None, to its first content; it is read to its end.
+
+    `more` are further arguments of the call.
+    """
+    headers = wishes(**({} if text is None else {"output_text": text}), **asked)
     started = now_ns()
     first: int | None = None
     read: list[str] = []
-    stream = await settled(
-        client.chat.completions.create(model=MODEL, messages=messages, stream=True, extra_headers=headers)
-    )
-    async for chunk in chunks(stream):
+    arguments = {"model": MODEL, "messages": messages, "stream": True, "extra_headers": headers, **more}
+    async for chunk in chunks(await settled(client.chat.completions.create(**arguments))):
         if has_content(chunk):
             first = first or now_ns()
             read.append(chunk.choices[0].delta.content)
-    _checked("".join(read), text)
-    assert first is not None
+    if first is None or (text is not None and "".join(read) != text):
+        raise WrongAnswerError(f"asked for {text!r}, got {''.join(read)!r}")
     return (first - started) / 1e6
 
 

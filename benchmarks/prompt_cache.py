@@ -26,8 +26,7 @@ from benchmarks._conversation import conversation, tools
 from benchmarks._paired import paired
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import percentile, wishes
-from fastlane._clock import now_ns
+from benchmarks._transport import first_content_ms, percentile
 from fastlane.emulator import Emulator, _tokens, preset
 from fastlane.emulator._prefix_cache import PrefixCache
 from fastlane.emulator._prompt import read_chat
@@ -93,14 +92,8 @@ def _said(number: int) -> list[Any]:
     return said
 
 
-async def _first_content(clients: Sequence[openai.AsyncOpenAI], index: int, call: _Call, draw: int) -> None:
-    started = now_ns()
-    headers = wishes(output_tokens=8, draw=draw)
-    async for chunk in await clients[index].chat.completions.create(**call.body, stream=True, extra_headers=headers):
-        if not call.taken_ms[index] and chunk.choices and chunk.choices[0].delta.content:
-            call.taken_ms[index] = (now_ns() - started) / 1e6
-    if not call.taken_ms[index]:
-        raise RuntimeError("a call brought no content")
+async def _first_content(client: openai.AsyncOpenAI, index: int, call: _Call, draw: int) -> None:
+    call.taken_ms[index] = await first_content_ms(client, None, more=call.body, output_tokens=8, draw=draw)
 
 
 async def _conversation(clients: Sequence[openai.AsyncOpenAI], number: int, end_s: float, calls: Calls) -> None:
@@ -116,7 +109,7 @@ async def _conversation(clients: Sequence[openai.AsyncOpenAI], number: int, end_
         call = _Call(body, [0.0] * len(clients))
         calls.append(call)
         order = range(len(clients)) if len(calls) % 2 else reversed(range(len(clients)))
-        await asyncio.gather(*(_first_content(clients, index, call, number * _TURNS + turn) for index in order))
+        await asyncio.gather(*(_first_content(clients[index], index, call, number * _TURNS + turn) for index in order))
         messages = [*messages, {"role": "assistant", "content": "Done."}]
         await asyncio.sleep(rng.uniform(0.5, 1.5) * _GAP_S)
 

@@ -16,6 +16,7 @@ fifth character as if at a limit.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -194,6 +195,7 @@ def measure(quick: bool) -> Report:
         exact = _exact(emulator, pairs)
         answers = run(_run("sync", emulator.base_url, range(pairs // 2), ended))
         answers |= run(_run("async", emulator.base_url, range(pairs // 2, pairs), ended))
+        time.sleep(_ROUND_TRIP_TIME_S)  # the last reset is on its way
         log = emulator.log()
     if connections(log, "fastlane") != 2:
         raise RuntimeError("ours was to have one connection of each mode")

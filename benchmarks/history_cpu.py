@@ -94,8 +94,8 @@ def measure(quick: bool) -> Report:
                 taken = cpu_pairs([_arm(client, messages, drive) for client in pair], pairs)
                 stock_us, ours_us = ([one / _BLOCK / 1e3 for one in arm] for arm in taken)
                 figures |= sides(f"{side}_{messages}", stock_us, ours_us, "us")
-        for client in clients:
-            client.close()
+        for sync_client in clients:
+            sync_client.close()
         held_up: tuple[list[float], list[float]] = ([], [])
         gc.disable()
         for _ in range(held_up_rounds):

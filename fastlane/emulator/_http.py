@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from abc import ABC, abstractmethod
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,18 +55,22 @@ class Request:
     body: bytes
 
 
-class ServedExchange(ABC):
-    """One request and its response on a connection."""
+class ServedExchange:
+    """One request and its response on a connection: a stream of HTTP/2, or the current turn of HTTP/1.1."""
 
-    def __init__(self, connection: ServerConnection, record: RequestLog, headers: Mapping[str, str]) -> None:
+    def __init__(self, protocol: Http1 | Http2, record: RequestLog, headers: Mapping[str, str]) -> None:
         self.record = record
-        self.connection = connection
-        self.room = asyncio.Event()
+        self.connection = protocol.connection
         self.gone = False
         """Whether nothing more can be sent."""
+        self._protocol = protocol
+        self._id = record.stream_id
         self._headers = headers
         self._body: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._unsent: deque[tuple[memoryview, Stamp | None]] = deque()
+        self._ending = False
 
     def receive(self, data: bytes) -> None:
         """Take some of the body."""
@@ -92,22 +96,65 @@ class ServedExchange(ABC):
         if self.record.reset_ns is None:
             self.record.reset_ns = now_ns()
             self.record.reset_code = code
-        self.room.set()
+        self._unsent.clear()
+        self._room.set()
         if self._task:
             self._task.cancel()
 
     @property
     def writable(self) -> bool:
         """Whether what was sent so far has left: no closed window, no full socket."""
-        return not self.connection.socket_full and not self.gone
+        return not self._unsent and not self.connection.socket_full and not self.gone
 
     async def drained(self) -> None:
         """Wait until it is writable. Raises ConnectionError if the client went away."""
         while not self.writable:
             if self.gone:
                 raise ConnectionError("the client went away")
-            self.room.clear()
-            await self.room.wait()
+            self._room.clear()
+            await self._room.wait()
+
+    def send_headers(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+        if not self.gone:
+            self.record.status = status
+            self._protocol.send_head(self._id, status, headers)
+            self.connection.flush_soon(self.record.stamp_headers)
+
+    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
+        """Send some of the body; `stamp` gets the time at which it was handed to the socket."""
+        if not self.gone and data:
+            self._unsent.append((memoryview(data), stamp))
+            self.pump()
+
+    def pump(self) -> None:
+        """Send as much as the windows and the socket let through."""
+        while self._unsent and not self.connection.socket_full and not self.gone:
+            data, stamp = self._unsent[0]
+            sent = data[: self._protocol.window(self._id)]
+            if not sent:
+                return
+            self._protocol.send_data(self._id, sent)
+            self.record.bytes_out += len(sent)
+            if len(sent) < len(data):
+                self._unsent[0] = (data[len(sent) :], stamp)
+                self.connection.flush_soon()
+            else:
+                self._unsent.popleft()
+                self.connection.flush_soon(stamp)
+        if not self._unsent:
+            self._room.set()
+            if self._ending:
+                self.end()
+
+    def end(self) -> None:
+        """End the response, when all of it has left."""
+        self._ending = True
+        if not self._unsent and not self.gone:
+            self.gone = True
+            self._protocol.end_data(self._id)
+            self.connection.flush_soon(self.record.stamp_finished)
+            self._protocol.forget(self._id)
 
     def abort(self) -> None:
         """Break the connection off, as a crashed peer would."""
@@ -115,25 +162,26 @@ class ServedExchange(ABC):
         self.connection.flush()
         self.connection.abort()
 
-    @abstractmethod
-    def send_headers(self, status: int, headers: Headers) -> None:
-        """Send the status and the headers."""
-
-    @abstractmethod
-    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
-        """Send some of the body; `stamp` gets the time at which it was handed to the socket."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """End the response, when all of it has left."""
-
-    @abstractmethod
     def reset(self, code: int) -> None:
         """Reset the stream; on HTTP/1.1 abort the connection."""
+        if isinstance(self._protocol, Http1):
+            self.abort()
+        elif not self.gone:
+            self.gone = True
+            self._unsent.clear()
+            # The client has reset it, or left, in what came together with its head.
+            with contextlib.suppress(ProtocolError):
+                self._protocol.h2.reset_stream(self._id, code)
+            self.connection.flush_soon(self.record.stamp_finished)
+            self._protocol.forget(self._id)
 
-    @abstractmethod
     def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
         """Announce that no stream after `last` (default: this one) is served; hard: and close at once."""
+        is_hard = manner == "hard"
+        self.gone = self.gone or is_hard
+        self._protocol.go_away(self._id if last is None else last, hard=is_hard)
+        if is_hard:
+            self.connection.close()
 
 
 class ServerConnection(asyncio.Protocol):
@@ -320,7 +368,7 @@ def _joined(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class Http1:
-    """HTTP/1.1 on one connection; its current request and answer are a `_Turn`."""
+    """HTTP/1.1 on one connection, with one exchange at a time."""
 
     http_version = "HTTP/1.1"
 
@@ -328,7 +376,7 @@ class Http1:
         self.connection = connection
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAXIMUM_HEAD_BYTES)
         self.close_after_turn = False
-        self._turn: _Turn | None = None
+        self._turn: ServedExchange | None = None
         self._outgoing: list[bytes] = []
 
     def receive(self, data: bytes) -> None:
@@ -366,7 +414,7 @@ class Http1:
         )
         if headers.get("connection", "").lower() == "close":
             record.connection_closed_by = "client"
-        self._turn = _Turn(self, record, headers)
+        self._turn = ServedExchange(self, record, headers)
         if self.h11.they_are_waiting_for_100_continue:
             self.write(h11.InformationalResponse(status_code=100, headers=[]))
 
@@ -388,14 +436,39 @@ class Http1:
     def writable_again(self) -> None:
         """Take note that the socket has room again."""
         if self._turn:
-            self._turn.room.set()
+            self._turn.pump()
 
     def lost(self) -> None:
         """Take note that the connection is gone."""
         if self._turn:
             self._turn.client_left()
 
-    def turn_over(self) -> None:
+    def send_head(self, _: int, status: int, headers: Headers) -> None:
+        """Queue the head of a response."""
+        closing = [("connection", "close")] if self.close_after_turn else []
+        self.write(h11.Response(status_code=status, headers=[*headers, *closing]))
+
+    def window(self, _: int) -> int:
+        """Return how many bytes of a body may be sent now."""
+        return sys.maxsize
+
+    def send_data(self, _: int, data: memoryview) -> None:
+        """Queue a part of a body."""
+        self.write(h11.Data(data=bytes(data)))
+
+    def end_data(self, _: int) -> None:
+        """Queue the end of a body."""
+        try:
+            self.write(h11.EndOfMessage())
+        except h11.LocalProtocolError:
+            # A body cut short of its content-length, as a fault asked: only closing can end it.
+            self.close_after_turn = True
+
+    def go_away(self, last: int, *, hard: bool) -> None:
+        """Serve no further request."""
+        self.close_after_turn = True
+
+    def forget(self, _: int) -> None:
         """Make ready for the next request, or close."""
         self._turn = None
         if self.close_after_turn or self.h11.our_state is h11.MUST_CLOSE or self.h11.their_state is not h11.DONE:
@@ -406,60 +479,15 @@ class Http1:
         asyncio.get_running_loop().call_soon(self._read)
 
 
-class _Turn(ServedExchange):
-    """One request and its response on HTTP/1.1."""
-
-    def __init__(self, http1: Http1, record: RequestLog, headers: Mapping[str, str]) -> None:
-        super().__init__(http1.connection, record, headers)
-        self._http1 = http1
-
-    def send_headers(self, status: int, headers: Headers) -> None:
-        if self.gone:
-            return
-        self.record.status = status
-        if self._http1.close_after_turn:
-            headers = [*headers, ("connection", "close")]
-        self._http1.write(h11.Response(status_code=status, headers=list(headers)))
-        self.connection.flush_soon(self.record.stamp_headers)
-
-    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
-        if self.gone or not data:
-            return
-        self._http1.write(h11.Data(data=data))
-        self.record.bytes_out += len(data)
-        self.connection.flush_soon(stamp)
-
-    def end(self) -> None:
-        if self.gone:
-            return
-        self.gone = True
-        try:
-            self._http1.write(h11.EndOfMessage())
-        except h11.LocalProtocolError:
-            # A body cut short of its content-length, as a fault asked: only closing can end it.
-            self._http1.close_after_turn = True
-        self.connection.flush_soon(self.record.stamp_finished)
-        self._http1.turn_over()
-
-    def reset(self, code: int) -> None:
-        self.abort()
-
-    def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
-        self._http1.close_after_turn = True
-        if manner == "hard":
-            self.gone = True
-            self.connection.close()
-
-
 class Http2:
-    """HTTP/2 on one connection; its streams are `_Stream`s."""
+    """HTTP/2 on one connection."""
 
     http_version = "HTTP/2"
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
-        self.streams: dict[int, _Stream] = {}
+        self.streams: dict[int, ServedExchange] = {}
         self.last_served: int | None = None
         """The last stream that is served, once either side has said goodbye."""
         window = connection.provider.model.dialect.initial_window_bytes
@@ -516,6 +544,7 @@ class Http2:
                 stream.run()
             else:
                 stream.client_left(int(event.error_code or 0))
+                self.forget(event.stream_id or 0)
 
     def _begin(self, event: RequestReceived) -> None:
         stream_id = event.stream_id or 0
@@ -526,7 +555,7 @@ class Http2:
             headers={name: value for name, value in headers.items() if not name.startswith(":")},
             stream_id=stream_id,
         )
-        stream = self.streams[stream_id] = _Stream(self, stream_id, record, headers)
+        stream = self.streams[stream_id] = ServedExchange(self, record, headers)
         if self.last_served is not None and stream_id > self.last_served:
             record.fault = "refused after goaway"
             stream.reset(int(ErrorCodes.REFUSED_STREAM))
@@ -542,8 +571,9 @@ class Http2:
 
     def lost(self) -> None:
         """Take note that the connection is gone."""
-        for stream in tuple(self.streams.values()):
-            stream.client_left(None)
+        for stream_id, stream in tuple(self.streams.items()):
+            stream.client_left()
+            self.forget(stream_id)
 
     def forget(self, stream_id: int) -> None:
         """Drop a finished stream, and close a connection that has no more to do."""
@@ -555,92 +585,26 @@ class Http2:
         else:
             self.connection.idle()
 
+    def send_head(self, stream_id: int, status: int, headers: Headers) -> None:
+        """Queue the head of a response."""
+        self.h2.send_headers(stream_id, [(":status", str(status)), *headers])
 
-class _Stream(ServedExchange):
-    """One stream of HTTP/2."""
+    def window(self, stream_id: int) -> int:
+        """Return how many bytes of a body may be sent now."""
+        return max(0, min(self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size))
 
-    def __init__(self, http2: Http2, stream_id: int, record: RequestLog, headers: Mapping[str, str]) -> None:
-        super().__init__(http2.connection, record, headers)
-        self._http2 = http2
-        self._stream_id = stream_id
-        self._unsent: deque[tuple[memoryview, Stamp | None]] = deque()
-        self._ending = False
+    def send_data(self, stream_id: int, data: memoryview) -> None:
+        """Queue a part of a body."""
+        self.h2.send_data(stream_id, data)
 
-    def client_left(self, code: int | None = None) -> None:
-        if not self.gone:
-            super().client_left(code)
-            self._unsent.clear()
-            self._http2.forget(self._stream_id)
+    def end_data(self, stream_id: int) -> None:
+        """Queue the end of a body."""
+        self.h2.end_stream(stream_id)
 
-    @property
-    def writable(self) -> bool:
-        return not self._unsent and super().writable
-
-    def send_headers(self, status: int, headers: Headers) -> None:
-        if self.gone:
-            return
-        self.record.status = status
-        self._http2.h2.send_headers(self._stream_id, [(":status", str(status)), *headers])
-        self.connection.flush_soon(self.record.stamp_headers)
-
-    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
-        if not self.gone and data:
-            self._unsent.append((memoryview(data), stamp))
-            self.pump()
-
-    def pump(self) -> None:
-        """Send as much as the windows and the socket let through."""
-        h2, stream_id, connection = self._http2.h2, self._stream_id, self.connection
-        while self._unsent and not connection.socket_full and not self.gone:
-            data, stamp = self._unsent[0]
-            room = min(h2.local_flow_control_window(stream_id), h2.max_outbound_frame_size)
-            if room <= 0:
-                return
-            sent = data[:room]
-            h2.send_data(stream_id, sent)
-            self.record.bytes_out += len(sent)
-            if len(sent) < len(data):
-                self._unsent[0] = (data[len(sent) :], stamp)
-                connection.flush_soon()
-            else:
-                self._unsent.popleft()
-                connection.flush_soon(stamp)
-        if not self._unsent:
-            self.room.set()
-            if self._ending and not self.gone:
-                self._finish()
-
-    def end(self) -> None:
-        self._ending = True
-        if not self._unsent and not self.gone:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.gone = True
-        self._http2.h2.end_stream(self._stream_id)
-        self.connection.flush_soon(self.record.stamp_finished)
-        self._http2.forget(self._stream_id)
-
-    def reset(self, code: int) -> None:
-        if self.gone:
-            return
-        self.gone = True
-        self._unsent.clear()
-        # The client has reset it, or left, in what came together with its head.
-        with contextlib.suppress(ProtocolError):
-            self._http2.h2.reset_stream(self._stream_id, code)
-        self.connection.flush_soon(self.record.stamp_finished)
-        self._http2.forget(self._stream_id)
-
-    def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
-        last = self._stream_id if last is None else last
-        hard = manner == "hard"
+    def go_away(self, last: int, *, hard: bool) -> None:
+        """Say that no stream after `last` is served."""
+        if not hard:
+            self.last_served = last
         code = int(ErrorCodes.INTERNAL_ERROR if hard else ErrorCodes.NO_ERROR)
-        if hard:
-            self.gone = True
-        else:
-            self._http2.last_served = last
         # Past the h2 library, whose state would otherwise close the streams that are still to be served.
         self.connection.write_raw(GoAwayFrame(0, last_stream_id=last, error_code=code).serialize())
-        if hard:
-            self.connection.close()

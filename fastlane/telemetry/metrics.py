@@ -48,8 +48,6 @@ _RATES: Final = (
     1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 75.0, 100.0, 125.0, 150.0, 200.0, 250.0, 300.0, 400.0,
     500.0, 750.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 5000.0,
 )  # fmt: skip
-_SIZES: Final = tuple(float(256 * 4**step) for step in range(10))
-"""From 256 bytes to 64 MiB."""
 
 # https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/gen-ai-metrics.md
 _GENERIC_SECONDS: Final = tuple(0.01 * 2**step for step in range(14))
@@ -84,7 +82,6 @@ OF_EVERY_CALL: Final = (
     _histogram(
         "fastlane.client.wire.duration", "s", SHORT_SECONDS, "Each phase of the answering attempt on the wire"
     ),
-    _histogram("fastlane.client.decode.duration", "s", SECONDS, "From the first to the last output of a stream"),
     _histogram("fastlane.client.decode.rate", "{token}/s", _RATES, "Output tokens per second after the first"),
     _histogram(
         "fastlane.client.stream.max_chunk_gap", "s", SHORT_SECONDS,
@@ -93,10 +90,6 @@ OF_EVERY_CALL: Final = (
     _histogram(
         "fastlane.client.retry.wait.duration", "s", SECONDS,
         "Time that a call spent between attempts that had failed and the next",
-    ),
-    _histogram(
-        "fastlane.client.request.body.size", "By", _SIZES,
-        "Size of a request's body, as JSON (before) and as it was sent (after)",
     ),
     _counter("fastlane.client.attempts", "{attempt}", "Attempts of calls: why each was made, what became of it"),
     _histogram(
@@ -262,7 +255,6 @@ class Measures:
                 if taken_s is not None:
                     yield "fastlane.client.wire.duration", taken_s, with_connection | {"fastlane.wire.phase": phase}
         if len(token_ns) > 1:
-            yield "fastlane.client.decode.duration", (token_ns[-1] - token_ns[0]) / 1e9, own
             yield "fastlane.client.stream.max_chunk_gap", max_gap_s(token_ns), own
         if record.decode_rate is not None:
             yield "fastlane.client.decode.rate", record.decode_rate, own
@@ -280,20 +272,6 @@ class Measures:
                 labels["gen_ai.provider.name"] = provider_name(attempt.origin or record.origin)
                 labels["gen_ai.request.model"] = attempt.model
             yield "fastlane.client.attempts", 1, short | self._limited(labels)
-        last = record.last_attempt
-        if last is not None and last.request_body_bytes is not None:
-            plain = None if last.form == "json" else record.plain_body_bytes
-            labels = short | {"fastlane.http.request.encoding": last.form}
-            yield (
-                "fastlane.client.request.body.size",
-                plain or last.request_body_bytes,
-                labels | {"fastlane.http.request.body.stage": "before"},
-            )
-            yield (
-                "fastlane.client.request.body.size",
-                last.request_body_bytes,
-                labels | {"fastlane.http.request.body.stage": "after"},
-            )
 
 
 # How it is recorded: a call only puts what has ended into a queue, which another thread records. The queue is recorded

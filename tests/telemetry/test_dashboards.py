@@ -99,7 +99,7 @@ def test_every_metric_that_is_asked_for_is_exported_with_the_labels_that_are_ask
 ) -> None:
     known = {**exported, **recorded_and_asked()[0]}
     asked = everywhere()
-    assert len(asked) > 50
+    assert len(asked) > 45
 
     for expression in asked:
         names = names_of(expression)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
-from fastlane.records.plays import HedgingRecord, PromptCacheRecord, RequestEncodingRecord
+from fastlane.records.plays import HedgingRecord, PromptCacheRecord
 from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, experiment, settings as telemetry_settings
@@ -50,7 +50,6 @@ def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
         (False, "tls"): 0.008,
         (False, "send"): 0.001,
     }
-    assert meters.values("fastlane.client.decode.duration") == {(): 0.2}
     assert meters.values("fastlane.client.decode.rate") == {(): pytest.approx(200.0)}
     assert meters.values("fastlane.client.stream.max_chunk_gap") == {(): 0.15}
     assert meters.values("gen_ai.client.operation.duration") == {(): 0.5}
@@ -94,7 +93,6 @@ def test_a_call_without_a_stream_has_no_first_token_and_tells_none(meters: Meter
     assert not points.keys() & {
         "fastlane.client.time_to_first_token",
         "gen_ai.client.operation.time_to_first_chunk",
-        "fastlane.client.decode.duration",
         "fastlane.client.decode.rate",
         "fastlane.client.stream.max_chunk_gap",
     }
@@ -127,8 +125,6 @@ def test_a_real_call_is_told_as_its_record_has_it(meters: Meters, arguments: dic
     assert meters.values("gen_ai.client.operation.duration") == {(): pytest.approx(sum(c.duration_s for c in calls))}
     assert meters.values("gen_ai.client.token.usage")["output",] == sum(c.usage.output_tokens or 0 for c in calls)
     assert meters.values("fastlane.client.attempts") == {("first", "completed"): 2}
-    sent = sum(call.attempts[0].request_body_bytes or 0 for call in calls)
-    assert meters.values("fastlane.client.request.body.size") == {("before", "json"): sent, ("after", "json"): sent}
 
 
 def test_calls_and_user_actions_are_told_by_themselves(meters: Meters, arguments: dict[str, Any]) -> None:
@@ -235,17 +231,6 @@ def test_tokens_of_the_cache_count_where_the_provider_tells_of_them(meters: Mete
     assert not [name for name in before if "cache" in name]
     assert meters.values("fastlane.client.cache.expected_tokens") == {(): 1024}
     assert meters.values("fastlane.client.cache.read_tokens") == {(): 512}
-
-
-def test_a_body_has_its_size_before_and_after_it_was_encoded(meters: Meters) -> None:
-    encoding = RequestEncodingRecord(form="msgpack+gzip", reason="pays", plain_bytes=1_000, sent_bytes=250)
-    sent = attempt(form="msgpack+gzip", request_body_bytes=250)
-    meters.tell(ended(record(attempts=(sent,), request_encoding=encoding)))
-
-    assert meters.values("fastlane.client.request.body.size") == {
-        ("before", "msgpack+gzip"): 1_000,
-        ("after", "msgpack+gzip"): 250,
-    }
 
 
 def test_a_user_action_tells_what_it_took_end_to_end(meters: Meters) -> None:
@@ -360,7 +345,7 @@ def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
 
     by_name = {name: value for name, value, _ in measures}
     assert ("fastlane.client.time_to_first_token" in by_name) == (first is not None)
-    assert ("fastlane.client.decode.duration" in by_name) == (len(tokens) > 1)
+    assert ("fastlane.client.stream.max_chunk_gap" in by_name) == (len(tokens) > 1)
     assert by_name.keys() <= {metric.name for metric in all_metrics()}
     texts = [str(value) for _, _, labels in measures for value in labels.values()]
     assert not [text for text in texts if "secret" in text or "://" in text]

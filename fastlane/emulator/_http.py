@@ -216,10 +216,9 @@ class ServerConnection(asyncio.Protocol):
         """Begin the record of a request whose headers came in; the emulator's own control requests leave none."""
         if self._idle:
             self._idle.cancel()
-        records = self.provider.records
         logged = not path.startswith(CONTROL_PREFIX)
         self.requests += logged
-        number = records.next_number() if logged else -1
+        number = self.provider.next_number() if logged else -1
         record = RequestLog(
             sequence_number=number,
             request_id=f"req_{self.provider.seed:x}_" + (f"{number:012d}" if logged else "control"),
@@ -236,7 +235,7 @@ class ServerConnection(asyncio.Protocol):
             content_encoding=headers.get("content-encoding"),
         )
         if logged:
-            records.add(record)
+            self.provider.records.append(record)
             self._last_record = record
         return record
 

@@ -90,31 +90,6 @@ class RequestLog:
         self.finished_ns = now
 
 
-class RequestRecords:
-    """All records in the order in which their headers came in."""
-
-    def __init__(self) -> None:
-        self._records: list[RequestLog] = []
-        self._next_number = 0
-
-    def next_number(self) -> int:
-        """Return the next request's sequence number, from 0; `clear` does not start it over."""
-        self._next_number += 1
-        return self._next_number - 1
-
-    def add(self, record: RequestLog) -> None:
-        """Keep the record of a request that has begun."""
-        self._records.append(record)
-
-    def read(self) -> tuple[RequestLog, ...]:
-        """Return a copy of every record, unfinished ones included."""
-        return tuple(dataclasses.replace(record, token_ns=tuple(record.token_ns)) for record in self._records)
-
-    def clear(self) -> None:
-        """Forget every record."""
-        self._records.clear()
-
-
 def prompt_digest(body: Mapping[str, Any]) -> str:
     """Return by what `LineLog.prompt` tells whose prompt was answered: a digest of messages, input or prompt."""
     given = next((body[name] for name in ("messages", "input", "prompt") if name in body), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admission
 from fastlane.emulator._faults import Fault, FaultRules
-from fastlane.emulator._log import RequestRecords
+from fastlane.emulator._log import RequestLog
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._request import ApiError, Overrides
@@ -51,7 +52,10 @@ class Provider:
     def __init__(self, model: ProviderModel, *, seed: int = 0, faults: Iterable[Fault] = ()) -> None:
         self.model = self._first_model = model
         self.seed = seed
-        self.records = RequestRecords()
+        self.records: list[RequestLog] = []
+        """Of all requests, in the order in which their headers came in."""
+        self.next_number = count().__next__
+        """Returns the next request's sequence number, from 0; `reset` does not start it over."""
         self._first_faults = tuple(faults)
         self.faults = FaultRules(self._first_faults)
         self.fault_random = Random(f"{seed}:faults")

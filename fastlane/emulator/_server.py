@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -89,8 +89,8 @@ class Server:
 
     @property
     def log(self) -> tuple[RequestLog, ...]:
-        """The records of all requests so far."""
-        return self.provider.records.read()
+        """A copy of the record of every request so far, unfinished ones included."""
+        return tuple(replace(record, token_ns=tuple(record.token_ns)) for record in self.provider.records)
 
     @property
     def offline(self) -> Offline:

@@ -159,7 +159,7 @@ class ProviderService:
         try:
             match request.method, request.path.removeprefix(CONTROL_PREFIX):
                 case "GET", "log":
-                    return [record.to_json() for record in provider.records.read()]
+                    return [record.to_json() for record in provider.records]
                 case "GET", "offline":
                     return batches.log().to_json()
                 case "POST", "clear":

@@ -22,10 +22,8 @@ log = logging.getLogger("fastlane")
 
 TRACES, METRICS = "traces", "metrics"
 
-# For each signal: the setting for its provider, the method of any provider, and the module of OpenTelemetry's API.
-_PROVIDERS = {TRACES: "tracer_provider", METRICS: "meter_provider"}
-_METHODS = {TRACES: "get_tracer", METRICS: "get_meter"}
-_MODULES = {TRACES: "opentelemetry.trace", METRICS: "opentelemetry.metrics"}
+_KINDS = {TRACES: "tracer", METRICS: "meter"}
+"""What the provider of each signal makes: OpenTelemetry's functions are named after it."""
 
 _FILE_EXPORTER: Final = "otlp_json_file"
 _FILE_DELAY_MS: Final = 500
@@ -78,10 +76,11 @@ def configure(
     installed.
     """
     given = {name: value for name, value in locals().items() if value is not None}
-    for signal, name in _PROVIDERS.items():
-        if name in given and not callable(getattr(given[name], _METHODS[signal], None)):
+    for kind in _KINDS.values():
+        provider = given.get(f"{kind}_provider")
+        if provider is not None and not hasattr(provider, f"get_{kind}"):
             raise ConfigurationError(
-                f"configure({name}=...) takes a provider of OpenTelemetry's, got {type(given[name]).__name__}"
+                f"configure({kind}_provider=...) takes a provider of OpenTelemetry's, got {type(provider).__name__}"
             )
     telemetry = _process.configure(given)
     if telemetry.tracer_provider is not None or telemetry.meter_provider is not None:
@@ -102,23 +101,25 @@ class _Process:
         with self._lock:
             everything = {**self._given, **given}
             settings = from_environment(os.environ).with_changes(everything)
-            missing = [
-                signal
-                for signal, name in _PROVIDERS.items()
-                if getattr(settings, name) is None and _global_provider(signal) is None
-            ]
+            providers = {
+                signal: getattr(settings, f"{kind}_provider") or _global_provider(signal)
+                for signal, kind in _KINDS.items()
+            }
             if settings.level != "off" and os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":
-                exporters = {signal: self._exporters(signal) for signal in missing}
+                exporters = {signal: self._exporters(signal) for signal in providers if providers[signal] is None}
                 for signal, its in exporters.items():
                     if its:
-                        set_global = getattr(import_module(_MODULES[signal]), f"set_{_PROVIDERS[signal]}")
-                        set_global(_build_provider(signal, its, to_file=self._file is not None))
+                        built = _build_provider(signal, its, to_file=self._file is not None)
+                        getattr(_api(signal), f"set_{_KINDS[signal]}_provider")(built)
+                        providers[signal] = _global_provider(signal)
             self._given = everything
             telemetry_settings.use(settings)
-            providers = {
-                name: getattr(settings, name) or _global_provider(signal) for signal, name in _PROVIDERS.items()
-            }
-            return Telemetry(settings=settings, trace_file=None if self._file is None else self._file.path, **providers)
+            return Telemetry(
+                settings=settings,
+                tracer_provider=providers[TRACES],
+                meter_provider=providers[METRICS],
+                trace_file=None if self._file is None else self._file.path,
+            )
 
     def _exporters(self, signal: str) -> list[Any]:
         """Make the exporters of one signal; of metrics, they may be readers."""
@@ -148,9 +149,13 @@ class _Process:
 _process = _Process()
 
 
+def _api(signal: str) -> Any:
+    return import_module("opentelemetry.trace" if signal == TRACES else "opentelemetry.metrics")
+
+
 def _global_provider(signal: str) -> Any:
     """Return the global provider of a signal; None where none has been set."""
-    provider = getattr(import_module(_MODULES[signal]), f"get_{_PROVIDERS[signal]}")()
+    provider = getattr(_api(signal), f"get_{_KINDS[signal]}_provider")()
     is_proxy = "Proxy" in type(provider).__name__ and type(provider).__module__.startswith("opentelemetry.")
     return None if is_proxy else provider
 

@@ -25,13 +25,7 @@ Level = Literal["off", "call", "attempts", "phases"]
 
 log = logging.getLogger("fastlane")
 
-_VARIABLES = {
-    "level": "FASTLANE_TELEMETRY_LEVEL",
-    "propagate": "FASTLANE_TELEMETRY_PROPAGATE",
-}
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "level": get_args(Level),
-}
+LEVEL_VARIABLE, PROPAGATE_VARIABLE = "FASTLANE_TELEMETRY_LEVEL", "FASTLANE_TELEMETRY_PROPAGATE"
 
 
 @checked
@@ -57,18 +51,10 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
     """Read the settings from environment variables. Raises ConfigurationError, which names the variable."""
     if is_disabled(environment):
         return TelemetrySettings(level="off")
-    values: dict[str, Any] = {}
-    for name, variable in _VARIABLES.items():
-        text = environment.get(variable, "").strip().lower()
-        if not text:
-            continue
-        if name not in _CHOICES:
-            values[name] = flag(variable, environment)
-        elif text in _CHOICES[name]:
-            values[name] = text
-        else:
-            raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
-    return TelemetrySettings(**values)
+    level: Any = environment.get(LEVEL_VARIABLE, "").strip().lower() or "call"
+    if level not in get_args(Level):
+        raise ConfigurationError(f"{LEVEL_VARIABLE} is one of {', '.join(get_args(Level))}; got {level!r:.60}")
+    return TelemetrySettings(level=level, propagate=flag(PROPAGATE_VARIABLE, environment) or False)
 
 
 # What is in force

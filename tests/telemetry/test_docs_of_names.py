@@ -76,7 +76,8 @@ def test_the_page_names_nothing_that_is_not_exported() -> None:
     "word",
     sorted(
         {
-            *telemetry_settings._VARIABLES.values(),
+            telemetry_settings.LEVEL_VARIABLE,
+            telemetry_settings.PROPAGATE_VARIABLE,
             *get_args(telemetry_settings.Level),
             *(name for name in configure.__kwdefaults__ or ()),
             *TelemetrySettings.__dataclass_fields__,

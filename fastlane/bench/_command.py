@@ -24,7 +24,7 @@ from ._provider import Embedded
 from .checks import check
 from .findings import find
 from .recorded import RecordedRun, read_run
-from .reports import LiveProgress, compare as compared, print_terminal, report_document
+from .reports import LiveProgress, compare as compared, plain, print_terminal
 
 bench = typer.Typer(
     name="bench",
@@ -120,7 +120,7 @@ def compare(
         checked = check(runs[0], findings[0]), check(runs[1], findings[1])
         shown = compared(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
         if as_json:
-            typer.echo(as_json_text(report_document(shown)))
+            typer.echo(as_json_text(plain(shown)))
         else:
             print_terminal(shown, Console())
 

@@ -92,8 +92,7 @@ class ReportOptions:
         str,
         _option(
             _REPORTS,
-            "ab: arms beside each other; load: by users; lengths: by lengths of input and output; scaling: the pace of "
-            "one user among many.",
+            "ab: arms beside each other; sweep: by users, rate, and lengths of input and output.",
             "--kind",
         ),
     ] = "ab"
@@ -110,10 +109,6 @@ class ReportOptions:
     as_json: AsJson = False
     full: Annotated[bool, _option(_REPORTS, "Print every table, check and definition.", "--full", "-v")] = False
     quiet: Annotated[bool, _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q")] = False
-    target: Annotated[
-        list[str] | None,
-        _seldom(_REPORTS, 'Such as "ttft_p50 < 500 ms", with --kind lengths; may be given several times.', "--target"),
-    ] = None
     fail_if: Annotated[
         list[str] | None,
         _option(

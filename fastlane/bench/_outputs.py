@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -25,7 +25,6 @@ from .reports import (
     markdown,
     page,
     parse_fail_if,
-    parse_target,
     print_terminal,
     report,
     screen,
@@ -52,12 +51,8 @@ def prepare(options: ReportOptions, new_folder: Path | None = None) -> None:
     """
     if options.kind not in KINDS:
         raise ConfigurationError(f"--kind takes {', '.join(KINDS)}, got {options.kind!r}")
-    for text in options.target or ():
-        parse_target(text)
     for text in options.fail_if or ():
         parse_fail_if(text)
-    if options.target and options.kind != "lengths":
-        raise ConfigurationError(f"--target goes with --kind lengths, not with {options.kind!r}")
     if options.as_json + options.full + options.quiet > 1:
         raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
     if new_folder is not None:
@@ -92,15 +87,13 @@ def publish(
     """
     findings = find(recorded)
     checked = check(recorded, findings)
-    targets = [parse_target(text) for text in options.target or ()]
-    kind: Any = options.kind
-    shown = report(kind, recorded, findings, checked, targets=targets)
     judgements = judge(recorded, findings, checked, [parse_fail_if(text) for text in options.fail_if or ()])
+    shown = report(options.kind, recorded, findings, checked, rules=judgements)
     problems = list(dict.fromkeys(each.sentence for each in checked.refusals()))
     texts: dict[str, Callable[[], str]] = {
         "page": lambda: page(shown, recorded, findings, checked),
         "Markdown": lambda: markdown(shown),
-        "document": lambda: as_json_text(document(recorded, findings, checked, [shown])),
+        "document": lambda: as_json_text(document(recorded, findings, checked)),
         "JUnit": lambda: junit(recorded, checked, judgements),
     }
     files = list(options.files or ())

@@ -1,29 +1,55 @@
 """Reports of a run, made from its raw records: what is said as data, and the forms in which it is shown."""
 
-from ._blocks import (
-    Alignment as Alignment,
-    Block as Block,
-    Chart as Chart,
-    Checks as Checks,
-    Column as Column,
-    Definitions as Definitions,
-    Heading as Heading,
-    Kind as Kind,
-    Paragraph as Paragraph,
-    ReportTable as ReportTable,
-    RunFact as RunFact,
-    RunReport as RunReport,
-    TableCell as TableCell,
-    TableRow as TableRow,
-    Tone as Tone,
-)
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from fastlane.errors import ConfigurationError
+
+from ..checks import Checked
+from ..findings import Findings
+from ..recorded import RecordedRun
+from ._ab import ab_report
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._csv import csv_rows as csv_rows, write_csv as write_csv
-from ._gate import RuleResult as RuleResult, fails as fails, judge as judge, junit as junit
-from ._json import document as document, report_document as report_document
+from ._data import (
+    Entry as Entry,
+    Kind as Kind,
+    Line as Line,
+    RunReport as RunReport,
+    Section as Section,
+    Table as Table,
+    Tone as Tone,
+)
+from ._json import document as document, plain as plain
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown, print_terminal as print_terminal
+from ._material import Material as Material
 from ._page import page as page
-from ._report import KINDS as KINDS, report as report
-from ._rules import Rule as Rule, parse_fail_if as parse_fail_if, parse_target as parse_target
+from ._rules import (
+    Rule as Rule,
+    RuleResult as RuleResult,
+    fails as fails,
+    judge as judge,
+    junit as junit,
+    parse_fail_if as parse_fail_if,
+    rules_section,
+)
 from ._screen import screen as screen
+from ._sweep import sweep_report
+
+_REPORTS: Final = {"ab": ab_report, "sweep": sweep_report}
+KINDS: Final[tuple[str, ...]] = tuple(_REPORTS)
+
+
+def report(
+    kind: str, recorded: RecordedRun, findings: Findings, checked: Checked, *, rules: Sequence[RuleResult] = ()
+) -> RunReport:
+    """Return one kind of report of a run, "ab" or "sweep"; with what became of `rules`, where there are some.
+
+    Raises ConfigurationError for an unknown kind.
+    """
+    if kind not in _REPORTS:
+        raise ConfigurationError(f"unknown report {kind!r}: expected one of {', '.join(KINDS)}")
+    made = _REPORTS[kind](Material(recorded=recorded, findings=findings, checked=checked))
+    return replace(made, sections=(rules_section(rules), *made.sections)) if rules else made

@@ -12,15 +12,23 @@ from zlib import crc32
 import numpy as np
 
 from ...errors import MissingExtraError
-from .._formatting import change, change_with_interval, counted, figure, interval, lowered, with_unit
+from .._formatting import change, change_with_interval, counted, figure, with_unit
 from ..findings import ArmComparison, Figures, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
 from ._material import Material, scenario_of
 from ._phases import TITLES
-from ._sweeps import INSTANT_MS, SLUGGISH_MS, efficiencies
+from ._sweep import INSTANT_MS, SLUGGISH_MS, efficiency
 
 ARM_COLOURS: Final = 8
 """`--arm-0` to `--arm-7` of the page."""
+_TITLES: Final = {
+    "waterfall": "Where a mean request spends its time",
+    "forest": "Change against the reference; in grey, what two equal arms show",
+    "efficiency": "Scaling efficiency: each user's speed as a share of that at the fewest users",
+}
+_BY_LOAD: Final = (
+    "time_to_first_token", "inter_token_latency", "api_end_to_end", "output_throughput", "decode_speed",
+)  # fmt: skip
 _MOST_VIEWS: Final = 6
 _MOST_STEPS: Final = 220
 _LEAST_SHARE: Final = 0.07
@@ -43,20 +51,51 @@ class View:
     """Vega-Lite (https://vega.github.io/vega-lite/docs/spec.html), as JSON data."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture of a run."""
+
+    name: str
+    """Such as "waterfall" or "time_to_first_token_by_load"."""
+    title: str
+    views: tuple[View, ...]
+
+
+def charts_of(kind: str, material: Material) -> list[Chart]:
+    """Return the charts of a kind of report that the run has something for. Raises MissingExtraError."""
+    if kind == "ab":
+        # Where the time goes first: it is the picture that says why.
+        names = ["waterfall", "forest", *(f"{metric.name}_distribution" for metric in material.metrics)]
+    else:
+        names = [*(f"{name}_by_load" for name in _BY_LOAD), "efficiency", "time_to_first_token_distribution"]
+    found = (Chart(name=name, title=_title(name), views=draw(name, material)) for name in names)
+    return [chart for chart in found if chart.views]
+
+
+def _title(name: str) -> str:
+    if name in _TITLES:
+        return _TITLES[name]
+    metric = metric_named(name.removesuffix("_distribution").removesuffix("_by_load"))
+    if name.endswith("_by_load"):
+        return f"{metric.title} ({metric.unit}) by load, p25 to p75"
+    most = "that took at most this long" if metric.unit == "ms" else "with at most this"
+    return f"{metric.title}: the share of requests {most}"
+
+
 def draw(name: str, material: Material) -> tuple[View, ...]:
-    """Return the views of a report's chart: none where the run has nothing for it. Raises MissingExtraError."""
-    listed = [(title, chart.to_dict()) for title, chart in _views(name, material)]
+    """Return the views of one chart: none where the run has nothing for it. Raises MissingExtraError."""
+    drawn = [(title, chart.to_dict()) for title, chart in _views(name, material)]
     return tuple(
-        View(title=title if len(listed) > 1 else "", spec=_plain({**spec, "width": "container", "config": _CONFIG}))
-        for title, spec in listed[:_MOST_VIEWS]
+        View(title=title if len(drawn) > 1 else "", spec=_plain({**spec, "width": "container", "config": _CONFIG}))
+        for title, spec in drawn[:_MOST_VIEWS]
     )
 
 
 def _views(name: str, material: Material) -> _Views:
-    for suffix, of_metric in (("_by_users", _by_users), ("_distribution", _distribution), ("_by_length", _lengths)):
+    for suffix, of_metric in (("_by_load", _by_load), ("_distribution", _distribution)):
         if name.endswith(suffix):
             return of_metric(material, metric_named(name.removesuffix(suffix)))
-    whole = {"waterfall": _waterfall, "forest": _forest, "efficiency": _efficiency, "attribution": _attribution}
+    whole = {"waterfall": _waterfall, "forest": _forest, "efficiency": _efficiency}
     return whole[name](material)
 
 
@@ -111,21 +150,20 @@ def _waterfall(material: Material) -> _Views:
         if (arms := [each for each in material.phases(cell.name) if each.arm in own])
     }
     longest = max((each.total_ms for arms in found.values() for each in arms), default=0.0)
-    phases = [
-        key for key in TITLES if any(each.of(key) > longest * _LEAST_SHOWN for arms in found.values() for each in arms)
-    ]
+    means = [each.milliseconds for arms in found.values() for each in arms]
+    phases = [key for key in TITLES if any(each.get(key, 0.0) > longest * _LEAST_SHOWN for each in means)]
     for cell, arms in found.items():
         totals = {each.arm: each.total_ms for each in arms}
         rows, ends = [], []
         for each in arms:
             at = 0.0
-            for phase in each.phases:
-                end = at + phase.milliseconds
+            for key, spent_ms in each.milliseconds.items():
+                end = at + spent_ms
                 rows.append({
-                    "arm": each.arm, "phase": phase.name, "start": at, "end": end, "middle": (at + end) / 2,
-                    "ink": "#fff" if phase.key == "decode" else f"var(--on-{'deep' if phase.key in _DEEP else 'pale'})",
-                    "text": figure(phase.milliseconds, "ms") if end - at > longest * _LEAST_SHARE else "",
-                    "said": f"{each.arm}: {phase.name} {with_unit(phase.milliseconds, 'ms')} "
+                    "arm": each.arm, "phase": TITLES[key], "start": at, "end": end, "middle": (at + end) / 2,
+                    "ink": "#fff" if key == "decode" else f"var(--on-{'deep' if key in _DEEP else 'pale'})",
+                    "text": figure(spent_ms, "ms") if spent_ms > longest * _LEAST_SHARE else "",
+                    "said": f"{each.arm}: {TITLES[key]} {with_unit(spent_ms, 'ms')} "
                     f"of {with_unit(each.total_ms, 'ms')}, mean of {counted(each.n, 'request')}",
                 })  # fmt: skip
                 at = end
@@ -275,33 +313,27 @@ def steps(values: Sequence[float], failed: int, *, lower_is_better: bool) -> lis
     return [(values[rank], float(before + rank + 1) / (len(values) + failed)) for rank in ranks]
 
 
-def _by_users(material: Material, metric: RequestMetric) -> _Views:
+def _by_load(material: Material, metric: RequestMetric) -> _Views:
     """Return a metric's p50 by users or rate, with p25 to p75 around it: a line for each arm, by scenario."""
     alt = _altair()
-    colours = arm_colours(material.recorded)
-    for scenario in dict.fromkeys(material.scenarios):
+    for scenario in material.scenarios:
         cells = [cell for cell in material.cells if scenario_of(cell) == scenario]
         rows = [
             _spread(material, cell, arm.name, metric) | {"arm": arm.name, "load": _load(cell)}
             for arm in material.own_arms
             for cell in cells
         ]
-        names = [arm.name for arm in material.own_arms]
         if len(cells) < 2 or all(row["middle"] is None for row in rows):
             continue
-        x = alt.X("load:Q", title=_load_title(material), axis=alt.Axis(tickCount=6, format=",~r"))
-        colour = _by_arm(names, colours)
-        base = alt.Chart(_data(rows))
+        colour = _by_arm([arm.name for arm in material.own_arms], arm_colours(material.recorded))
+        base = alt.Chart(_data(rows)).encode(x=_load_axis(material), color=colour)
         y_title = f"{metric.title} ({metric.unit})"
         layers = [
-            base.mark_line(point=True, strokeWidth=2).encode(
-                x=x, y=alt.Y("middle:Q", title=y_title), color=colour, tooltip="said:N"
-            )
+            base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2="high:Q"),
+            base.mark_line(point=True, strokeWidth=2).encode(y=alt.Y("middle:Q", title=y_title), tooltip="said:N"),
         ]
-        if any(row["low"] is not None for row in rows):
-            layers.insert(
-                0, base.mark_area(opacity=0.15).encode(x=x, y=alt.Y("low:Q", title=y_title), y2="high:Q", color=colour)
-            )
+        if all(row["low"] is None for row in rows):
+            del layers[0]
         if metric.name == "inter_token_latency":
             feels = [{"at": INSTANT_MS, "name": "instant below"}, {"at": SLUGGISH_MS, "name": "sluggish above"}]
             lines = alt.Chart(_data(feels))
@@ -312,94 +344,33 @@ def _by_users(material: Material, metric: RequestMetric) -> _Views:
 def _efficiency(material: Material) -> _Views:
     """Return each user's speed as a share of that at the fewest users: a line for each scenario, by arm."""
     alt = _altair()
-    found = efficiencies(material)
-    for arm in dict.fromkeys(each.arm for each in found):
+    for arm in material.own_arms:
         rows = [
-            {"scenario": scenario_of(each.cell), "load": _load(each.cell), "share": each.value}
-            for each in found
-            if each.arm == arm
+            {"scenario": scenario_of(cell), "load": _load(cell), "share": found.value}
+            for cell in material.cells
+            if (found := efficiency(material, cell, arm.name)) is not None
         ]
         if len({row["load"] for row in rows}) > 1:
+            colours = alt.Scale(range=[f"var(--arm-{at})" for at in range(ARM_COLOURS)])
             yield (
-                arm,
+                arm.name,
                 alt.Chart(_data(rows))
                 .mark_line(point=True, strokeWidth=2)
                 .encode(
-                    x=alt.X("load:Q", title=_load_title(material), axis=alt.Axis(tickCount=6, format=",~r")),
+                    x=_load_axis(material),
                     y=alt.Y("share:Q", title="Scaling efficiency", axis=alt.Axis(format=".0%")),
-                    color=alt.Color(
-                        "scenario:N", scale=alt.Scale(range=[f"var(--arm-{at})" for at in range(ARM_COLOURS)])
-                    ),
+                    color=alt.Color("scenario:N", scale=colours),
                 )
                 .properties(height=230),
             )
 
 
-def _lengths(material: Material, metric: RequestMetric) -> _Views:
-    """Return each arm's p25, p50 and p75 of a metric, by cell."""
-    alt = _altair()
-    colours = arm_colours(material.recorded)
-    rows = [
-        _spread(material, cell, arm.name, metric)
-        | {"name": f"{scenario_of(cell)}, {arm.name}", "colour": colours[arm.name]}
-        for cell in material.valid_cells
-        for arm in material.own_arms
-    ]
-    # Where the quarters are not known, a bar has no length.
-    rows = [
-        row
-        if row["low"] is not None and row["high"] is not None
-        else row | {"low": row["middle"], "high": row["middle"]}
-        for row in rows
-        if row["middle"] is not None
-    ]
-    if rows:
-        y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(grid=False))
-        colour = alt.Color("colour:N", scale=None)
-        base = alt.Chart(_data(rows))
-        yield (
-            metric.title,
-            alt.layer(
-                base.mark_bar(height=12, opacity=0.35).encode(
-                    y=y, x=alt.X("low:Q", title=f"{metric.title} ({metric.unit})"), x2="high:Q", color=colour
-                ),
-                base.mark_tick(thickness=3, height=16).encode(y=y, x="middle:Q", color=colour, tooltip="said:N"),
-                height=30 * len(rows),
-            ),
-        )
-
-
-def _attribution(material: Material) -> _Views:
-    """Return what each play contributes with its interval, by metric and cell."""
-    alt = _altair()
-    for each in material.findings.attributions:
-        if not each.shares or material.refused_attribution(each.cell) is not None:
-            continue
-        metric = metric_named(each.metric)
-        parts = [(share.play, share.share, "var(--arm-0)") for share in each.shares]
-        parts += [("interaction", each.interaction, "var(--soft)"), ("all together", each.total, "var(--reference)")]
-        rows = [
-            {
-                "name": name, "value": part.value, "low": part.low, "high": part.high, "colour": colour,
-                "said": f"{name}: {interval(part, metric.unit, signed=True)} {metric.unit}",
-            }
-            for name, part, colour in parts
-        ]  # fmt: skip
-        y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(grid=False))
-        base = alt.Chart(_data(rows))
-        yield (
-            f"{metric.title}, {each.cell}",
-            alt.layer(
-                base.mark_bar(height=16).encode(
-                    y=y,
-                    x=alt.X("value:Q", title=f"Change of {lowered(metric.title)} ({metric.unit})"),
-                    color=alt.Color("colour:N", scale=None),
-                    tooltip="said:N",
-                ),
-                base.mark_rule(color="var(--ink)", strokeWidth=1.5).encode(y=y, x="low:Q", x2="high:Q"),
-                height=28 * len(rows),
-            ),
-        )
+def _load_axis(material: Material) -> Any:
+    alt, arms = _altair(), len(material.recorded.header.arms)
+    title = f"Users at a time, shared by {arms} arms" if arms > 1 else "Users at a time"
+    if any(cell.load == "open" for cell in material.cells):
+        title = "Requests sent per arm (per second)"
+    return alt.X("load:Q", title=title, axis=alt.Axis(tickCount=6, format=",~r"))
 
 
 def _by_arm(names: Sequence[str], colours: Mapping[str, str]) -> Any:
@@ -425,13 +396,6 @@ def _spread(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> 
 
 def _load(cell: Cell) -> float | None:
     return cell.rate if cell.users is None else float(cell.users)
-
-
-def _load_title(material: Material) -> str:
-    if any(cell.load == "open" for cell in material.cells):
-        return "Requests sent per arm (per second)"
-    arms = len(material.recorded.header.arms)
-    return f"Users at a time, shared by {arms} arms" if arms > 1 else "Users at a time"
 
 
 def _data(rows: Iterable[Mapping[str, Any]]) -> Any:

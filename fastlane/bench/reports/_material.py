@@ -12,8 +12,6 @@ from .._formatting import listed
 from ..checks import Checked, CheckResult, without_refused_tails
 from ..findings import ArmComparison, CellFindings, Figures, Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, Sample, metric_named
-from ._blocks import Column, TableCell
-from ._cells import label
 from ._phases import ArmPhases, phases
 
 _MOST_NAMED: Final = 2
@@ -121,7 +119,7 @@ class Material:
         """Return "invalid: why" where no figure of the whole run may be used."""
         return _invalid(tuple(each for each in self.checked.refusals() if each.cell is None))
 
-    def refused_all(self, cells: tuple[Cell, ...] | None = None) -> str | None:
+    def refused_all(self, cells: Sequence[Cell] | None = None) -> str | None:
         """Return "invalid: why" where none of the cells may be used: there is nothing to draw or to say of them."""
         shown = self.cells if cells is None else cells
         if not shown or not all(self.refused(cell.name) for cell in shown):
@@ -139,14 +137,13 @@ class Material:
         return len(self.cells) > 1
 
     @property
-    def naming(self) -> tuple[Column, ...]:
+    def naming(self) -> tuple[str, ...]:
         """The columns that say of which cell and arm a row is."""
-        cell = (Column(title="cell", alignment="left"),) if self.several_cells else ()
-        return (*cell, Column(title="arm", alignment="left"))
+        return ("cell", "arm") if self.several_cells else ("arm",)
 
-    def names(self, cell: Cell, arm: str) -> tuple[TableCell, ...]:
+    def names(self, cell: Cell, arm: ArmInfo) -> tuple[str, ...]:
         """What stands in these columns."""
-        return (label(cell.name), label(arm)) if self.several_cells else (label(arm),)
+        return (cell.name, arm.name) if self.several_cells else (arm.name,)
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
         """Return where the time of each arm's requests went in a cell."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
@@ -12,42 +10,20 @@ from ...pages import html_page
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
-from ._blocks import Block, Chart, Checks, Heading, RunReport, block_kind
-from ._charts import arm_colours, draw
+from ._charts import arm_colours, charts_of
+from ._data import RunReport, Table
 from ._material import Material
 from ._screen import ArmGroup, changes_of, groups_of
 
-_KINDS: Final[dict[str, str]] = {
-    "ab": "A/B: arms side by side",
-    "load": "Load: by users or rate",
-    "lengths": "Lengths: by input and output",
-    "scaling": "Scaling: one user's pace among many",
-}
-
-
-@dataclass(slots=True)
-class _Section:
-    """What stands below one heading."""
-
-    title: str
-    blocks: list[Block] = field(default_factory=list)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has something that a reader has to see."""
-        return any(
-            isinstance(block, Checks) and any(each.level == "refused" for each in block.results)
-            for block in self.blocks
-        )
+_KINDS: Final = {"ab": "A/B: arms side by side", "sweep": "Sweep: by users, rate and length"}
 
 
 def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:
     """Return a report of a run as one HTML file, with its charts. Raises MissingExtraError."""
     material = Material(recorded=recorded, findings=findings, checked=checked)
-    groups = (groups_of(material) or ()) if report.kind == "ab" and material.refused_all() is None else ()
-    charts = [(chart, draw(chart.name, material)) for chart in report.charts()]
-    # Where the time goes first: it is the picture that says why.
-    charts = sorted((each for each in charts if each[1]), key=lambda each: each[0].name != "waterfall")
+    valid = material.refused_all() is None
+    groups = (groups_of(material) or ()) if report.kind == "ab" and valid else ()
+    charts = charts_of(report.kind, material) if valid else ()
     urgent = [line for line in report.verdicts if line.tone in ("bad", "warning")]
     return html_page(
         "fastlane.bench.reports",
@@ -60,9 +36,8 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
         verdicts=urgent if groups else report.verdicts,
         words=report.verdicts if groups else (),
         charts=charts,
-        sections=_sections(report.blocks),
+        is_table=lambda part: isinstance(part, Table),
         colours=arm_colours(recorded),
-        block_kind=block_kind,
         started_at=recorded.header.started_at,
     )
 
@@ -70,19 +45,6 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
 def _refused(material: Material, group: ArmGroup) -> bool:
     cell = material.cells[0].name
     return any(material.refused(cell, arm.name) for arm in (group.reference, *group.arms))
-
-
-def _sections(blocks: Sequence[Block]) -> list[_Section]:
-    """Return the blocks without the charts, by their headings; none that would be empty."""
-    found: list[_Section] = []
-    for block in blocks:
-        if isinstance(block, Heading) and block.level <= 2:
-            found.append(_Section(block.text))
-        elif not isinstance(block, Chart):
-            if not found:
-                found.append(_Section("Figures"))
-            found[-1].blocks.append(block)
-    return [section for section in found if any(not isinstance(block, Heading) for block in section.blocks)]
 
 
 @cache

@@ -29,45 +29,6 @@ TITLES: Final[Mapping[str, str]] = {
     "decode": "generation",
 }
 """The parts of a request's time in the order in which they pass. A run has those that all its arms can be told by."""
-_MEANINGS: Final[Mapping[str, str]] = {
-    "dispatch": "later than the schedule meant",
-    "prepare": "until the request is handed to the HTTP client",
-    "retries": "attempts that gave no answer, and the pauses after them",
-    "queue": "for a connection, or for a turn on it",
-    "dns": "name lookup",
-    "connect": "until TCP is open",
-    "tls": "until TLS is open",
-    "opening": "until the request's first byte leaves; where a client keeps no record, until its head is at the "
-    "provider, less the way",
-    "send": "until the provider has the whole body",
-    "head": "from the start until the caller has the head of the answer",
-    "server": "until the provider sends the first token",
-    "back": "until the caller has the first token",
-    "wait": "until the caller has the first token",
-    "unsplit": "from the start until the caller has it",
-    "decode": "until the caller has the last token",
-}
-_BY_RECORD_ALONE: Final[Mapping[str, str]] = {
-    "send": "until the last byte is handed to the kernel",
-    "server": "until the caller has the first token; both ways are in it",
-}
-"""What these mean where no log of the provider tells the ways apart."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestPhase:
-    """One part of a request's time."""
-
-    key: str
-    """One of `TITLES`."""
-    meaning: str
-    milliseconds: float
-    """Mean over the requests."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in every table and chart."""
-        return TITLES[self.key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +37,13 @@ class ArmPhases:
 
     arm: str
     n: int
-    phases: tuple[RequestPhase, ...]
+    milliseconds: Mapping[str, float]
+    """The means of the phases that happened, by their keys in `TITLES`."""
 
     @property
     def total_ms(self) -> float:
         """The mean API end-to-end of the same requests."""
-        return sum(phase.milliseconds for phase in self.phases)
-
-    def of(self, key: str) -> float:
-        """Return a phase's mean in milliseconds: 0 where it did not happen."""
-        return next((phase.milliseconds for phase in self.phases if phase.key == key), 0.0)
+        return sum(self.milliseconds.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +78,7 @@ def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
     way_ns = round(recorded.header.one_way_s * 1e9)
     return {
         cell.name: tuple(
-            _means(arm.name, [spent(sample, telling, log.get(sample.tag), way_ns) for sample in samples], telling)
+            _means(arm.name, [spent(sample, telling, log.get(sample.tag), way_ns) for sample in samples])
             for arm in recorded.header.arms
             if (samples := found.get((cell.name, arm.name)))
         )
@@ -168,16 +126,10 @@ def _opening(walk: _Walk, sample: Sample, wire: Mapping[str, Any]) -> None:
     walk.to("queue", wire["send_started_ns"])
 
 
-def _means(arm: str, found: Sequence[Mapping[str, int]], telling: PhaseSources) -> ArmPhases:
-    meanings = _MEANINGS if telling.log else {**_MEANINGS, **_BY_RECORD_ALONE}
+def _means(arm: str, found: Sequence[Mapping[str, int]]) -> ArmPhases:
+    totals = {key: sum(each.get(key, 0) for each in found) for key in TITLES}
     return ArmPhases(
-        arm=arm,
-        n=len(found),
-        phases=tuple(
-            RequestPhase(key=key, meaning=meanings[key], milliseconds=total / len(found) / 1e6)
-            for key in TITLES
-            if (total := sum(each.get(key, 0) for each in found))
-        ),
+        arm=arm, n=len(found), milliseconds={key: total / len(found) / 1e6 for key, total in totals.items() if total}
     )
 
 

@@ -1,20 +1,27 @@
-"""What a user asks of figures: "ttft_p50 < 2.5 s" as a target, "ttft_p50 > +5%" as what must not happen."""
+"""Rules about a run's figures: "ttft_p50 > +5%" is what must not happen in a pipeline."""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from fastlane.errors import ConfigurationError
 
-from .._formatting import lowered
-from ..recorded import METRICS, RequestMetric
+from .._formatting import change_with_interval, interval, lowered, percent, with_unit
+from ..checks import Checked
+from ..findings import Figures, Findings, Interval
+from ..recorded import METRICS, Cell, RecordedRun, RequestMetric, metric_named
+from ._data import Entry, Section, Table, Tone
+from ._material import Material, scenario_of
 
 Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
 Operator = Literal["<", "<=", ">", ">="]
+Result = Literal["passed", "failed", "invalid", "not available"]
 
 STATISTICS: Final[tuple[Statistic, ...]] = get_args(Statistic)[1:]
 """Of a figure; "typical" is only of a change."""
@@ -28,25 +35,26 @@ SHORT_NAMES: Final = {
 }
 _CHANGED: Final = ("p50", "p90", "p95", "p99")
 """The percentiles of which two arms' ratio is known."""
+_COMPARE: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _RULE: Final = re.compile(
     r"\s*(?P<what>\w+)\s*(?:@\s*(?P<scope>.+?))?\s*(?P<operator><=|>=|<|>)\s*"
     r"(?P<sign>[+-]?)(?P<number>\d[\d,]*\.?\d*|\.\d+)\s*(?P<unit>%|ms|s|tokens/s|bytes|US\$|x)?\s*"
 )
 _HOW: Final = (
-    "expected METRIC_STATISTIC < VALUE or METRIC_STATISTIC > VALUE, such as {example}; metrics: "
+    'expected METRIC_STATISTIC < VALUE or METRIC_STATISTIC > VALUE, such as "ttft_p50 > +5%"; metrics: '
     f"{', '.join([*SHORT_NAMES, *METRICS])}; statistics: {', '.join(STATISTICS)}"
 )
+_TONES: Final[dict[Result, Tone]] = {"passed": "good", "failed": "bad", "invalid": "bad", "not available": "muted"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One bound on one figure."""
+    """A bound for one figure, or for one change against the reference; it says what must not be."""
 
     text: str
     """As it was written."""
     metric: str
     statistic: Statistic
-    """"typical" for the typical change of a pair, which only a relative rule has."""
     operator: Operator
     value: float
     """In the metric's unit; a share for a relative rule (0.05 is +5 %) and for a "cv"."""
@@ -62,80 +70,188 @@ class Rule:
 
     def holds(self, value: float) -> bool:
         """Whether the rule's sentence is true of a figure, or of a ratio where it bounds a change."""
-        value -= self.relative
-        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.operator]
-        return bool(compare(value, self.value))
+        return bool(_COMPARE[self.operator](value - self.relative, self.value))
 
 
-def parse_target(text: str) -> Rule:
-    """Read a target such as "ttft_p50 < 2.5 s", "decode_speed_mean > 20" or "ttft_mean @ 128 in < 2500 ms".
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleResult:
+    """What became of one rule, for one arm in one cell."""
 
-    A metric without a statistic means its p50, a figure without a unit the metric's own. Raises ConfigurationError,
-    which says what is expected.
-    """
-    rule = _parse(text, example='"ttft_p95 < 400 ms"')
-    if rule.relative:
-        raise ConfigurationError(
-            f"target {text!r}: a target is a figure, not a change. Only a cv is in per cent (ttft_cv < 20%); "
-            "changes against the reference are what --fail-if is for"
-        )
-    return rule
+    rule: Rule
+    cell: str
+    arm: str
+    result: Result
+    sentence: str
 
 
 def parse_fail_if(text: str) -> Rule:
     """Read what must not happen, such as "ttft_p50 > +5%" (a change against the reference) or "e2e_p95 > 900 ms".
 
-    A change of a metric without a statistic is the typical change of its pairs. Raises ConfigurationError, which says
-    what is expected.
+    A change of a metric without a statistic is the typical change of its pairs, a figure without one its p50; a value
+    without a unit is in the metric's own. Raises ConfigurationError, which says what is expected.
     """
-    rule = _parse(text, example='"ttft_p50 > +5%"')
-    if rule.relative and rule.share is None and rule.statistic != "typical":
-        raise ConfigurationError(
-            f"rule {text!r}: the change of a {rule.statistic} is not known with an interval. Use the metric alone "
-            f"(its typical change) or one of its percentiles: {', '.join(_CHANGED)}"
-        )
-    if rule.relative and rule.share is not None and rule.statistic not in _CHANGED:
-        raise ConfigurationError(f"rule {text!r}: the change is known of these percentiles: {', '.join(_CHANGED)}")
-    return rule
-
-
-def _parse(text: str, *, example: str) -> Rule:
     found = _RULE.fullmatch(text)
-    how = _HOW.format(example=example)
     if found is None:
-        raise ConfigurationError(f"cannot read the rule {text!r}: {how}")
-    metric, statistic = _figure_named(found["what"], text, how)
-    number = float(found["sign"] + found["number"].replace(",", ""))
-    unit = found["unit"]
+        raise ConfigurationError(f"cannot read the rule {text!r}: {_HOW}")
+    what, unit = found["what"], found["unit"]
+    statistic = next((each for each in STATISTICS if what.endswith(f"_{each}")), None)
+    name = what.removesuffix(f"_{statistic}") if statistic else what
+    metric = METRICS.get(SHORT_NAMES.get(name, name))
+    if metric is None:
+        raise ConfigurationError(f"rule {text!r} names no figure that is known ({what!r}): {_HOW}")
+    value = float(found["sign"] + found["number"].replace(",", ""))
     relative = unit == "%" and statistic != "cv"
     if statistic == "cv" and unit != "%":
-        raise ConfigurationError(f"rule {text!r}: a cv is a share, so give it in per cent, such as ttft_cv < 20%")
+        raise ConfigurationError(f"rule {text!r}: a cv is a share, so give it in per cent, such as ttft_cv > 20%")
+    if relative and statistic not in (None, *_CHANGED):
+        raise ConfigurationError(
+            f"rule {text!r}: the change of a {statistic} is not known with an interval. Use the metric alone (its "
+            f"typical change) or one of its percentiles: {', '.join(_CHANGED)}"
+        )
     return Rule(
         text=text.strip(),
         metric=metric.name,
         statistic=statistic or ("typical" if relative else "p50"),
         operator=cast("Operator", found["operator"]),
-        value=number / 100 if unit == "%" else _in_unit(number, unit, metric, text),
+        value=value / 100 if unit == "%" else _in_unit(value, unit, metric, text),
         relative=relative,
         scope=found["scope"],
     )
 
 
-def _figure_named(what: str, text: str, how: str) -> tuple[RequestMetric, Statistic | None]:
-    statistic = next((each for each in STATISTICS if what.endswith(f"_{each}")), None)
-    name = what.removesuffix(f"_{statistic}") if statistic else what
-    name = SHORT_NAMES.get(name, name)
-    if name not in METRICS:
-        raise ConfigurationError(f"rule {text!r} names no figure that is known ({what!r}): {how}")
-    return METRICS[name], statistic
-
-
-def _in_unit(number: float, unit: str | None, metric: RequestMetric, text: str) -> float:
-    if not math.isfinite(number):
+def _in_unit(value: float, unit: str | None, metric: RequestMetric, text: str) -> float:
+    if not math.isfinite(value):
         raise ConfigurationError(f"rule {text!r}: the value must be a finite number")
-    if unit is None or unit == metric.unit:
-        return number
-    if unit == "s" and metric.unit == "ms":
-        return number * 1e3
+    if unit in (None, metric.unit):
+        return value
+    if (unit, metric.unit) == ("s", "ms"):
+        return value * 1e3
     also = " or s" if metric.unit == "ms" else ""
     raise ConfigurationError(f"rule {text!r}: {lowered(metric.title)} is in {metric.unit}{also}, not in {unit}")
+
+
+def judge(recorded: RecordedRun, findings: Findings, checked: Checked, rules: Sequence[Rule]) -> tuple[RuleResult, ...]:
+    """Judge a run by rules that must not come true; see `parse_fail_if`.
+
+    A rule fails only where the whole 95 % interval says so: an interval that holds the bound is no proof of a
+    regression. A change is judged for every arm but the references and their copies, a figure for every arm but the
+    copies. Raises ConfigurationError for a rule about a scenario that the run does not have, and for a change where
+    there is no arm to compare.
+    """
+    material = Material(recorded=recorded, findings=findings, checked=checked)
+    found = []
+    for rule in rules:
+        arms = material.compared_arms if rule.relative else material.own_arms
+        if not arms:
+            raise ConfigurationError(
+                f"rule {rule.text!r} is about a change, and the run has no arm beside its reference: compare two arms"
+            )
+        if not any(_about(rule, cell) for cell in recorded.header.cells):
+            names = " | ".join(cell.name for cell in recorded.header.cells)
+            raise ConfigurationError(
+                f"rule {rule.text!r} is about {rule.scope!r}, and the run has no such cell: {names}"
+            )
+        for cell in material.cells:
+            for arm in arms if _about(rule, cell) else ():
+                result, sentence = _judged(material, rule, cell.name, arm.name)
+                found.append(RuleResult(rule=rule, cell=cell.name, arm=arm.name, result=result, sentence=sentence))
+    return tuple(found)
+
+
+def fails(results: Sequence[RuleResult]) -> bool:
+    """Whether a pipeline must stop: a rule came true, or could not be judged because its cell is invalid."""
+    return any(each.result in ("failed", "invalid") for each in results)
+
+
+def rules_section(results: Sequence[RuleResult]) -> Section:
+    """Return what became of the rules as a section of a report."""
+    rows = [
+        (Entry(each.rule.text), Entry(each.cell), Entry(each.arm), Entry(each.result, _TONES[each.result]),
+         Entry(each.sentence))
+        for each in results
+    ]  # fmt: skip
+    columns = ("must not be", "cell", "arm", "result", "seen")
+    return Section(title="Rules", parts=(Table(title="Rules", columns=columns, rows=tuple(rows), names=5),))
+
+
+def _about(rule: Rule, cell: Cell) -> bool:
+    # A part of a cell's name will do: "short" of "cpu-small, short, 1 user".
+    return rule.scope in (None, cell.name, scenario_of(cell), cell.workload, *cell.name.split(", "))
+
+
+def _judged(material: Material, rule: Rule, cell: str, arm: str) -> tuple[Result, str]:
+    refused = material.refused(cell, arm)
+    if refused:
+        return "invalid", refused
+    if rule.relative:
+        comparison = material.comparison(cell, arm, rule.metric)
+        found = None
+        if comparison is not None:
+            found = comparison.typical if rule.share is None else comparison.quantiles.get(rule.share)
+    else:
+        found = _figure(rule, material.figures(cell, arm, rule.metric))
+    if found is None:
+        return "not available", "there is no such figure at this n"
+    written = _written(found, rule)
+    if rule.relative and material.several_references:
+        written += f" against {material.recorded.header.reference_of(arm).name}"
+    if found.low is None or found.high is None:
+        if rule.relative:
+            return "not available", f"{written}: too few pairs for an interval"
+        bounds, sure = [found.value], ""
+    else:
+        bounds, sure = [found.low, found.high], "the whole interval is "
+    if all(map(rule.holds, bounds)):
+        return "failed", f"{written}: {sure}beyond {rule.text.rsplit(rule.operator, 1)[-1].strip()}"
+    if rule.holds(found.value):
+        return "passed", f"{written}: not shown, for the interval holds the bound"
+    return "passed", written
+
+
+def _figure(rule: Rule, figures: Figures | None) -> Interval | None:
+    """Return the figure that a rule bounds, with its interval where it has one."""
+    if figures is None:
+        return None
+    if rule.share is not None:
+        return figures.quantiles[rule.share].interval
+    values = {
+        "mean": figures.mean,
+        "min": figures.minimum,
+        "max": figures.maximum,
+        "deviation": figures.deviation,
+        "cv": figures.variation,
+    }
+    value = values[rule.statistic]
+    return None if value is None else Interval(value=value)
+
+
+def _written(found: Interval, rule: Rule) -> str:
+    if rule.relative:
+        return change_with_interval(found)
+    if rule.statistic == "cv":
+        return percent(found.value)
+    unit = metric_named(rule.metric).unit
+    return with_unit(found.value, unit) if found.low is None else f"{interval(found, unit)} {unit}"
+
+
+def junit(recorded: RecordedRun, checked: Checked, results: Sequence[RuleResult] = ()) -> str:
+    """Return rules and checks as a JUnit XML document: a failed rule is a failure, a refusal an error."""
+    suites = Element("testsuites", name=f"fastlane bench: {recorded.header.name}")
+    rules = [(f"rules.{each.cell}", f"{each.rule.text} ({each.arm})", each.result, each.sentence) for each in results]
+    checks = [(f"checks.{each.where}", each.check, each.level, each.sentence) for each in checked.results]
+    kinds = {
+        "failed": "failure", "invalid": "error", "not available": "skipped", "refused": "error",
+        "not checked": "skipped",
+    }  # fmt: skip
+    for suite_name, cases in (("rules", rules), ("checks", checks)):
+        suite = SubElement(suites, "testsuite", name=suite_name, tests=str(len(cases)))
+        for place, name, result, sentence in cases:
+            case = SubElement(suite, "testcase", classname=place, name=name)
+            if result in kinds:
+                SubElement(case, kinds[result], message=sentence)
+            else:
+                SubElement(case, "system-out").text = sentence
+        for kind, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            suite.set(plural, str(len(suite.findall(f"testcase/{kind}"))))
+    indent(suites)
+    return tostring(suites, encoding="unicode", xml_declaration=True) + "\n"

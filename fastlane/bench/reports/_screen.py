@@ -27,9 +27,8 @@ from ..checks import Checked
 from ..findings import Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
 from ..statistics import wanted
-from ._ab import band_of, tone_of, verdict_word
-from ._ab_details import connections, play_name
-from ._blocks import Tone
+from ._ab import band_of, connections, play_name, tone_of, verdict_word
+from ._data import Tone
 from ._material import Material
 from ._phases import TITLES, ArmPhases
 
@@ -207,7 +206,10 @@ def _phase_lines(material: Material, cell: Cell, groups: Sequence[ArmGroup]) -> 
     pairs = [(found[group.reference.name], found[group.arms[0].name], group) for group in groups if _both(found, group)]
     if not pairs:
         return
-    changes = [{key: ours.of(key) - theirs.of(key) for key in TITLES} for theirs, ours, _ in pairs]
+    changes = [
+        {key: ours.milliseconds.get(key, 0.0) - theirs.milliseconds.get(key, 0.0) for key in TITLES}
+        for theirs, ours, _ in pairs
+    ]
     least = max(_LEAST_MS, 0.02 * max(theirs.total_ms for theirs, _, _ in pairs))
     size = {key: max(abs(change[key]) for change in changes) for key in TITLES}
     largest = sorted((key for key in TITLES if size[key] >= least), key=lambda key: -size[key])[:_MOST_PHASES]
@@ -248,11 +250,7 @@ def _opened(material: Material, cell: Cell, pairs: Sequence[tuple[ArmPhases, Arm
 
 def _grid(material: Material) -> Iterator[Text]:
     """Return a row for each cell and arm, with each metric's median and change."""
-    rows = [
-        (" | ".join(each.text for each in material.names(cell, arm.name)), cell, arm)
-        for cell in material.cells
-        for arm in material.own_arms
-    ]
+    rows = [(" | ".join(material.names(cell, arm)), cell, arm) for cell in material.cells for arm in material.own_arms]
     name = min(_NAME + 12, max(len(title) for title, _, _ in rows) + 2)
     yield Text(f"{'p50, change':<{name}}" + "".join(f"{metric.title:>28}" for metric in material.metrics), style="bold")
     for title, cell, arm in rows[:_MOST_ROWS]:

@@ -23,12 +23,14 @@
         for (const each of all("th[aria-sort]", table)) each.removeAttribute("aria-sort");
         const way = before === "ascending" ? "descending" : before === "descending" ? null : "ascending";
         if (way) head.setAttribute("aria-sort", way);
-        const value = (row) => row.cells[column] && row.cells[column].dataset.value;
+        const text = (row) => row.cells[column].textContent;
+        // A figure begins its text: "1,720 [1,690, 1,750]".
+        const value = (row) => parseFloat(text(row).replaceAll(",", ""));
         const sorted = !way ? written : written.slice().sort((a, b) => {
           const [x, y] = [value(a), value(b)];
           // What has no figure stays at the end, whichever way.
-          if (x === undefined || y === undefined) return (x === undefined) - (y === undefined);
-          const order = String(x).localeCompare(String(y), "en", { numeric: true });
+          if (isNaN(x) !== isNaN(y)) return isNaN(x) - isNaN(y);
+          const order = isNaN(x) ? text(a).localeCompare(text(b), "en", { numeric: true }) : x - y;
           return way === "ascending" ? order : -order;
         });
         body.append(...sorted);

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from fastlane.bench.checks import Checked
-from fastlane.bench.findings import Attribution, Findings, Interval, Share, find
+from fastlane.bench.findings import Findings, find
 from fastlane.bench.recorded import Cell, RecordedRun, Sample
 from fastlane.bench.reports._charts import View, arm_colours, draw, steps
 from fastlane.bench.reports._material import Material
@@ -23,9 +23,9 @@ from tests.bench.reports.made import checks_with, findings_of
 
 NASTY = "</script><b onload=x>\x00&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 \ud800 " + "very " * 20
 NAMES = (
-    "waterfall", "forest", "attribution", "efficiency", "time_to_first_token_by_users",
-    "inter_token_latency_by_users", "output_throughput_by_users", "decode_speed_by_users",
-    "time_to_first_token_distribution", "api_end_to_end_distribution", "time_to_first_token_by_length",
+    "waterfall", "forest", "efficiency", "time_to_first_token_by_load", "inter_token_latency_by_load",
+    "output_throughput_by_load", "decode_speed_by_load", "time_to_first_token_distribution",
+    "api_end_to_end_distribution",
 )  # fmt: skip
 
 
@@ -53,22 +53,6 @@ def sweep(users_at: tuple[int, ...] = (1, 2, 4, 8), **fields: Any) -> RecordedRu
         for users in users_at
     ]
     return a_run(cells=cells, **{"pairs": 8, **fields})
-
-
-def an_attribution(cell: str, *plays: str) -> Attribution:
-    """What plays contribute, the first the most."""
-    shares = tuple(
-        Share(play=play, alone=None, last=None, share=Interval(value=-90.0 / at, low=-99.0 / at, high=-80.0 / at))
-        for at, play in enumerate(plays, start=1)
-    )
-    total = sum(each.share.value for each in shares)
-    return Attribution(
-        cell=cell,
-        metric="time_to_first_token",
-        total=Interval(value=total, low=total - 12, high=total + 12),
-        shares=shares,
-        interaction=Interval(value=7.0, low=-4.0, high=18.0),
-    )
 
 
 FIGURES = ("time_to_first_token", "inter_token_latency", "api_end_to_end", "output_throughput", "decode_speed")
@@ -131,7 +115,7 @@ def test_every_chart_can_be_drawn_of_any_run_that_has_something_for_it(
 ) -> None:
     vl_convert = pytest.importorskip("vl_convert")
     cells = [cell.name for cell in run.header.cells]
-    found = dataclasses.replace(find(run), attributions=(an_attribution(cells[0], "one play", NASTY),))
+    found = find(run)
     checked = checks_with(*{"none": [], "first": cells[:1], "all": cells}[refused])
 
     for view in views(run, found, name, checked):
@@ -143,17 +127,15 @@ def test_every_chart_can_be_drawn_of_any_run_that_has_something_for_it(
 
 def test_a_sound_sweep_gives_every_chart() -> None:
     run = sweep((1, 8), arms=("baseline", "fastlane"), pairs=6)
-    attributed = (an_attribution("Chatbot, 1 users", "wire", "encoding"),)
-    found = dataclasses.replace(findings_of(run), attributions=attributed)
 
-    assert all(views(run, found, name) for name in NAMES)
+    assert all(views(run, findings_of(run), name) for name in NAMES)
 
 
 def test_what_a_line_shows_are_the_findings_own_figures() -> None:
     run = sweep(pairs=12)
     found = findings_of(run)
 
-    rows = rows_of(run, found, "time_to_first_token_by_users")
+    rows = rows_of(run, found, "time_to_first_token_by_load")
 
     for cell, arm in itertools.product(run.header.cells, (arm for arm in run.header.arms if arm.role != "again")):
         figures = found.cells[run.header.cells.index(cell)].of(arm.name, "time_to_first_token")
@@ -205,7 +187,7 @@ def test_no_figure_of_a_refused_cell_is_drawn_and_lines_break_there() -> None:
     for name in NAMES:
         assert not [row for row in rows_of(run, found, name, checked) if "Chatbot, 2 users" in row.get("said", "")]
 
-    rows = rows_of(run, found, "time_to_first_token_by_users", checked)
+    rows = rows_of(run, found, "time_to_first_token_by_load", checked)
     chatbot = [row["middle"] is None for row in rows if row["arm"] == "baseline"][:4]
     assert chatbot == [False, True, False, False]
 
@@ -280,13 +262,10 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
 def test_a_run_of_one_arm_has_no_comparisons_to_draw() -> None:
     run = a_run(arms=("baseline",), pairs=10)
     drawn = {name for name in NAMES if views(run, findings_of(run), name)}
-    assert drawn == {
-        "waterfall", "time_to_first_token_distribution", "api_end_to_end_distribution",
-        "time_to_first_token_by_length",
-    }  # fmt: skip
+    assert drawn == {"waterfall", "time_to_first_token_distribution", "api_end_to_end_distribution"}
 
 
 def test_a_sweep_draws_nothing_of_requests_that_are_too_few_for_a_median() -> None:
     run = sweep((1, 8), pairs=5)
-    assert not views(run, findings_of(run), "time_to_first_token_by_users")
+    assert not views(run, findings_of(run), "time_to_first_token_by_load")
     assert not views(run, findings_of(run), "efficiency")

@@ -1,37 +1,21 @@
 from __future__ import annotations
 
-from fastlane.bench.reports import (
-    Chart,
-    Checks,
-    Column,
-    Definitions,
-    Heading,
-    Paragraph,
-    ReportTable,
-    RunReport,
-    TableCell,
-    TableRow,
-)
+from fastlane.bench.checks import Checked
+from fastlane.bench.reports import Entry, Line, RunReport, Section, Table
 from fastlane.bench.reports._page import page
 from tests.bench.recorded_runs import a_run
 from tests.bench.reports.made import checks_with, findings_of
 
 
-def test_every_kind_of_block_is_shown() -> None:
+def test_every_part_of_a_section_is_shown() -> None:
     run = a_run(pairs=4)
-    found, checked = findings_of(run), checks_with("chat, 4 users")
-    table = ReportTable(
+    checked = checks_with("chat, 4 users")
+    table = Table(
         title="A table",
-        columns=(Column(title="arm", alignment="left"), Column(title="p50", unit="ms"), Column(title="p95", unit="ms")),
+        columns=("arm", "p50 (ms)", "p95 (ms)"),
         rows=(
-            TableRow(
-                entries=(
-                    TableCell(text="fastlane"),
-                    TableCell(text="12 [10, 14]", value=12.0, low=10, high=14),
-                    TableCell(text="-"),
-                )
-            ),
-            TableRow(entries=(TableCell(text="baseline"),), refused="invalid: client saturated"),
+            (Entry("fastlane"), Entry("12 [10, 14]"), Entry("-", "muted")),
+            (Entry("baseline"), Entry("invalid: client saturated", "bad"), Entry("")),
         ),
         notes=("A note.",),
     )
@@ -39,25 +23,21 @@ def test_every_kind_of_block_is_shown() -> None:
         kind="ab",
         title="All of them",
         question="What is shown?",
-        verdicts=(Paragraph(text="fastlane: faster", tone="good"),),
-        blocks=(
-            Paragraph(text="Before any heading.", tone="warning"),
-            Heading(text="Twice"),
-            Heading(text="Below", level=3),
-            table,
-            Chart(name="attribution", title="Nothing", caption="A caption."),
-            Heading(text="Twice"),
-            Checks(results=checked.results),
-            Definitions(entries=(("TTFT", "Time to first token."),)),
+        verdicts=(Line("fastlane: faster", "good"),),
+        facts=(("Provider", "embedded"),),
+        sections=(
+            Section(title="Twice", parts=(Line("A sentence.", "warning"), table)),
+            Section(title="Twice", checks=checked.results),
         ),
     )
 
-    written = page(made, run, found, checked)
+    written = page(made, run, findings_of(run), checked)
 
-    assert '<p class="warning">Before any heading.</p>' in written
-    assert written.count("<summary><h2>Twice</h2></summary>") == 2
-    assert 'data-value="12.0">12 [10, 14]</td>' in written
-    assert '<td class="refused" colspan="2">invalid: client saturated</td>' in written
-    assert "<dt>TTFT</dt><dd>Time to first token.</dd>" in written
-    assert "<figure" not in written
-    assert "vegaEmbed=" not in written
+    assert '<p class="warning">A sentence.</p>' in written
+    assert written.count("<h2>Twice</h2></summary>") == 2
+    assert ">12 [10, 14]</td>" in written
+    assert ">invalid: client saturated</td>" in written
+    assert '<p class="note">A note.</p>' in written
+    assert "<dt>Provider</dt><dd>embedded</dd>" in written
+    assert "1 refused" in written
+    assert "<figure" not in page(made, run, findings_of(run), Checked(results=checked.results))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.bench.recorded import RecordedRun, Sample
-from fastlane.bench.reports._phases import ArmPhases, PhaseSources, phases, spent
+from fastlane.bench.reports._phases import TITLES, ArmPhases, PhaseSources, phases, spent
 from tests.bench.recorded_runs import MS, a_run, an_entry
 
 RECORDS = PhaseSources(records=True, log=False, heads=True)
@@ -25,7 +25,7 @@ def a_request() -> Sample:
 
 
 def by_name(arm: ArmPhases) -> dict[str, int]:
-    return {phase.name: round(phase.milliseconds) for phase in arm.phases}
+    return {TITLES[key]: round(spent) for key, spent in arm.milliseconds.items()}
 
 
 def with_samples(recorded: RecordedRun, samples: tuple[Sample, ...]) -> RecordedRun:

@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 from fastlane import ConfigurationError
 from fastlane.bench.findings import CellFindings, Findings, Interval
 from fastlane.bench.recorded import METRICS, RecordedRun
-from fastlane.bench.reports import Rule, fails, judge, junit, parse_fail_if, parse_target, report
-from fastlane.bench.reports._gate import status_of
+from fastlane.bench.reports import Rule, fails, judge, junit, parse_fail_if
 from fastlane.bench.reports._rules import STATISTICS
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
@@ -30,10 +29,10 @@ CELL = "chat, 4 users"
         ("ttft_mean @ 128 -> 64 < 2500 ms", "time_to_first_token", "mean", "<", 2500.0, "128 -> 64"),
     ],
 )
-def test_a_target_is_read(
+def test_a_rule_about_a_figure_is_read(
     text: str, metric: str, statistic: str, operator: str, value: float, scope: str | None
 ) -> None:
-    rule = parse_target(text)
+    rule = parse_fail_if(text)
 
     assert (rule.metric, rule.statistic, rule.operator, rule.scope) == (metric, statistic, operator, scope)
     assert rule.value == pytest.approx(value)
@@ -52,8 +51,8 @@ def test_a_rule_about_a_change_is_read(text: str, statistic: str, value: float) 
 
 
 @given(st.sampled_from(sorted(METRICS)), st.sampled_from(STATISTICS), st.floats(0, 1e6), st.sampled_from("<>"))
-def test_every_metric_and_statistic_can_be_a_target(metric: str, statistic: str, value: float, operator: str) -> None:
-    rule = parse_target(f"{metric}_{statistic} {operator} {value:f}{'%' if statistic == 'cv' else ''}")
+def test_every_metric_and_statistic_can_be_a_rule(metric: str, statistic: str, value: float, operator: str) -> None:
+    rule = parse_fail_if(f"{metric}_{statistic} {operator} {value:f}{'%' if statistic == 'cv' else ''}")
 
     assert (rule.metric, rule.statistic, rule.operator) == (metric, statistic, operator)
     assert rule.value == pytest.approx(value / 100 if statistic == "cv" else value, abs=1e-6)
@@ -68,12 +67,11 @@ def test_every_metric_and_statistic_can_be_a_target(metric: str, statistic: str,
         ("ttft_p33 < 5", "names no figure"),
         ("ttft < 5 bytes", "in ms or s, not in bytes"),
         ("ttft_cv < 20", "give it in per cent"),
-        ("ttft < 5%", "--fail-if"),
     ],
 )
-def test_a_target_that_cannot_be_read_says_what_is_expected(text: str, complaint: str) -> None:
+def test_a_rule_that_cannot_be_read_says_what_is_expected(text: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
-        parse_target(text)
+        parse_fail_if(text)
 
 
 @pytest.mark.parametrize(
@@ -84,45 +82,11 @@ def test_only_changes_with_an_interval_can_be_ruled_out(text: str, complaint: st
         parse_fail_if(text)
 
 
-@pytest.mark.parametrize(
-    ("found", "status"),
-    [
-        (Interval(value=90, low=80, high=99), "met"),
-        (Interval(value=90, low=80, high=101), "not shown"),
-        (Interval(value=110, low=99, high=120), "not shown"),
-        (Interval(value=110, low=101, high=120), "missed"),
-        (Interval(value=90), "met by the figure alone"),
-        (Interval(value=110), "missed by the figure alone"),
-        (None, "not available"),
-    ],
-)
-def test_a_target_is_met_only_by_the_whole_interval(found: Interval | None, status: str) -> None:
-    assert status_of(parse_target("ttft_p50 < 100"), found) == status
-
-
-def test_targets_stand_in_the_report_of_lengths() -> None:
-    run = a_sweep(users=(1,))
-    found = report(
-        "lengths",
-        run,
-        findings_of(run),
-        checks_with("agent, 1"),
-        targets=[parse_target("ttft_mean < 9 s"), parse_target("decode_speed_p50 @ chat > 5000")],
-    )
-
-    table = next(table for table in found.tables() if table.name == "targets")
-    rows = [[entry.text for entry in row.entries] + [row.refused or ""] for row in table.rows]
-    assert [row[0] for row in rows] == ["ttft_mean < 9 s", "ttft_mean < 9 s", "decode_speed_p50 @ chat > 5000"]
-    assert rows[0][-2] == "met by the figure alone"
-    assert rows[1][-1] == "invalid: client saturated"
-    assert rows[2][-2] == "missed"
-
-
-def test_a_target_about_an_unknown_scenario_is_refused() -> None:
+def test_a_rule_about_an_unknown_scenario_is_refused() -> None:
     run = a_sweep(users=(1,))
 
     with pytest.raises(ConfigurationError, match=r"no such cell: chat, 1 \| agent, 1"):
-        report("lengths", run, findings_of(run), checks_with(), targets=[parse_target("ttft @ 7B < 9 s")])
+        judge(run, findings_of(run), checks_with(), [parse_fail_if("ttft @ 7B < 9 s")])
 
 
 def judged(low: float, high: float, rule: str, **checks: Any) -> tuple[RecordedRun, Any]:
@@ -209,6 +173,6 @@ def test_junit_counts_what_it_holds() -> None:
 
 
 def test_a_rule_says_of_itself_what_it_bounds() -> None:
-    rule: Rule = parse_target("e2e_p90 >= 3 s")
+    rule: Rule = parse_fail_if("e2e_p90 >= 3 s")
 
     assert (rule.share, rule.holds(3000.0), rule.holds(2999.0)) == (0.9, True, False)

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from fastlane.bench import _formatting as words
 from fastlane.bench.findings import Interval, Quantile
-from fastlane.bench.reports import _cells as cells
+from fastlane.bench.reports import _tables as tables
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,12 @@ def test_an_interval_stands_in_brackets() -> None:
     assert words.interval(Interval(value=-12.3, low=-14.0, high=2.0), "ms", signed=True) == "-12.3 [-14.0, +2.00]"
 
 
-def test_a_percentile_that_n_does_not_allow_says_what_it_wants() -> None:
-    entry = cells.quantile_entry(Quantile(share=0.95, n=20, value=None, wanted=72))
-
-    assert (entry.text, entry.value) == ("wants n 72", None)
+def test_a_percentile_that_n_does_not_allow_is_no_figure() -> None:
+    assert tables.percentile(Quantile(share=0.95, n=20, value=None, wanted=72)) == tables.NOTHING
 
 
 def test_a_percentile_among_the_failed_requests_is_no_figure() -> None:
-    entry = cells.quantile_entry(Quantile(share=0.95, n=100, value=None, wanted=72))
-
-    assert (entry.text, entry.tone) == ("failed", "bad")
+    assert tables.percentile(Quantile(share=0.95, n=100, value=None, wanted=72)) == ("failed", "bad")
 
 
 def test_titles_keep_their_capitals_within_a_sentence() -> None:

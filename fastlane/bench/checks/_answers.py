@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
-from ..statistics import percentile
-from ._check import Answers, Check, RunView, answer, cut
+from ._check import Answers, RunView, answer, cut, looks_for, of_answers
 
 SHORT_SHARE: Final = 0.1
 """More answers than this outside the range that was asked for, and the cell is another workload."""
@@ -18,12 +17,11 @@ CUT_SHARE: Final = 0.1
 COUNT_TOLERANCE: Final = 0.25
 """Beyond the estimate's own error: it is right to within 9 % on average for prose and code, and 10 % for most
 languages (docs/tokens.md), with frames around messages that differ by model."""
-COUNT_SPREAD: Final = 0.25
-"""How far the middle half of the ratios may be apart: another tokenizer moves them all alike."""
 CHUNK_TOLERANCE: Final = 0.05
 """One token in twenty may share a chunk with another: a character in pieces does."""
 
 
+@looks_for("tokens asked for")
 def as_asked(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for answers shorter than the workload meant, or longer than it allowed."""
     samples = [sample for sample in view.answered(cell, arm) if _produced(sample)]
@@ -75,55 +73,51 @@ def _range(samples: list[Sample]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
+@looks_for("usage missing")
 def usage_present(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for answers whose tokens the provider did not count."""
     samples = view.answered(cell, arm)
-    missing = sum(sample.output_tokens is None for sample in samples)
-    if not missing:
-        return answer("passed", "every answer has its usage") if samples else None
-    return answer(
-        "flagged",
-        f"{missing} of {len(samples)} answers of {arm.name} came without usage: they have no time per output token; "
-        'ask for it with stream_options {"include_usage": true}',
-        missing=missing,
+    return of_answers(
+        samples,
+        [sample for sample in samples if sample.output_tokens is None],
+        f"answers of {arm.name} came without usage: they have no time per output token; ask for it with "
+        'stream_options {"include_usage": true}',
+        passed="every answer has its usage",
     )
 
 
+@looks_for("answers cut off")
 def complete(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for answers that ended without saying why."""
     answered = [sample for sample in view.measured(cell, arm) if sample.error is None]
-    broken = [sample for sample in answered if cut(sample)]
-    if not answered:
-        return None
-    if not view.says_why(cell, arm):
-        said = f"not one answer of {arm.name} has a finish_reason: nothing says whether they are whole"
-        return answer("flagged", said, cut=0)
-    if not broken:
-        return answer("passed", f"{len(answered)} answers came to their end")
-    return answer(
-        "refused" if len(broken) > CUT_SHARE * len(answered) else "flagged",
-        f"{len(broken)} of {len(answered)} answers of {arm.name} ended without a finish_reason (such as "
-        f"{broken[0].tag}): they broke off and do not count as answers; see whether the server serves several requests "
-        "at once and has room for the whole answer",
-        cut=len(broken),
+    if answered and not view.says_why(cell, arm):
+        return answer("flagged", f"no answer of {arm.name} has a finish_reason: nothing says whether they are whole")
+    return of_answers(
+        answered,
+        [sample for sample in answered if cut(sample)],
+        f"answers of {arm.name} ended without a finish_reason: they broke off and do not count as answers; see whether "
+        "the server serves several requests at once and has room for the whole answer",
+        passed=f"{len(answered)} answers came to their end",
+        refuse_above=CUT_SHARE,
     )
 
 
+@looks_for("answers without output")
 def with_output(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for successes that hold no output at all."""
     whole = view.says_why(cell, arm)
     samples = [each for each in view.measured(cell, arm) if each.error is None and not (whole and cut(each))]
-    empty = sum(not sample.token_ns for sample in samples)
-    if not empty:
-        return answer("passed", "every answer holds output") if samples else None
-    return answer(
-        "refused" if empty > CUT_SHARE * len(samples) else "flagged",
-        f"{empty} of {len(samples)} answers of {arm.name} hold no output, and so have no times; see what the server "
-        "sends instead (a filter, a field that this client does not know)",
-        empty=empty,
+    return of_answers(
+        samples,
+        [sample for sample in samples if not sample.token_ns],
+        f"answers of {arm.name} hold no output, and so have no times; see what the server sends instead (a filter, a "
+        "field that this client does not know)",
+        passed="every answer holds output",
+        refuse_above=CUT_SHARE,
     )
 
 
+@looks_for("usage against own count")
 def counted_alike(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for prompts whose tokens the provider and the workload count differently."""
     ratios = [
@@ -134,19 +128,18 @@ def counted_alike(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     if not ratios:
         return answer("not checked", f"only the provider counted {arm.name}'s tokens")
     middle = statistics.median(ratios)
-    apart = (percentile(ratios, 0.75) - percentile(ratios, 0.25)) / middle
-    if abs(middle - 1) <= COUNT_TOLERANCE and apart <= COUNT_SPREAD:
-        return answer("passed", f"the provider counts {percent(middle)} of the own count")
+    said = f"the provider counts {percent(middle)} of the input tokens that the workload counts for {arm.name}"
+    if abs(middle - 1) <= COUNT_TOLERANCE:
+        return answer("passed", said, ratio=middle)
     return answer(
         "flagged",
-        f"the provider counts {percent(middle)} of the input tokens that the workload counts for {arm.name} (middle "
-        f"half {percent(apart)} apart), more than an estimate misses by: see whether prompts are cut off or changed "
-        "on the way, or the model has another tokenizer",
+        f"{said}, more than an estimate misses by: see whether prompts are cut off or changed on the way, or the model "
+        "has another tokenizer",
         ratio=middle,
-        apart=apart,
     )
 
 
+@looks_for("chunks against tokens")
 def tokens_per_chunk(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for answers whose chunks are not one token each, which is what ITL is read as.
 
@@ -164,51 +157,19 @@ def tokens_per_chunk(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     return answer("flagged" if off else "passed", said, tokens_per_chunk=middle)
 
 
+@looks_for("reasoning in the answers")
 def reasoning(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for reasoning, streamed or hidden: which token is the first depends on it."""
     samples = view.answered(cell, arm)
-    shown = [sample for sample in samples if (sample.first_content_ns or 0) > sample.token_ns[0]]
-    counted = [sample for sample in samples if sample.reasoning_tokens]
-    # Tokens that never came as chunks: the reasoning was counted and not streamed.
-    hidden = [
-        sample
-        for sample in counted
-        if (sample.output_tokens or 0) - len(sample.token_ns) >= (sample.reasoning_tokens or 0) and sample not in shown
-    ]
-    if hidden:
-        return answer(
-            "flagged",
-            f"{len(hidden)} of {len(samples)} answers of {arm.name} have reasoning that was counted and not streamed: "
-            "it is in the time to first token, and its tokens make the time per output token too small",
-            hidden=len(hidden),
-        )
-    if shown or counted:
-        return answer(
-            "flagged",
-            f"{max(len(shown), len(counted))} of {len(samples)} answers of {arm.name} begin with reasoning, whose "
-            "first token counts; a reader waits for the time to first content token",
-            shown=len(shown),
-        )
-    return answer("passed", "the answers hold no reasoning") if samples else None
+    return of_answers(
+        samples,
+        [each for each in samples if each.reasoning_tokens or (each.first_content_ns or 0) > each.token_ns[0]],
+        f"answers of {arm.name} hold reasoning: its first token counts where it is streamed, and a reader waits for "
+        "the time to first content token; where it is hidden, it makes the time per output token too small",
+        passed="the answers hold no reasoning",
+    )
 
 
 def produced(view: RunView, cell: Cell, arm: ArmInfo) -> list[int]:
     """Return the output tokens of every answer, by usage or else by chunks."""
     return [_produced(sample) for sample in view.answered(cell, arm)]
-
-
-CHECKS: Final = (
-    Check(name="tokens asked for", line="Output tokens against the range that the workload asked for.", look=as_asked),
-    Check(name="usage missing", line="Answers without the provider's usage.", look=usage_present),
-    Check(name="answers cut off", line="Answers without a finish_reason: they broke off.", look=complete),
-    Check(name="answers without output", line="Successes without any output.", look=with_output),
-    Check(
-        name="usage against own count",
-        line="The provider's input tokens against the workload's own count.",
-        look=counted_alike,
-    ),
-    Check(
-        name="chunks against tokens", line="Tokens in a chunk: ITL is read as if it were one.", look=tokens_per_chunk
-    ),
-    Check(name="reasoning in the answers", line="Reasoning in the answers, streamed or hidden.", look=reasoning),
-)

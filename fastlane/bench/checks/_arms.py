@@ -11,7 +11,7 @@ from typing import Any, Final
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
 from ._answers import produced
-from ._check import Answers, Check, RunView, answer
+from ._check import Answers, RunView, answer, looks_for, of_answers
 from ._types import CheckResult, Level
 
 CHANCE: Final = 0.01
@@ -74,6 +74,7 @@ def differing(check: str, view: RunView, arm: ArmInfo, said: str, **values: Any)
     return answer("refused", f"{said}; nothing that the arm was given does so: record again", **values)
 
 
+@looks_for(PROMPTS, "compared")
 def same_prompts(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for pairs that did not ask the same."""
     reference = view.reference(arm)
@@ -101,6 +102,7 @@ def _asked(sample: Sample) -> tuple[object, ...]:
     return (sample.conversation, sample.turn, sample.meant_input_tokens, sample.asked_output_tokens)
 
 
+@looks_for(ANSWERS, "compared")
 def same_answers(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for arms whose answers are longer or shorter than the reference's."""
     reference = view.reference(arm)
@@ -119,6 +121,7 @@ def same_answers(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     return differing(ANSWERS, view, arm, said, ratio=ratio, p_value=chance)
 
 
+@looks_for("the same errors")
 def same_errors(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult]:
     """Look for arms that fail often, or are turned away more or less often than the reference."""
     own = view.measured(cell, arm)
@@ -164,6 +167,7 @@ def same_errors(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult
     yield answer("passed", f"{arm.name} fails as often as {reference.name}")
 
 
+@looks_for("A/A copy", "cell")
 def same_as_its_copy(view: RunView, cell: Cell) -> Iterator[CheckResult]:
     """Look for a reference that differs from its own copy: then the instrument makes differences by itself."""
     found = view.of_cell(cell)
@@ -180,6 +184,7 @@ def same_as_its_copy(view: RunView, cell: Cell) -> Iterator[CheckResult]:
         yield answer(level, said, metric=each.metric, p_value=chance)
 
 
+@looks_for(CONNECTIONS)
 def same_connections(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for arms that open connections for another share of their requests than the reference.
 
@@ -223,6 +228,7 @@ def _who_closes(view: RunView, cell: Cell, arm: ArmInfo) -> str:
     return f"its client closed {client} of them{why}"
 
 
+@looks_for(CACHED, "compared")
 def same_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for arms that had another share of their input from a cache than the reference."""
     if cell.caching_forbidden:
@@ -250,22 +256,22 @@ def _cached(view: RunView, cell: Cell, arm: ArmInfo) -> float | None:
     return sum(cached for cached, _ in known) / sum(whole for _, whole in known) if known else None
 
 
+@looks_for("cache hits where none may be")
 def no_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for cache hits in cells whose prompts are unique so that there can be none."""
     if not cell.caching_forbidden:
         return None
     known = [sample for sample in view.answered(cell, arm) if sample.cached_tokens is not None]
-    hits = sum(bool(sample.cached_tokens) for sample in known)
-    if hits:
-        return answer(
-            "refused",
-            f"{hits} of {len(known)} prompts of {arm.name} came in part from the provider's cache, in a cell that "
-            "forbids it: let no two prompts begin alike",
-            hits=hits,
-        )
-    if known:
-        return answer("passed", f"{arm.name} had nothing from a cache")
-    return answer("not checked", f"the provider does not report what {arm.name} had from a cache")
+    if not known:
+        return answer("not checked", f"the provider does not report what {arm.name} had from a cache")
+    return of_answers(
+        known,
+        [sample for sample in known if sample.cached_tokens],
+        f"prompts of {arm.name} came in part from the provider's cache, in a cell that forbids it: let no two prompts "
+        "begin alike",
+        passed=f"{arm.name} had nothing from a cache",
+        refuse_above=0.0,
+    )
 
 
 def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
@@ -303,33 +309,3 @@ def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:
     from scipy.stats import ks_2samp
 
     return float(ks_2samp(first, second, method="asymp").pvalue)
-
-
-CHECKS: Final = (
-    Check(
-        name=PROMPTS,
-        line="Pairs that asked the same, by the workload's and the provider's count.",
-        look=same_prompts,
-        scope="compared",
-    ),
-    Check(
-        name=ANSWERS,
-        line="Answers as long as the reference's (Kolmogorov-Smirnov).",
-        look=same_answers,
-        scope="compared",
-    ),
-    Check(
-        name="the same errors",
-        line="Errors and 429s as often as the reference (Fisher's exact test). A difference is a result.",
-        look=same_errors,
-    ),
-    Check(name="A/A copy", line="The reference against its own copy.", look=same_as_its_copy, scope="cell"),
-    Check(name=CONNECTIONS, line="Requests that opened a connection, beside the reference's.", look=same_connections),
-    Check(
-        name=CACHED,
-        line="Input from the provider's cache, beside the reference's.",
-        look=same_cached,
-        scope="compared",
-    ),
-    Check(name="cache hits where none may be", line="Cache hits in a cell of unique prompts.", look=no_cached),
-)

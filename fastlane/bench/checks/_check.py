@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from ..findings import CellFindings, Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals
 from ._types import CheckResult, Level
+
+Look = TypeVar("Look", bound=Callable[..., "Answers"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,45 +81,67 @@ Scope = Literal["run", "cell", "arm", "compared", "process"]
 """What a check looks at, one after the other; "compared" is each arm but the references, "process" each process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, one line of what it looks for, and the function that makes it.
+    """One check: its name, what it looks at, and the function that makes it.
 
     `look` gets the view of the run, and by `scope` the cell, the arm (None for the coordinator) and its vitals.
     """
 
     name: str
-    line: str
+    scope: Scope
     look: Callable[..., Answers]
-    scope: Scope = "arm"
 
     def run(self, view: RunView) -> Iterator[CheckResult]:
         """Yield what the check says of a run."""
-        for cell, arm, asked in self._places(view):
-            found = asked()
+        for place in self._places(view):
+            cell, arm, *_ = (*place, None, None)
+            found = self.look(view, *place)
             for each in (found,) if isinstance(found, CheckResult) else found or ():
                 yield replace(each, check=self.name, cell=cell.name if cell else None, arm=arm.name if arm else None)
 
-    def _places(self, view: RunView) -> Iterator[tuple[Cell | None, ArmInfo | None, Callable[[], Answers]]]:
+    def _places(self, view: RunView) -> Iterator[tuple[Any, ...]]:
         if self.scope == "run":
-            yield None, None, partial(self.look, view)
+            yield ()
             return
         for cell in view.recorded.header.cells:
-            match self.scope:
-                case "cell":
-                    yield cell, None, partial(self.look, view, cell)
-                case "process":
-                    for process in (None, *view.arms):
-                        for vitals in view.vitals(cell, process):
-                            yield cell, process, partial(self.look, view, cell, process, vitals)
-                case _:
-                    for arm in view.others if self.scope == "compared" else view.arms:
-                        yield cell, arm, partial(self.look, view, cell, arm)
+            if self.scope == "cell":
+                yield (cell,)
+            elif self.scope == "process":
+                yield from ((cell, arm, each) for arm in (None, *view.arms) for each in view.vitals(cell, arm))
+            else:
+                yield from ((cell, arm) for arm in (view.others if self.scope == "compared" else view.arms))
+
+
+CHECKS: Final[list[Check]] = []
+"""Every check, in the order in which reports show them."""
+
+
+def looks_for(name: str, scope: Scope = "arm") -> Callable[[Look], Look]:
+    """Make a function a check; see `Check`."""
+
+    def register(look: Look) -> Look:
+        CHECKS.append(Check(name, scope, look))
+        return look
+
+    return register
 
 
 def answer(level: Level, sentence: str, *, tails: bool = False, **values: Any) -> CheckResult:
     """Return what a check says; the runner adds the check's name, the cell and the arm."""
     return CheckResult(check="", level=level, sentence=sentence, values=values, tails=tails)
+
+
+def of_answers(
+    samples: Sequence[Sample], bad: Sequence[Sample], said: str, *, passed: str, refuse_above: float = 1.0
+) -> Answers:
+    """Return what it is worth that some of the samples are `bad`: flagged, and refused above a share of them."""
+    if not samples:
+        return None
+    if not bad:
+        return answer("passed", passed)
+    level: Level = "refused" if len(bad) > refuse_above * len(samples) else "flagged"
+    return answer(level, f"{len(bad)} of {len(samples)} {said}", bad=len(bad))
 
 
 def cut(sample: Sample) -> bool:

@@ -10,7 +10,7 @@ from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Vitals, metric_named
 from ..statistics import percentile
 from ._answers import produced
-from ._check import Answers, Check, RunView, answer
+from ._check import Answers, RunView, answer, looks_for
 from ._types import Level
 
 CPU_SHARE: Final = 0.7
@@ -63,6 +63,7 @@ def lag_limit_ms(view: RunView, cell: Cell) -> float:
     return LAG_MS if effect is None else min(LAG_MS, EFFECT_SHARE * effect)
 
 
+@looks_for("client saturated: CPU", "process")
 def cpu(_view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Answers:
     """Look for processes that used most of a core."""
     busy = vitals.cpu_share > CPU_SHARE
@@ -73,6 +74,7 @@ def cpu(_view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Ans
     return answer(level, said, cpu_share=vitals.cpu_share, shard=vitals.shard)
 
 
+@looks_for("client saturated: lag", "process")
 def lag(view: RunView, cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Answers:
     """Look for processes whose threads or loops woke late."""
     if vitals.loop_lag_p99_ms is None:
@@ -110,6 +112,7 @@ def _lateness(level: Level) -> str:
     return ": medians hold, p99 and smaller effects do not" if level == "flagged" else ""
 
 
+@looks_for("client saturated: delivery")
 def delivery(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for streams whose chunks had arrived and were delivered late, which shared connections hide from a probe."""
     gaps = [sample.delivery_gap_ms for sample in view.answered(cell, arm) if sample.delivery_gap_ms is not None]
@@ -128,6 +131,7 @@ def delivery(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     )
 
 
+@looks_for("dispatch delay")
 def dispatch(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for an open load whose requests were sent later than its schedule wanted."""
     if cell.load != "open":
@@ -146,6 +150,7 @@ def dispatch(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     )
 
 
+@looks_for("run-queue delay", "process")
 def run_queue(view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Answers:
     """Look for processes that waited for a core which something else had."""
     waited = vitals.run_queue_delay_s
@@ -157,52 +162,17 @@ def run_queue(view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -
     return answer(
         "flagged" if busy else "passed",
         f"the process of {_name(arm)} waited for a core in {percent(share)} of the time in which it wanted one"
-        + (_sharing(view) if busy else ""),
+        + (f": the bench itself is {_own_processes(view)}; use fewer arms or more cores" if busy else ""),
         share=share,
-        run_queue_delay_s=waited,
     )
 
 
-def _sharing(view: RunView) -> str:
-    """Return who shares the cores: the bench's own processes first of all."""
+def _own_processes(view: RunView) -> str:
     header = view.recorded.header
-    shards = header.settings.get("processes", 1)
-    own = len(header.arms) * shards + 1 + header.embedded
+    own = len(header.arms) * header.settings.get("processes", 1) + 1 + header.embedded
     cores = header.machine.get("cores")
-    where = f"{cores} cores" if cores else "the cores"
-    return (
-        f": the bench itself is {own} processes, which share {where} with each other and with whatever else runs; use "
-        "fewer arms or more cores, and leave the machine alone"
-    )
+    return f"{own} processes, which share {f'{cores} cores' if cores else 'the cores'} with whatever else runs"
 
 
 def _name(arm: ArmInfo | None) -> str:
     return "the coordinator" if arm is None else arm.name
-
-
-CHECKS: Final = (
-    Check(
-        name="client saturated: CPU",
-        line="A measuring process that used over 70 % of a core.",
-        look=cpu,
-        scope="process",
-    ),
-    Check(
-        name="client saturated: lag",
-        line="Threads or loops that woke late: p99 against 2 ms and the effect claimed.",
-        look=lag,
-        scope="process",
-    ),
-    Check(
-        name="client saturated: delivery",
-        line="Chunks that had arrived and were delivered late, stream by stream.",
-        look=delivery,
-    ),
-    Check(name="dispatch delay", line="Requests of an open load that were sent after their time.", look=dispatch),
-    Check(
-        name="run-queue delay",
-        line="Time in which a measuring process waited for a core.",
-        look=run_queue,
-        scope="process",
-    ),
-)

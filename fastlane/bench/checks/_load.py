@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..recorded import ArmInfo, Cell, Sample, metric_named
-from ._check import Answers, Check, RunView, answer
+from ._check import Answers, RunView, answer, looks_for
 
 USERS_TOLERANCE: Final = 0.2
 """Of the requests in flight on average: lanes that start staggered and end one by one leave some of it idle."""
@@ -21,6 +21,7 @@ sweep in order stood at 1.37 s between 0.50 s and 0.53 s."""
 FEWEST_FOR_NEIGHBOURS: Final = 10
 
 
+@looks_for("achieved concurrency", "cell")
 def achieved_users(view: RunView, cell: Cell) -> Answers:
     """Look for a closed load with more or fewer requests in flight than its users."""
     load = view.recorded.header.settings.get("load")
@@ -72,6 +73,7 @@ def _in_flight(samples: Sequence[Sample], think_s: float) -> tuple[int, float, f
     return most, mean, statistics.fmean(busy) if busy else 0.0
 
 
+@looks_for("achieved rate")
 def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for an open load whose requests were sent less or more often than it says."""
     if cell.load != "open" or not cell.rate:
@@ -97,6 +99,7 @@ def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     )
 
 
+@looks_for("out of line in a sweep")
 def in_line(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for cells of a sweep that stand above both of their neighbours, or below."""
     kind = (cell.workload, cell.scenario, cell.load, cell.arrivals)
@@ -126,15 +129,3 @@ def in_line(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
                 median_ms=middle,
             )
     return answer("passed", "it lies in line with its neighbours")
-
-
-CHECKS: Final = (
-    Check(
-        name="achieved concurrency",
-        line="Requests in flight against the users of a closed load.",
-        look=achieved_users,
-        scope="cell",
-    ),
-    Check(name="achieved rate", line="Requests per second against the rate of an open load.", look=achieved_rate),
-    Check(name="out of line in a sweep", line="A cell far from both of its neighbours in a sweep.", look=in_line),
-)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
 from ..statistics import percentile
-from ._check import Answers, Check, RunView, answer
+from ._check import Answers, RunView, answer, looks_for, of_answers
 from ._types import CheckResult, Level
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def _by_tag(log: Iterable[RequestLog]) -> dict[str, list[RequestLog]]:
     return dict(entries)
 
 
+@looks_for("requests on both sides", "run")
 def requests_known(view: RunView) -> Iterator[CheckResult]:
     """Look for requests that only one side knows of."""
     recorded = view.recorded
@@ -68,6 +69,7 @@ def requests_known(view: RunView) -> Iterator[CheckResult]:
         yield answer("passed", f"{len(entries)} requests are the same on both sides, in {tries} tries{lost}")
 
 
+@looks_for("times by the server's log")
 def times_agree(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for first tokens that clients stamped before they can have arrived, or long after."""
     if view.recorded.log is None:
@@ -95,6 +97,7 @@ def times_agree(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     return answer(level, sentence, p50_ms=middle, p95_ms=high, earliest_ms=min(lags))
 
 
+@looks_for("counts by the server's log")
 def counts_agree(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult]:
     """Look for answers whose tokens, chunks or bytes the two sides count differently."""
     if view.recorded.log is None:
@@ -125,18 +128,18 @@ def _less(own: int | None, their: int) -> int | None:
     return None if own is None else own - their
 
 
+@looks_for("end-to-end below first token")
 def in_order(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for requests whose stamps run backwards."""
     samples = view.measured(cell, arm)
-    wrong = [sample for sample in samples if not _ordered(sample)]
-    if wrong:
-        return answer(
-            "refused",
-            f"{len(wrong)} of {len(samples)} requests of {arm.name} end before their first token, or have a token "
-            f"before the one before it (such as {wrong[0].tag}): their stamps are not of one clock; record again",
-            requests=len(wrong),
-        )
-    return answer("passed", f"{len(samples)} requests end after they begin") if samples else None
+    return of_answers(
+        samples,
+        [sample for sample in samples if not _ordered(sample)],
+        f"requests of {arm.name} end before their first token, or have a token before the one before it: their stamps "
+        "are not of one clock; record again",
+        passed=f"{len(samples)} requests end after they begin",
+        refuse_above=0.0,
+    )
 
 
 def _ordered(sample: Sample) -> bool:
@@ -146,6 +149,7 @@ def _ordered(sample: Sample) -> bool:
     )
 
 
+@looks_for("buffered stream")
 def streamed(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for answers that came all at once, so that the time to first token is that of the whole generation."""
     # An end-to-end time is true of a buffered answer too.
@@ -170,29 +174,3 @@ def _at_once(sample: Sample) -> bool:
 
 def _tokens(sample: Sample) -> int:
     return max(sample.output_tokens or 0, len(sample.token_ns))
-
-
-CHECKS: Final = (
-    Check(
-        name="requests on both sides",
-        line="Every request on both sides, the client's and the provider's.",
-        look=requests_known,
-        scope="run",
-    ),
-    Check(
-        name="times by the server's log",
-        line="First tokens stamped before or long after they arrived, by the log.",
-        look=times_agree,
-    ),
-    Check(
-        name="counts by the server's log",
-        line="Tokens, chunks and bytes, by the client and by the log.",
-        look=counts_agree,
-    ),
-    Check(
-        name="end-to-end below first token",
-        line="A request that ends before its first token, by its own stamps.",
-        look=in_order,
-    ),
-    Check(name="buffered stream", line="Answers in one burst: a TTFT that is a whole generation.", look=streamed),
-)

@@ -95,7 +95,7 @@ def test_reasoning_that_is_streamed_moves_the_first_content_token() -> None:
     (said,) = about(check(run), "reasoning in the answers")
 
     assert said.level == "flagged"
-    assert said.values == {"shown": len(run.measured(arm="fastlane"))}
+    assert said.values == {"bad": len(run.measured(arm="fastlane"))}
 
 
 def test_reasoning_that_is_hidden_makes_the_time_per_token_too_small() -> None:

@@ -43,8 +43,6 @@ class Arm:
     asynchronous: bool | None = None
     """Whether the client is asynchronous; None: as `client` is annotated to return, else synchronous."""
     description: str = ""
-    without: tuple[str, ...] = ()
-    """Fingerprints of the plays that a leave-one-out arm lacks."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -254,14 +252,13 @@ def attributing(plays: Sequence[Play]) -> tuple[Arm, ...]:
             f"attribute needs two plays or more, each of another kind, got {', '.join(names) or 'none'}: for one play, "
             "compare an arm with it and one without it"
         )
-    several = len(names) > 2
     arms = [Arm(name="none", plays=())]
     for name, play in zip(names, plays, strict=True):
         others = tuple(each for each in plays if each is not play)
+        arms.append(Arm(name=f"only {name}", plays=(play,)))
         # Of two plays, "only one" is "all but the other": the same arm twice would be no more than another copy.
-        arms.append(Arm(name=f"only {name}", plays=(play,), without=() if several else tuple(map(repr, others))))
-        if several:
-            arms.append(Arm(name=f"all but {name}", plays=others, without=(repr(play),)))
+        if len(plays) > 2:
+            arms.append(Arm(name=f"all but {name}", plays=others))
     return (*arms, Arm(name="every play", plays=tuple(plays)))
 
 

@@ -52,7 +52,6 @@ def header_of(
                 reference=experiment.reference_of(arm),
                 client=clients[arm.name].client,
                 plays=clients[arm.name].plays,
-                without=arm.without,
             )
             for arm in experiment.resolved
         ),

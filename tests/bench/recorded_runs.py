@@ -161,7 +161,6 @@ def some_vitals(**fields: Any) -> Vitals:
         "cpu_s": 0.1 * duration_s,
         "loop_lag_p50_ms": 0.1,
         "loop_lag_p99_ms": 0.5,
-        "run_queue_delay_s": 0.001 * duration_s,
     }
     return Vitals(**{**values, **fields})
 

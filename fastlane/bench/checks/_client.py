@@ -22,9 +22,6 @@ FIGURE_SHARE: Final = 0.1
 """A p99 of lags that is a tenth of the time to first token is a part of the figure."""
 IDLE_SHARE: Final = 0.35
 """Of a core. A process that used less was late because the machine kept it waiting now and then."""
-QUEUE_SHARE: Final = 0.1
-"""Of the time in which a process wanted a core, how long it had to wait for one."""
-
 _TAILS: Final = (
     ", though it used only {} of a core: the machine kept it waiting now and then. Medians hold, percentiles above p75 "
     "do not; leave the machine alone, or take a larger one"
@@ -148,30 +145,6 @@ def dispatch(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         p99_ms=late,
         limit_ms=limit,
     )
-
-
-@looks_for("run-queue delay", "process")
-def run_queue(view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Answers:
-    """Look for processes that waited for a core which something else had."""
-    waited = vitals.run_queue_delay_s
-    if waited is None:
-        return answer("not checked", "the system does not say who waits for a core")
-    wanted = vitals.cpu_s + waited
-    share = waited / wanted if wanted else 0.0
-    busy = share > QUEUE_SHARE
-    return answer(
-        "flagged" if busy else "passed",
-        f"the process of {_name(arm)} waited for a core in {percent(share)} of the time in which it wanted one"
-        + (f": the bench itself is {_own_processes(view)}; use fewer arms or more cores" if busy else ""),
-        share=share,
-    )
-
-
-def _own_processes(view: RunView) -> str:
-    header = view.recorded.header
-    own = len(header.arms) * header.settings.get("processes", 1) + 1 + header.embedded
-    cores = header.machine.get("cores")
-    return f"{own} processes, which share {f'{cores} cores' if cores else 'the cores'} with whatever else runs"
 
 
 def _name(arm: ArmInfo | None) -> str:

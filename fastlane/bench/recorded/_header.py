@@ -23,8 +23,6 @@ class ArmInfo:
     """Class of its client, such as "openai.AsyncOpenAI"."""
     plays: tuple[str, ...] | None = None
     """Fingerprints of its plays; None for a client that has none."""
-    without: tuple[str, ...] = ()
-    """The plays that a leave-one-out arm lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

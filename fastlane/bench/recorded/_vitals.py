@@ -19,8 +19,6 @@ class Vitals:
     loop_lag_p50_ms: float | None = None
     """By how much a thread that sleeps some milliseconds is woken late, or an event loop answers it late."""
     loop_lag_p99_ms: float | None = None
-    run_queue_delay_s: float | None = None
-    """Time that the process's threads were ready and had no core; None where the system does not say."""
 
     @property
     def cpu_share(self) -> float:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from ..._clock import cpu_ns, now_ns, sleep
@@ -21,8 +20,6 @@ every 10 ms 0.5 %: what measures must not be what loads.
 """
 LOOP_INTERVAL_S: Final = 0.04
 """The same where it also rings in an event loop, which wakes two threads each time (every 20 ms took 1.1 %)."""
-_QUEUE_EVERY: Final = 250
-_TASKS: Final = Path("/proc/self/task")
 
 
 class Probe:
@@ -45,21 +42,17 @@ class Probe:
 
     def _reset(self) -> None:
         self._over = False
-        self._own = ""
         self._started_ns = now_ns()
         self._cpu_ns = cpu_ns()
         self._lags = array("q")
         self._loop_lags = array("q")
         self._rung_ns: int | None = None
-        self._queue_before: dict[str, int] | None = None
-        self._queue: dict[str, int] = {}
 
     def start(self) -> None:
         """Begin to probe. Raises RuntimeError where it has begun already."""
         if self._thread is not None:
             raise RuntimeError("this probe has been started already: stop it before the next cell")
         self._reset()
-        self._queue_before = queue_delays_ns()
         self._thread = threading.Thread(target=self._run, name="fastlane-probe", daemon=True)
         self._thread.start()
 
@@ -79,7 +72,6 @@ class Probe:
             # A loop that has not answered by now is late by at least this.
             self._loop_lags.append(ended_ns - self._rung_ns)
             self._rung_ns = None
-        self._read_queue()
         lags, interval_s = (self._loop_lags, LOOP_INTERVAL_S) if self._loop_lags else (self._lags, INTERVAL_S)
         waits = sorted(waiting_times(lags, round(interval_s * 1e9)))
         return Vitals(
@@ -90,22 +82,17 @@ class Probe:
             cpu_s=cpu_spent_ns / 1e9,
             loop_lag_p50_ms=_quantile_ms(waits, 0.5),
             loop_lag_p99_ms=_quantile_ms(waits, 0.99),
-            run_queue_delay_s=self._queued_s(),
         )
 
     def _run(self) -> None:
-        self._own = str(threading.get_native_id())
-        late, tick = self._lags.append, 0
+        late = self._lags.append
         while not self._over:
             interval_s = INTERVAL_S if self._loop is None else LOOP_INTERVAL_S
             due_ns = now_ns() + round(interval_s * 1e9)
             sleep(interval_s)
             late(now_ns() - due_ns)
-            tick += 1
             if self._loop is not None:
                 self._ring(self._loop, due_ns)
-            if tick % _QUEUE_EVERY == 0:
-                self._read_queue()
 
     def _ring(self, loop: asyncio.AbstractEventLoop, due_ns: int) -> None:
         if self._rung_ns is not None:
@@ -120,34 +107,6 @@ class Probe:
         if self._rung_ns is not None:
             self._loop_lags.append(now_ns() - self._rung_ns)
             self._rung_ns = None
-
-    def _read_queue(self) -> None:
-        now = queue_delays_ns()
-        if now is not None:
-            self._queue.update(now)
-
-    def _queued_s(self) -> float | None:
-        if self._queue_before is None:
-            return None
-        self._queue.pop(self._own, None)
-        return sum(max(0, late - self._queue_before.get(task, 0)) for task, late in self._queue.items()) / 1e9
-
-
-def queue_delays_ns() -> dict[str, int] | None:
-    """Return how long each thread of this process was ready without a core, by its id; None where nobody says.
-
-    Linux: the second figure of /proc/PID/task/TID/schedstat, in nanoseconds.
-    """
-    delays = {}
-    try:
-        for task in _TASKS.iterdir():
-            try:
-                delays[task.name] = int((task / "schedstat").read_bytes().split()[1])
-            except (FileNotFoundError, ProcessLookupError):  # It has ended meanwhile.
-                continue
-    except (OSError, IndexError, ValueError):
-        return None
-    return delays or None
 
 
 def waiting_times(lags: Iterable[int], interval_ns: int) -> list[int]:

@@ -24,24 +24,12 @@ def signed_rank_p(differences: ArrayLike) -> float:
     """Return the two-sided p value of Wilcoxon's signed-rank test that differences lie evenly around 0; 1 without any.
 
     Zeros take part in the ranking and are then left out (Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank
-    procedures", JASA 54, 1959): dropped before it, as Wilcoxon did, they would make a sample less significant by
-    growing. Up to 100 differences the distribution over all ways to set the signs is counted out, with ties as they
-    are; above, a normal one has the same mean and variance, with a continuity correction.
-    Raises ConfigurationError where a difference is no finite number.
+    procedures", JASA 54, 1959). Raises ConfigurationError where a difference is no finite number.
     """
-    from scipy.stats import rankdata
+    from scipy.stats import wilcoxon
 
     data = finite(differences, "differences")
-    # Tied ranks are halves: doubled, all are whole numbers.
-    twice = 2 * rankdata(np.abs(data))
-    away = data != 0
-    ranks = twice[away]
-    if not ranks.size:
-        return 1.0
-    above = int(ranks[data[away] > 0].sum())
-    whole = int(ranks.sum())
-    # By symmetry P(sum >= s) is P(sum <= whole - s).
-    return min(1.0, 2 * min(_at_most(above, ranks), _at_most(whole - above, ranks)))
+    return float(wilcoxon(data, zero_method="pratt", correction=True).pvalue) if data.any() else 1.0
 
 
 def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | None:
@@ -65,27 +53,11 @@ def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | No
     return Interval(value=middle, low=_walsh(ordered, rank), high=_walsh(ordered, averages - rank + 1))
 
 
-def _at_most(total: int, doubled: Floats) -> float:
-    """Return the probability that the sum of ranks with a positive sign, doubled, is at most `total`."""
-    if doubled.size <= _COUNTED_OUT:
-        return float(min(1.0, _distribution(tuple(int(rank) for rank in doubled))[: total + 1].sum()))
-    mean, variance = doubled.sum() / 2, (doubled**2).sum() / 4
-    # Half a rank, doubled: the sum moves in whole ranks.
-    # erfc keeps its digits in the far tail, where a distribution function made of erf is 0.
-    return math.erfc((mean - total - 1) / math.sqrt(2 * variance)) / 2
-
-
-@lru_cache(maxsize=32)
-def _distribution(doubled: tuple[int, ...]) -> Floats:
-    """Return the probability of every sum when each of these is added or not with probability 1/2."""
-    chances = np.zeros(sum(doubled) + 1)
-    chances[0] = 1.0
-    reached = 0
-    for each in doubled:
-        added = chances[: reached + 1] / 2
-        chances[: reached + 1] = added
-        chances[each : each + reached + 1] += added
-        reached += each
+def _distribution(count: int) -> Floats:
+    """Return the probability of every sum of the ranks from 1 to `count`, each added or not with probability 1/2."""
+    chances = np.ones(1)
+    for rank in range(1, count + 1):
+        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
     return chances
 
 
@@ -94,7 +66,7 @@ def _interval_rank(count: int, confidence: float) -> int:
     """Return which of the ordered averages bounds the interval from below, from 1; 0 where none does."""
     tail = (1 - confidence) / 2
     if count <= _COUNTED_OUT:
-        sums = np.cumsum(_distribution(tuple(range(1, count + 1))))
+        sums = np.cumsum(_distribution(count))
         return int(np.searchsorted(sums, tail * (1 + 1e-12), side="right"))
     spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
     return math.floor(count * (count + 1) / 4 + 0.5 - NormalDist().inv_cdf(1 - tail) * spread)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -148,25 +147,8 @@ def test_a_closed_load_has_no_time_to_be_late_by() -> None:
     assert about(check(a_run()), "dispatch delay") == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"cpu_s": 1.0, "run_queue_delay_s": 0.2}, "run-queue delay"),
-    ],
-)
-def test_what_disturbs_a_process_is_told(fields: dict[str, Any], name: str) -> None:
-    found = check(with_vitals(a_run(), **fields))
-
-    assert level(found, name) == "flagged"
-    assert level(found, name, "baseline") == "passed"
-
-
-def test_what_the_system_does_not_say_is_not_checked() -> None:
-    run = with_vitals(a_run(), run_queue_delay_s=None, loop_lag_p99_ms=None)
-    found = check(run)
-
-    assert level(found, "run-queue delay") == "not checked"
-    assert level(found, "client saturated: lag") == "not checked"
+def test_a_lag_that_was_not_probed_is_not_checked() -> None:
+    assert level(check(with_vitals(a_run(), loop_lag_p99_ms=None)), "client saturated: lag") == "not checked"
 
 
 def test_every_shard_is_looked_at() -> None:
@@ -214,11 +196,3 @@ def test_a_rate_that_was_not_reached_is_refused(rate: float, expected: str) -> N
     cells = (replace(run.header.cells[0], rate=rate),)
 
     assert level(check(replace(run, header=replace(run.header, cells=cells))), "achieved rate") == expected
-
-
-def test_a_wait_for_a_core_names_the_benchs_own_processes() -> None:
-    run = with_vitals(a_run(embedded=True, machine={"cores": 2}), cpu_s=1.0, run_queue_delay_s=0.2)
-    (said,) = about(check(run), "run-queue delay")
-
-    assert "the bench itself is 5 processes, which share 2 cores" in said.sentence
-    assert "something else besides" not in said.sentence

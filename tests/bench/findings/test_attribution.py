@@ -24,7 +24,7 @@ def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = Tru
         others = tuple(each for each in plays if each != play)
         found += [an_arm(f"only {play}", plays=(play,), client=client)] if only else []
         if without and (len(plays) > 2 or not only):
-            found.append(an_arm(f"all but {play}", plays=others, client=client, without=(play,)))
+            found.append(an_arm(f"all but {play}", plays=others, client=client))
     return (*found, an_arm("every play", plays=tuple(plays), client=client))
 
 

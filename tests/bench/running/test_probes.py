@@ -3,12 +3,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.running._probes import Probe, queue_delays_ns, waiting_times
+from fastlane.bench.running._probes import Probe, waiting_times
 from tests.bench.recorded_runs import MS
 
 
@@ -108,21 +107,6 @@ def test_a_probe_is_started_and_stopped_in_turns() -> None:
     with pytest.raises(RuntimeError, match="started already"):
         probe.start()
     probe.stop("a cell")
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux says who waits for a core")
-def test_every_threads_wait_for_a_core_is_read() -> None:
-    before = queue_delays_ns()
-    resting = threading.Event()
-    thread = threading.Thread(target=resting.wait)
-    thread.start()
-    now = queue_delays_ns()
-    resting.set()
-    thread.join()
-
-    assert before is not None
-    assert now is not None
-    assert str(thread.native_id) in set(now) - set(before)
 
 
 def test_a_probe_that_woke_late_counts_the_wake_ups_that_it_missed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -18,48 +17,10 @@ VALUES = st.floats(-10, 10).map(lambda value: round(value, 3))
 WHOLE = st.integers(-4, 4).map(float)
 
 
-@pytest.mark.parametrize("count", [1, 5, 6, 23, 50])
-def test_without_ties_it_is_the_exact_test_of_scipy(count: int) -> None:
-    differences = np.random.default_rng(count).normal(0.3, 1, count)
-    expected = stats.wilcoxon(differences, method="exact").pvalue
-    assert signed_rank_p(differences) == pytest.approx(expected, rel=1e-9)
-
-
-def test_of_many_differences_with_ties_and_zeros_it_is_the_normal_test_of_scipy() -> None:
+def test_the_test_is_that_of_scipy_with_zeros_after_pratt() -> None:
     differences = np.random.default_rng(1).integers(-20, 23, 400).astype(float)
     expected = stats.wilcoxon(differences, zero_method="pratt", method="asymptotic", correction=True).pvalue
-    # scipy corrects its statistic by half a rank in either direction, as is done here.
-    assert signed_rank_p(differences) == pytest.approx(expected, rel=0.02)
-
-
-@given(st.lists(WHOLE, min_size=1, max_size=9))
-def test_with_ties_and_zeros_it_counts_all_ways_to_set_the_signs(differences: list[float]) -> None:
-    sizes = np.abs(differences)
-    ranks = stats.rankdata(sizes)
-    away = [rank for rank, size in zip(ranks, sizes, strict=True) if size]
-    seen = sum(rank for rank, value in zip(ranks, differences, strict=True) if value > 0)
-    sums = [
-        sum(rank for rank, sign in zip(away, signs, strict=True) if sign)
-        for signs in itertools.product((0, 1), repeat=len(away))
-    ]
-    less = sum(each <= seen for each in sums) / len(sums)
-    greater = sum(each >= seen for each in sums) / len(sums)
-    assert signed_rank_p(differences) == pytest.approx(min(1, 2 * min(less, greater)))
-
-
-def test_counted_out_and_normal_agree_where_one_takes_over_from_the_other() -> None:
-    random = np.random.default_rng(7)
-    for _ in range(30):
-        differences = random.normal(0.2, 1, 100)
-        normal = stats.wilcoxon(differences, method="asymptotic", correction=True).pvalue
-        # Near 1 they differ the most, where it matters least.
-        assert signed_rank_p(differences) == pytest.approx(normal, abs=0.0005 if normal < 0.1 else 0.002)
-
-
-@given(st.lists(VALUES, min_size=1, max_size=150))
-def test_turning_the_differences_round_changes_nothing(differences: list[float]) -> None:
-    turned = [-value for value in differences]
-    assert signed_rank_p(turned) == pytest.approx(signed_rank_p(differences))
+    assert signed_rank_p(differences) == pytest.approx(expected)
 
 
 def test_nothing_but_zeros_is_no_evidence() -> None:

@@ -6,7 +6,6 @@ from ._folder import (
     see_writable as see_writable,
     spans_of as spans_of,
     with_own_records as with_own_records,
-    write as write,
 )
 from ._header import ArmInfo as ArmInfo, Cell as Cell, Header as Header, Role as Role
 from ._metrics import (

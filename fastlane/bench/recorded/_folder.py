@@ -107,18 +107,6 @@ def see_writable(folder: Path, what: str) -> None:
         ) from error
 
 
-def write(recorded: RecordedRun, folder: Path) -> None:
-    """Write a whole run into a folder that holds none. Raises ConfigurationError, and OSError where writing fails."""
-    with RunWriter(folder) as writer:
-        writer.begin(recorded.header)
-        for sample in recorded.samples:
-            writer.sample(sample)
-        for vitals in recorded.vitals:
-            writer.vitals(vitals)
-        writer.log(recorded.log or ())
-        writer.end(recorded.header, recorded.ended)
-
-
 def read_run(folder: Path) -> RecordedRun:
     """Read a run, also one that was cut off. Raises ConfigurationError, which names the file and line, for no run."""
     path = folder / RUN

@@ -122,7 +122,9 @@ def _statistic(found: Figures | None, which: Statistic, unit: str) -> Entry:
     if found is None:
         return NOTHING
     if isinstance(which, float):
-        return percentile(found.quantiles.get(which), unit)
+        entry = percentile(found.quantiles.get(which), unit)
+        # Of quartiles the median has its interval: the others show the spread.
+        return entry._replace(text=entry.text.partition(" [")[0]) if which in (0.25, 0.75) else entry
     match which:
         case "n":
             return number(found.n)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.bench.recorded import ArmInfo, Cell, Header, RecordedRun, Sample, Vitals, read_run, write
+from fastlane.bench.recorded import ArmInfo, Cell, Header, RecordedRun, Sample, Vitals, read_run
 from fastlane.bench.recorded._folder import RunWriter, see_writable
 
 HEADER = Header(
@@ -17,7 +17,7 @@ HEADER = Header(
     embedded=False,
     arms=(
         ArmInfo(name="baseline", description="openai.OpenAI()", role="reference"),
-        ArmInfo(name="fastlane", description="fastlane.OpenAI()", plays=("Connection()",), without=("Encoding()",)),
+        ArmInfo(name="fastlane", description="fastlane.OpenAI()", plays=("Connection()",)),
     ),
     cells=(Cell(name="talks, 1 user", workload="talks", users=1),),
     metrics=("time_to_first_token",),
@@ -27,6 +27,17 @@ HEADER = Header(
     started_at="2026-11-22T16:00:00+00:00",
 )
 VITALS = Vitals(cell="talks, 1 user", arm="fastlane", duration_s=2.0, cpu_s=0.5)
+
+
+def write(recorded: RecordedRun, folder: Path) -> None:
+    with RunWriter(folder) as writer:
+        writer.begin(recorded.header)
+        for sample in recorded.samples:
+            writer.sample(sample)
+        for vitals in recorded.vitals:
+            writer.vitals(vitals)
+        writer.log(recorded.log or ())
+        writer.end(recorded.header, recorded.ended)
 
 
 def sample(arm: str, block: int, *, at: int = 0, tag: str | None = None) -> Sample:

@@ -14,7 +14,6 @@ from fastlane.bench.statistics._signed_rank import _walsh
 from fastlane.errors import ConfigurationError
 
 VALUES = st.floats(-10, 10).map(lambda value: round(value, 3))
-WHOLE = st.integers(-4, 4).map(float)
 
 
 def test_the_test_is_that_of_scipy_with_zeros_after_pratt() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
@@ -36,22 +35,15 @@ def as_asked(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         if sample.asked_output_tokens and (sample.output_tokens or 0) > sample.asked_output_tokens
     ]
     middle = statistics.median(map(_produced, asked))
-    values: dict[str, Any] = {
-        "short": len(short) / len(asked),
-        "long": len(long) / len(asked),
-        "median": middle,
-        "finish_reasons": dict(Counter(sample.finish_reason or "none" for sample in asked)),
-    }
     if not short and not long:
-        return answer("passed", f"{len(asked)} answers have the length that was asked for", **values)
+        return answer("passed", f"{len(asked)} answers have the length that was asked for")
     early = sum(sample.finish_reason == "stop" for sample in short)
     return answer(
         "refused" if (len(short) + len(long)) / len(asked) > SHORT_SHARE else "flagged",
         f"{arm.name} was to get {_range(asked)} tokens an answer and got {middle:,.0f} (median): "
-        f"{percent(values['short'])} of the answers are shorter ({early} stopped by themselves), "
-        f"{percent(values['long'])} longer; have the server ignore the end of the text (ignore_eos, min_tokens) or "
-        "keep to the limit (max_tokens where max_completion_tokens is ignored)",
-        **values,
+        f"{percent(len(short) / len(asked))} of the answers are shorter ({early} stopped by themselves), "
+        f"{percent(len(long) / len(asked))} longer; have the server ignore the end of the text (ignore_eos, "
+        "min_tokens) or keep to the limit (max_tokens where max_completion_tokens is ignored)",
     )
 
 
@@ -130,12 +122,11 @@ def counted_alike(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     middle = statistics.median(ratios)
     said = f"the provider counts {percent(middle)} of the input tokens that the workload counts for {arm.name}"
     if abs(middle - 1) <= COUNT_TOLERANCE:
-        return answer("passed", said, ratio=middle)
+        return answer("passed", said)
     return answer(
         "flagged",
         f"{said}, more than an estimate misses by: see whether prompts are cut off or changed on the way, or the model "
         "has another tokenizer",
-        ratio=middle,
     )
 
 
@@ -154,7 +145,7 @@ def tokens_per_chunk(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     off = abs(middle - 1) > CHUNK_TOLERANCE
     why = ": ITL is a time between chunks here, and 1 / ITL no speed; compare by time per output token" if off else ""
     said = f"a chunk of {arm.name} holds {middle:.3g} tokens (median){why}"
-    return answer("flagged" if off else "passed", said, tokens_per_chunk=middle)
+    return answer("flagged" if off else "passed", said)
 
 
 @looks_for("reasoning in the answers")

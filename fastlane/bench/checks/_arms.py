@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
@@ -64,14 +64,12 @@ def explained(check: str, reference: ArmInfo, arm: ArmInfo) -> str:
     return ", ".join(sorted(names))
 
 
-def differing(check: str, view: RunView, arm: ArmInfo, said: str, **values: Any) -> CheckResult:
+def differing(check: str, view: RunView, arm: ArmInfo, said: str) -> CheckResult:
     """Return what a difference is worth: a finding where the arm was meant to differ, else a fault."""
     why = explained(check, view.reference(arm), arm)
     if why:
-        return answer(
-            "flagged", f"{said}; {why} may do so, which is then part of what the arm gains or loses", **values
-        )
-    return answer("refused", f"{said}; nothing that the arm was given does so: record again", **values)
+        return answer("flagged", f"{said}; {why} may do so, which is then part of what the arm gains or loses")
+    return answer("refused", f"{said}; nothing that the arm was given does so: record again")
 
 
 @looks_for(PROMPTS, "compared")
@@ -88,14 +86,13 @@ def same_prompts(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
             "refused",
             f"{len(other)} of {len(pairs)} pairs of {arm.name} and {reference.name} asked for different things (such "
             f"as {other[0].tag}): record again with the same prompts in both",
-            pairs=len(other),
         )
     ratios = [own.input_tokens / their.input_tokens for their, own in pairs if own.input_tokens and their.input_tokens]
     middle = statistics.median(ratios) if ratios else 1.0
     if abs(middle - 1) <= PROMPT_TOLERANCE:
-        return answer("passed", f"{len(pairs)} pairs asked for the same", ratio=middle)
+        return answer("passed", f"{len(pairs)} pairs asked for the same")
     said = f"the provider counted {percent(middle)} of {reference.name}'s input tokens for {arm.name}, prompt by prompt"
-    return differing(PROMPTS, view, arm, said, ratio=middle)
+    return differing(PROMPTS, view, arm, said)
 
 
 def _asked(sample: Sample) -> tuple[object, ...]:
@@ -113,12 +110,12 @@ def same_answers(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     ratio = statistics.fmean(own) / max(1e-9, statistics.fmean(theirs))
     if chance >= CHANCE / len(view.others) or abs(ratio - 1) <= ANSWER_TOLERANCE:
         said = f"{arm.name}'s answers are as long as {reference.name}'s"
-        return answer("passed", said, ratio=ratio, p_value=chance)
+        return answer("passed", said)
     said = (
         f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {reference.name}'s (Kolmogorov-Smirnov "
         f"p = {chance:.2g})"
     )
-    return differing(ANSWERS, view, arm, said, ratio=ratio, p_value=chance)
+    return differing(ANSWERS, view, arm, said)
 
 
 @looks_for("the same errors")
@@ -131,7 +128,6 @@ def same_errors(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult
             "flagged",
             f"{failed} of {len(own)} requests of {arm.name} failed: what is left is a selection; see why they do, or "
             "ask for less",
-            failed=failed,
         )
     reference = view.reference(arm)
     if arm is reference:
@@ -158,10 +154,6 @@ def same_errors(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult
                 f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
                 f"{reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}] "
                 f"(Fisher p = {chance:.2g}); {meaning}",
-                p_value=chance,
-                difference=difference,
-                low=low,
-                high=high,
             )
             return
     yield answer("passed", f"{arm.name} fails as often as {reference.name}")
@@ -181,7 +173,7 @@ def same_as_its_copy(view: RunView, cell: Cell) -> Iterator[CheckResult]:
         why = ": equal clients must not differ; ignore smaller effects than this" if differs else ""
         again = ", and record again" if level == "refused" else ""
         said = f"{each.reference} and its copy: {each.verdict.sentence} ({each.metric}){why}{again}"
-        yield answer(level, said, metric=each.metric, p_value=chance)
+        yield answer(level, said)
 
 
 @looks_for(CONNECTIONS)
@@ -202,11 +194,11 @@ def same_connections(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
             f"{seen}, {reference.name} for {theirs[0]} of {theirs[1]} (Fisher p = {chance:.2g}): opening is in the "
             "time to first token"
         )
-        return differing(CONNECTIONS, view, arm, said, share=share, reference_share=base)
+        return differing(CONNECTIONS, view, arm, said)
     if share > 0.5:
         said = f"{seen}: {_who_closes(view, cell, arm)}; opening is in every time to first token"
-        return answer("flagged", said, share=share)
-    return answer("passed", seen, share=share)
+        return answer("flagged", said)
+    return answer("passed", seen)
 
 
 def _opened(view: RunView, cell: Cell, arm: ArmInfo) -> tuple[int, int] | None:
@@ -243,7 +235,7 @@ def same_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         f"{percent(own)} of {arm.name}'s input came from the provider's cache, {percent(theirs)} of "
         f"{reference.name}'s: what is cached is not prefilled"
     )
-    return differing(CACHED, view, arm, said, share=own, reference_share=theirs)
+    return differing(CACHED, view, arm, said)
 
 
 def _cached(view: RunView, cell: Cell, arm: ArmInfo) -> float | None:

@@ -127,9 +127,9 @@ def looks_for(name: str, scope: Scope = "arm") -> Callable[[Look], Look]:
     return register
 
 
-def answer(level: Level, sentence: str, *, tails: bool = False, **values: Any) -> CheckResult:
+def answer(level: Level, sentence: str, *, tails: bool = False) -> CheckResult:
     """Return what a check says; the runner adds the check's name, the cell and the arm."""
-    return CheckResult(check="", level=level, sentence=sentence, values=values, tails=tails)
+    return CheckResult(check="", level=level, sentence=sentence, tails=tails)
 
 
 def of_answers(
@@ -141,7 +141,7 @@ def of_answers(
     if not bad:
         return answer("passed", passed)
     level: Level = "refused" if len(bad) > refuse_above * len(samples) else "flagged"
-    return answer(level, f"{len(bad)} of {len(samples)} {said}", bad=len(bad))
+    return answer(level, f"{len(bad)} of {len(samples)} {said}")
 
 
 def cut(sample: Sample) -> bool:

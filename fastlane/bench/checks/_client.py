@@ -68,7 +68,7 @@ def cpu(_view: RunView, _cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Ans
     level: Level = "passed" if not busy else "flagged" if arm is None else "refused"
     why = f", over {percent(CPU_SHARE)}: its times hold its own work; {_REMEDY}" if busy else ""
     said = f"the process of {_name(arm)} used {percent(vitals.cpu_share)} of a core{why}"
-    return answer(level, said, cpu_share=vitals.cpu_share, shard=vitals.shard)
+    return answer(level, said)
 
 
 @looks_for("client saturated: lag", "process")
@@ -87,10 +87,6 @@ def lag(view: RunView, cell: Cell, arm: ArmInfo | None, vitals: Vitals) -> Answe
         f"{vitals.loop_lag_p99_ms:.3g} ms (p99) for it, where {limit:.2g} ms are allowed"
         + (_TAILS.format(percent(vitals.cpu_share)) if tails else _lateness(level)),
         tails=tails and arm is not None,
-        p50_ms=vitals.loop_lag_p50_ms,
-        p99_ms=vitals.loop_lag_p99_ms,
-        limit_ms=limit,
-        cpu_share=vitals.cpu_share,
     )
 
 
@@ -122,9 +118,6 @@ def delivery(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         level,
         f"the longest wait of an arrived chunk in a stream of {arm.name} is {middle:.3g} ms (median), where "
         f"{limit:.2g} ms are allowed{_lateness(level)}",
-        longest_gap_p50_ms=middle,
-        longest_gap_p99_ms=percentile(gaps, 0.99),
-        limit_ms=limit,
     )
 
 
@@ -142,8 +135,6 @@ def dispatch(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         level,
         f"{arm.name}'s requests were sent {late:.3g} ms (p99) after their time, where {limit:.2g} ms are allowed; "
         f"figures count from the time that was meant{_lateness(level)}",
-        p99_ms=late,
-        limit_ms=limit,
     )
 
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ..recorded import ArmInfo, Cell, Sample, metric_named
 from ._check import Answers, RunView, answer, looks_for
@@ -31,18 +31,17 @@ def achieved_users(view: RunView, cell: Cell) -> Answers:
         return None
     most, mean, busy = _in_flight(samples, think_s)
     wanted = cell.users * busy
-    values: dict[str, Any] = {"most": most, "mean": mean, "wanted_mean": wanted}
     if most > cell.users:
         said = f"{most} requests were in flight at once, where {cell.users} users have one each; record again"
-        return answer("refused", said, **values)
+        return answer("refused", said)
     said = f"{mean:.3g} requests were in flight on average, "
     if mean < (1 - USERS_TOLERANCE) * wanted:
         said += (
             f"where {cell.users} users with their pauses make {wanted:.3g}: let the cell run longer, or see what holds "
             "the lanes up"
         )
-        return answer("flagged", said, **values)
-    return answer("passed", f"{said}{most} at most", **values)
+        return answer("flagged", said)
+    return answer("passed", f"{said}{most} at most")
 
 
 def _in_flight(samples: Sequence[Sample], think_s: float) -> tuple[int, float, float]:
@@ -95,7 +94,6 @@ def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         "refused" if off else "passed",
         f"{arm.name} sent {sum(rates):.3g} requests per second of the {cell.rate:.3g} that were asked for"
         + ("; use more processes or a lower rate" if off else ""),
-        share=share,
     )
 
 
@@ -125,7 +123,5 @@ def in_line(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
                 f"{arm.name}'s {metric.title.lower()} is {middle:,.4g} ms (median) between {low:,.4g} ms at "
                 f"{sweep[at - 1].name} and {high:,.4g} ms at {sweep[at + 1].name}, which load does not explain; run "
                 "this cell again",
-                metric=what,
-                median_ms=middle,
             )
     return answer("passed", "it lies in line with its neighbours")

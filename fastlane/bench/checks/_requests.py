@@ -94,7 +94,7 @@ def times_agree(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     elif high > BUSY_LAG_MS:
         level, why = "flagged", f", over {BUSY_LAG_MS:g} ms: the machine was busy with something else"
     sentence = f"{arm.name} stamped first tokens {middle:.3g} ms (p50), {high:.3g} ms (p95) after their arrival{why}"
-    return answer(level, sentence, p50_ms=middle, p95_ms=high, earliest_ms=min(lags))
+    return answer(level, sentence)
 
 
 @looks_for("counts by the server's log")
@@ -119,7 +119,7 @@ def counts_agree(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResul
         if worst is not None:
             agree = False
             said = f"{arm.name} and the provider's log count {what} differently, by {worst[1]:+,.0f} in {worst[0]}"
-            yield answer(level, said, what=what, difference=worst[1])
+            yield answer(level, said)
     if both and agree:
         yield answer("passed", "tokens, chunks and bytes are the same on both sides")
 
@@ -164,7 +164,6 @@ def streamed(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
         "refused" if matters and share > 0.5 else "flagged",
         f"{percent(share)} of {arm.name}'s answers came in one burst: their time to first token is that of the whole "
         "generation; find what buffers the stream (server, proxy or client), or compare end-to-end times only",
-        share=share,
     )
 
 

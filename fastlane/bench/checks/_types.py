@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 Level = Literal["passed", "flagged", "refused", "not checked"]
 """Sound; worth knowing; the cell's figures must not be used; or nothing to check it by."""
@@ -23,8 +23,6 @@ class CheckResult:
     """None for the whole run."""
     arm: str | None = None
     """None for all arms."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """The figures behind the sentence."""
     tails: bool = False
     """Whether a refusal is of the percentiles above p75 alone: what is late now and then leaves medians as they are."""
 

@@ -137,8 +137,6 @@ def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
     assert found.valid(run.header.cells[0].name)
     said = about(found, "the same errors")[-1]
     assert said.level == "flagged"
-    assert said.values["difference"] == pytest.approx(-0.4)
-    assert said.values["low"] < -0.4 < said.values["high"] < -0.3
     assert "10 % of fastlane's requests" in said.sentence
     assert "50 % of baseline's" in said.sentence
     assert "-40 percentage points [-4" in said.sentence

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field, NonNegativeInt, TypeAdapter
 
 from fastlane.errors import ConfigurationError
 
-from .._json_lines import described, rows_of
+from .._json_lines import described, rows_of, validated
 from ._messages import Message, UnusableMessageError, sendable
 from ._recorded_calls import HEADER_KEY, recorded_calls
 from ._requests import MOST_REQUESTS, RecordedRequest, notes_of, workload_of
@@ -19,7 +21,20 @@ from ._workload import Conversation, Workload
 
 BLOCK_TOKENS: Final = 512
 """Of a trace's blocks, by the description of Mooncake's traces."""
-_MOST_TOKENS: Final = 10_000_000
+_Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
+
+
+class TraceRow(BaseModel):
+    """One request of a trace in Mooncake's form."""
+
+    timestamp: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Milliseconds."""
+    input_length: _Tokens
+    output_length: _Tokens
+    hash_ids: list[NonNegativeInt] | None = None
+
+
+_TRACE_ROW: Final = TypeAdapter(TraceRow)
 
 
 def read_workload(path: Path, *, limit: int | None = None) -> Workload:
@@ -111,44 +126,23 @@ def _trace(path: Path, rows: Iterator[tuple[str, Any]], limit: int, changes: Cou
 
 def _trace_rows(key: str, rows: Iterator[tuple[str, Any]], changes: Counter[str]) -> Iterator[RecordedRequest]:
     for number, (where, row) in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise ConfigurationError(
-                f'{where}: expected an object with "timestamp", "input_length" and "output_length", '
-                f"got {described(row)}"
-            )
-        tokens = f"a whole number of tokens from 0 to {_MOST_TOKENS:,}"
-        length, output = (_number(row, name, tokens, where) for name in ("input_length", "output_length"))
-        for name, value in (("input_length", length), ("output_length", output)):
-            if value != int(value) or value > _MOST_TOKENS:
-                raise ConfigurationError(f'{where}: expected "{name}" to be {tokens}, got {value:g}')
-        hashes = row.get("hash_ids") or []
-        if not isinstance(hashes, list) or not all(type(each) is int and each >= 0 for each in hashes):
-            raise ConfigurationError(
-                f'{where}: expected "hash_ids" to be a list of whole numbers, 0 or more, got {described(hashes)}'
-            )
-        most = math.ceil(length / BLOCK_TOKENS)
+        read = validated(_TRACE_ROW, row, where)
+        hashes = read.hash_ids or ()
+        most = math.ceil(read.input_length / BLOCK_TOKENS)
         if len(hashes) > most:
             raise ConfigurationError(
-                f'{where}: expected at most {most} "hash_ids" for {length:g} tokens, one for each block of '
+                f'{where}: expected at most {most} "hash_ids" for {read.input_length} tokens, one for each block of '
                 f"{BLOCK_TOKENS}, got {len(hashes)}"
             )
-        arrival_ms = _number(row, "timestamp", "milliseconds, 0 or more", where)
-        if length and output:
+        if read.input_length and read.output_length:
             yield RecordedRequest(
                 name=f"request {number}",
                 number=number,
-                arrival_s=arrival_ms / 1e3,
-                input_tokens=int(length),
-                answer_tokens=int(output),
+                arrival_s=read.timestamp / 1e3,
+                input_tokens=read.input_length,
+                answer_tokens=read.output_length,
                 key=key,
                 blocks=tuple(hashes),
             )
         else:
             changes["left out requests without a prompt or without an answer"] += 1
-
-
-def _number(row: Mapping[str, Any], name: str, expected: str, where: str) -> float:
-    value = row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigurationError(f'{where}: expected "{name}" to be {expected}, got {described(value)}')
-    return value

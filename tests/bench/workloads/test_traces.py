@@ -71,12 +71,15 @@ def test_a_prompt_has_its_length_however_many_of_its_blocks_are_known(length: in
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([row(0, 5, [1]), "[1]"], 'line 2: expected an object with "timestamp"'),
-        ([row(0, 5, [1]), '{"timestamp": 0}'], 'line 2: expected "input_length" to be a whole number'),
+        ([row(0, 5, [1]), "[1]"], "line 2: Input should be a valid dictionary"),
+        ([row(0, 5, [1]), '{"timestamp": 0}'], "line 2: input_length: Field required"),
         ([row(0, 600, [1, 2, 3])], 'line 1: expected at most 2 "hash_ids" for 600 tokens'),
-        ([row(0, 5, [1]), row(-1, 5, [1])], 'line 2: expected "timestamp" to be milliseconds'),
-        ([row(0, 5, [1]), row(0, 5.5, [1])], 'line 2: expected "input_length" to be a whole number'),
-        (['{"input_length": 5, "output_length": 2, "hash_ids": ["a"], "timestamp": 1}'], "whole numbers"),
+        ([row(0, 5, [1]), row(-1, 5, [1])], "line 2: timestamp: Input should be greater than or equal to 0"),
+        ([row(0, 5, [1]), row(0, 5.5, [1])], "line 2: input_length: Input should be a valid integer"),
+        (
+            ['{"input_length": 5, "output_length": 2, "hash_ids": ["a"], "timestamp": 1}'],
+            "hash_ids.0: Input should be",
+        ),
         ([row(0, 5, [1]), "{"], "line 2: not valid JSON"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .load._precision import RunningRatio
-from .recorded import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +16,7 @@ class Progress:
     """
 
     cell: str
-    """The cell that is running; empty while the arms' processes start."""
+    """The cell that is running."""
     cells_done: int
     cells: int
     blocks_done: int
@@ -31,5 +30,3 @@ class Progress:
     elapsed_s: float
     ratios: tuple[RunningRatio, ...] = ()
     """Of the running cell: one for each arm beside the reference, and each metric."""
-    last: Sample | None = None
-    """The last request that was recorded."""

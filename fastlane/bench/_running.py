@@ -181,7 +181,6 @@ class _Session:
                 share=(self._cells_done + share) / len(self._cells),
                 elapsed_s=(now_ns() - self._began_ns) / 1e9,
                 ratios=watch.ratios(),
-                last=self._samples[-1] if self._samples else None,
             )
         )
 

@@ -15,7 +15,7 @@ from ._provider import RunningProvider
 from ._settings import header_of
 from .load import RunCost, blocks_in_pass, share_of, share_spent
 from .load._precision import Watch
-from .recorded import Cell, Header, RecordedRun, RunWriter, Sample, Vitals, spans_of
+from .recorded import Cell, Header, RecordedRun, RunWriter, Sample, Vitals, duration_s
 from .running import BlockDone, CellEnded, Coordinator, LocalShard, MakeShard
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _Session:
             samples=tuple(self._samples),
             vitals=tuple(self._vitals),
             log=tuple(self._log) if self._running.embedded else None,
-            **spans_of(self._samples),
+            duration_s=duration_s(self._samples),
             ended=ended,
         )
 

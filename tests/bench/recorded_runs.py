@@ -140,7 +140,6 @@ def a_run(
         ),
         log=tuple(an_entry(sample) for sample in samples) if with_log else None,
         duration_s=sum(durations.values()),
-        cell_durations_s=durations,
     )
 
 

@@ -2,9 +2,9 @@
 
 from ._folder import (
     RunWriter as RunWriter,
+    duration_s as duration_s,
     read_run as read_run,
     see_writable as see_writable,
-    spans_of as spans_of,
     with_own_records as with_own_records,
 )
 from ._header import ArmInfo as ArmInfo, Cell as Cell, Header as Header, Role as Role

@@ -133,7 +133,7 @@ def read_run(folder: Path) -> RecordedRun:
         unlogged=tuple(
             sample.tag for sample in samples if log is not None and data["ended"] is None and sample.tag not in logged
         ),
-        **spans_of(samples),
+        duration_s=duration_s(samples),
         ended=data["ended"] or "interrupted",
     )
 
@@ -145,8 +145,8 @@ def sample_data(sample: Sample) -> dict[str, Any]:
     return data
 
 
-def spans_of(samples: Iterable[Sample]) -> dict[str, Any]:
-    """Return `duration_s` and `cell_durations_s` of a RecordedRun: the spans of the cells' measured requests.
+def duration_s(samples: Iterable[Sample]) -> float:
+    """Return the seconds of all cells: from the start of the first measured request to the end of the last.
 
     Stamps of different shards, which may be on different machines, are never compared.
     """
@@ -158,7 +158,7 @@ def spans_of(samples: Iterable[Sample]) -> dict[str, Any]:
     cells: dict[str, float] = {}
     for (cell, _), (first, last) in spans.items():
         cells[cell] = max(cells.get(cell, 0.0), (last - first) / 1e9)
-    return {"duration_s": sum(cells.values()), "cell_durations_s": cells}
+    return sum(cells.values())
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,9 +26,7 @@ class RecordedRun:
     unlogged: tuple[str, ...] = ()
     """Tags of requests whose account was lost with a session that was killed before it could be kept."""
     duration_s: float = 0.0
-    """From the first block's start to the last one's end."""
-    cell_durations_s: Mapping[str, float] | None = None
-    """The same for each cell, by its name."""
+    """From the first block's start to the last one's end, of each cell, added up."""
     ended: str = "finished"
     """Why it ended: "finished", "interrupted", "precision reached", or the budget that was spent."""
 

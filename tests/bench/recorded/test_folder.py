@@ -63,7 +63,6 @@ WHOLE = RecordedRun(
     ),
     vitals=(VITALS,),
     duration_s=5.0,
-    cell_durations_s={"talks, 1 user": 5.0},
     ended="finished",
 )
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane import CallRecord
 from fastlane.records import Usage
-from fastlane.records.timeline import Timeline, WireStamps, seconds
+from fastlane.records.timeline import Timeline, WireStamps
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
@@ -74,15 +74,6 @@ def test_every_metric_of_a_stream_by_hand() -> None:
     assert counted(stream, 9).decode_rate == 4.0
 
 
-def test_the_parentheses_of_time_per_output_token() -> None:
-    stream = timeline(token_ns=[2 * SECOND, 4 * SECOND], ended_ns=4 * SECOND)
-    end_to_end, first = stream.api_end_to_end_s, stream.time_to_first_token_s
-    assert end_to_end is not None
-    assert first is not None
-
-    assert counted(stream, 5).time_per_output_token_s == (end_to_end - first) / (5 - 1) == 0.5
-
-
 def test_a_whole_answer_ends_where_its_last_byte_came_and_has_no_tokens_in_time() -> None:
     whole = timeline(started_ns=1 * SECOND, answer_ended_ns=3 * SECOND, ended_ns=4 * SECOND)
 
@@ -94,63 +85,6 @@ def test_a_whole_answer_ends_where_its_last_byte_came_and_has_no_tokens_in_time(
     assert whole.timeline.last_token_ns is None
     assert counted(whole, 100).time_per_output_token_s is None
     assert counted(whole, 100).decode_rate is None
-
-
-def test_what_is_unknown_is_none_and_never_zero() -> None:
-    nothing = timeline()
-
-    assert nothing.api_end_to_end_s is None
-    assert nothing.time_to_first_token_s is None
-    assert nothing.duration_s == 10.0
-
-
-@pytest.mark.parametrize("output_tokens", [None, 0, 1])
-def test_no_pace_below_two_tokens_or_without_a_count(output_tokens: int | None) -> None:
-    stream = timeline(token_ns=[SECOND, 2 * SECOND])
-
-    assert counted(stream, output_tokens).time_per_output_token_s is None
-    assert counted(stream, output_tokens).decode_rate is None
-
-
-def test_no_pace_where_all_tokens_came_in_one_event() -> None:
-    assert counted(timeline(token_ns=[SECOND]), 50).time_per_output_token_s is None
-
-
-def test_no_rate_where_all_events_came_in_one_read() -> None:
-    stream = timeline(token_ns=[SECOND, SECOND, SECOND])
-
-    assert counted(stream, 3).time_per_output_token_s == 0.0
-    assert counted(stream, 3).decode_rate is None
-    assert stream.inter_token_latencies_s == (0.0, 0.0)
-
-
-@settings(deadline=None)
-@given(streamed())
-def test_first_token_before_last_before_the_end(stream: CallRecord) -> None:
-    first, end_to_end = stream.time_to_first_token_s, stream.api_end_to_end_s
-    assert first is not None
-    assert end_to_end is not None
-
-    assert 0 <= first <= end_to_end <= stream.duration_s
-
-
-@settings(deadline=None)
-@given(streamed())
-def test_visible_content_is_never_before_the_first_token(stream: CallRecord) -> None:
-    first, content = stream.time_to_first_token_s, stream.time_to_first_content_token_s
-    assert first is not None
-
-    assert content is None or content >= first
-
-
-@settings(deadline=None)
-@given(streamed())
-def test_latencies_between_tokens_add_up_to_the_time_between_the_first_and_the_last(stream: CallRecord) -> None:
-    latencies = stream.inter_token_latencies_s
-
-    assert len(latencies) == len(stream.timeline.token_ns) - 1
-    assert all(latency >= 0 for latency in latencies)
-    assert sum(latencies) == pytest.approx((stream.timeline.token_ns[-1] - stream.timeline.token_ns[0]) / 1e9, abs=1e-6)
 
 
 @settings(deadline=None)
@@ -207,17 +141,3 @@ def test_name_lookup_comes_before_the_connection_and_ends_the_queue() -> None:
     )
 
     assert (wire.queue_s, wire.connection_wait_s, wire.dns_s, wire.connect_s) == (3.0, 2.0, 4.0, 5.0)
-
-
-def test_the_pieces_of_the_body_have_a_first() -> None:
-    assert WireStamps(started_ns=0, data_ns=array("q", [2, 3])).first_data_ns == 2
-    assert WireStamps(started_ns=0).first_data_ns is None
-
-
-def test_an_answer_that_began_before_the_request_was_sent_whole_was_not_waited_for() -> None:
-    assert WireStamps(started_ns=0, send_ended_ns=2 * SECOND, headers_received_ns=SECOND).wait_s == 0
-
-
-@pytest.mark.parametrize(("start", "end"), [(None, 1), (1, None), (None, None)])
-def test_seconds_between_a_known_and_an_unknown_moment_are_unknown(start: int | None, end: int | None) -> None:
-    assert seconds(start, end) is None

@@ -39,23 +39,6 @@ def test_what_the_catalog_says_counts_until_something_was_seen() -> None:
     assert known.rate(0) == pytest.approx(100.0)
 
 
-def test_one_point_of_the_catalog_stands_for_a_line() -> None:
-    known = Speed(first_token_s=((1_000, 1.0),), tokens_per_s=50.0)
-    assert known.first_token(1_000, 0) == pytest.approx(1.0)
-    assert 1.0 < known.first_token(20_000, 0) < 3.0
-
-
-def test_base_and_slope_are_learned_each_by_itself() -> None:
-    known = speed()
-    random = Random(1)
-    for number in range(200):
-        size = random.choice((1_000.0, 30_000.0))
-        truth = 0.5 + 8e-5 * size
-        known.note(sighting(uncached_tokens=size, first_token_s=truth * random.lognormvariate(0, 0.15)), number * S)
-    assert known.first_token(1_000, 200 * S) == pytest.approx(0.58, rel=0.25)
-    assert known.first_token(30_000, 200 * S) == pytest.approx(2.9, rel=0.25)
-
-
 def test_an_upstream_three_times_as_slow_is_known_after_five_answers() -> None:
     known = speed()
     now = seen(known, 60)
@@ -69,14 +52,6 @@ def test_one_answer_that_is_far_too_late_moves_little() -> None:
     before = known.first_token(4_000, now)
     known.note(sighting(uncached_tokens=4_000.0, first_token_s=60 * before), now)
     assert known.first_token(4_000, now + S) < 2.0 * before
-
-
-def test_a_fit_is_expected_to_be_over_after_a_while() -> None:
-    known = speed()
-    now = seen(known, 60)
-    now = seen(known, 3, factor=4.0, start=now)
-    assert known.first_token(4_000, now) > 1.5 * 0.58
-    assert known.first_token(4_000, now + 900 * S) < 1.0
 
 
 def test_a_change_that_has_lasted_is_remembered_through_a_silence() -> None:
@@ -104,38 +79,6 @@ def test_a_first_token_that_was_not_waited_for_says_that_it_would_have_been_late
     known.note(sighting(uncached_tokens=4_000.0, late_s=5.0), now)
     known.note(sighting(uncached_tokens=4_000.0, late_s=5.0), now + S)
     assert known.first_token(4_000, now + S) > 1.5 * before
-
-
-def test_to_be_given_up_before_a_token_was_due_says_nothing() -> None:
-    known = speed()
-    now = seen(known, 40)
-    before = known.first_token(4_000, now)
-    known.note(sighting(uncached_tokens=4_000.0, late_s=0.05), now)
-    assert known.first_token(4_000, now) == before
-
-
-def test_a_whole_answer_moves_both_parts() -> None:
-    known = speed()
-    for number in range(30):
-        known.note(sighting(uncached_tokens=1_000.0, whole_s=3 * (0.52 + 2.0), output_tokens=200), number * S)
-    assert known.rate(30 * S) < 60
-    assert known.first_token(1_000, 30 * S) > 0.6
-
-
-def test_the_rate_is_learned_from_what_came_after_the_first_token() -> None:
-    known = speed()
-    for number in range(30):
-        known.note(sighting(output_tokens=101, decode_s=2.0), number * S)
-    assert known.rate(30 * S) == pytest.approx(50.0, rel=0.1)
-
-
-def test_prompts_of_one_size_only_are_learned_from_for_as_long_as_they_come() -> None:
-    known = speed()
-    random = Random(5)
-    for number in range(3_000):
-        known.note(sighting(uncached_tokens=1_000.0, first_token_s=random.lognormvariate(0, 0.4)), number * S // 100)
-    assert 0.7 < known.first_token(1_000, 30 * S) < 1.4
-    assert 0.0 < known.first_token(100_000, 30 * S, 0.99) < float("inf")
 
 
 odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-10, 1e6))

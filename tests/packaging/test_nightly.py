@@ -12,21 +12,27 @@ GOOD = {"date": "2026-03-06", "commit": "abc", "command": "make soak", "seconds"
 
 
 @pytest.mark.parametrize(
-    ("soak", "expected"),
+    ("changed", "expected", "good"),
     [
-        (GOOD, "passed 14 days ago"),
-        ({**GOOD, "date": "2026-03-05"}, "passed 15 days ago"),
-        ({**GOOD, "passed": False}, "FAILED 14 days ago"),
-        (None, "has never run"),
+        ({}, "passed 14 days ago", True),
+        ({"date": "2026-03-05"}, "passed 15 days ago", False),
+        ({"passed": False}, "FAILED 14 days ago", False),
     ],
 )
-def test_age_of_last_run_is_judged(soak: dict[str, Any] | None, expected: str) -> None:
-    results: dict[str, dict[str, Any]] = {part: GOOD for part in WHOLE if part != "soak"}
-    if soak is not None:
-        results["soak"] = soak
+def test_age_of_last_run_is_judged(changed: dict[str, Any], expected: str, good: bool) -> None:
+    lines = dict(ages({"soak": {**GOOD, **changed}}, TODAY))
 
-    lines = dict(ages(results, TODAY))
+    ((line, verdict),) = [(line, verdict) for line, verdict in lines.items() if line.startswith("soak: ")]
+    assert line.startswith(f"soak: {expected}")
+    assert verdict is good
 
-    bad = [line for line, good in lines.items() if not good]
-    assert bad == ([] if soak is GOOD else [line for line in lines if line.startswith("soak: ")])
-    assert any(line.startswith(f"soak: {expected}") for line in lines)
+
+@pytest.mark.parametrize(("command", "good"), [("make soak", True), ("make soak ARGS=--minutes 5", False)])
+def test_release_needs_every_part_whole(command: str, good: bool) -> None:
+    results = {part: {**GOOD, "command": " ".join(whole)} for part, whole in WHOLE.items()}
+    results["soak"] = {**GOOD, "command": command}
+
+    assert all(verdict for _, verdict in ages(results, TODAY, release=True)) is good
+    del results["soak"]
+    assert all(verdict for _, verdict in ages(results, TODAY))
+    assert not all(verdict for _, verdict in ages(results, TODAY, release=True))

@@ -29,7 +29,7 @@ _PACKAGES = ("--editable", f"{ROOT}[bench,charts,httpx,test]")
 _INSTALL_S = 900.0
 
 QUICK = (
-    "tests/contract", "tests/test_call.py", "tests/test_decode.py", "tests/protocol/test_events.py",
+    "tests/contract", "tests/test_call.py", "tests/test_decode.py", "tests/test_stream_laws.py",
     "tests/test_pipeline.py", "tests/test_send.py", "tests/test_stream.py", "tests/transport/test_fork.py",
     "tests/transport/test_loops.py", "tests/transport/test_records.py", "tests/transport/test_tls.py",
     "tests/transport/test_trust.py",

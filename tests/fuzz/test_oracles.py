@@ -15,17 +15,10 @@ from fastlane.plays.bounded_output import scanner as _scanner
 from fastlane.plays.rate_limits import headers
 from fastlane.protocol import assembly, events as _events
 from fastlane.schemas.bound import schema_bound
-from fastlane.traces import _otlp
 from fastlane.transport.protocols import h1 as _h1, h2 as _h2
 from tests.fuzz.guard import HangError, limited
 from tests.fuzz.mutating import mutate
-from tests.fuzz.targets import (
-    TARGETS,
-    Target,
-    _bound as bound_target,
-    _catalog as catalog_target,
-    _facts as facts_target,
-)
+from tests.fuzz.targets import TARGETS, Target, _bound as bound_target
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -48,19 +41,6 @@ def halved(patch: pytest.MonkeyPatch) -> None:
         return dataclasses.replace(found, tokens=less)
 
     patch.setattr(bound_target, "schema_bound", shorter)
-
-
-def without_one(patch: pytest.MonkeyPatch) -> None:
-    written = facts_target._written
-
-    def forgetful(facts: Any) -> Any:
-        made = written(facts)
-        return {name: one if not isinstance(one, dict) else forgetful_table(one) for name, one in made.items()}
-
-    def forgetful_table(table: dict[str, Any]) -> dict[str, Any]:
-        return {name: one for name, one in table.items() if name != "note"}
-
-    patch.setattr(facts_target, "_written", forgetful)
 
 
 def said_twice(patch: pytest.MonkeyPatch) -> None:
@@ -89,12 +69,8 @@ DEFECTS: dict[str, tuple[str, Break]] = {
         "h2", lambda patch: patch.setattr(_h2.Http2Connection, "_data", lambda *_: None)),
     "a size may end with a line feed": (
         "h1", lambda patch: patch.setattr(_h1, "SIZE_LINE", re.compile(rb"([0-9A-Fa-f]{1,8})\r?\n"))),
-    "notes are forgotten": ("facts", without_one),
-    "keys are quoted": ("catalog", lambda patch: patch.setattr(catalog_target, "HIDDEN", frozenset())),
     "a reset may be years away": ("rate_limits", lambda patch: patch.setattr(headers, "_MAX_RESET_S", 1e12)),
     "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(answers, "_json", lambda _: b"{}")),
-    "a number is none": (
-        "traces", lambda patch: patch.setitem(_otlp._READERS, "doubleValue", lambda *_: float("nan"))),
     "a bound is half of itself": ("bound", halved),
 }  # fmt: skip
 

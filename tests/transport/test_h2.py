@@ -320,6 +320,7 @@ MALFORMED: dict[str, Fields] = {
     "two lengths": [(b":status", b"200"), (b"content-length", b"1"), (b"content-length", b"2")],
     "an endless length": [(b":status", b"200"), (b"content-length", b"9" * 5_000)],
     "a protocol switch": [(b":status", b"101")],
+    "a field of the connection": [(b":status", b"200"), (b"connection", b"close")],
 }
 
 
@@ -352,6 +353,16 @@ def test_a_body_must_be_as_long_as_its_head_says(sent: bytes) -> None:
     assert reset_codes(pair) == [(broken.stream_id, ErrorCodes.PROTOCOL_ERROR)]
     pair.answer(other, b"1234", [*OK, (b"content-length", b"4")])
     assert other.answer_ended
+
+
+def test_trailers_that_are_not_the_end_break_their_stream_only() -> None:
+    pair = Pair()
+    broken, other = pair.begun(), pair.begun()
+    pair.receive(head_bytes(broken.stream_id) + head_bytes(broken.stream_id, [(b"a", b"b")]))
+
+    assert broken.error is not None
+    assert reset_codes(pair) == [(broken.stream_id, ErrorCodes.PROTOCOL_ERROR)]
+    assert not other.is_over
 
 
 @pytest.mark.parametrize("code", [ErrorCodes.INTERNAL_ERROR, ErrorCodes.NO_ERROR, 0xBEEF])
@@ -635,20 +646,27 @@ def test_more_than_a_streams_window_ends_the_connection() -> None:
     assert code is ErrorCodes.FLOW_CONTROL_ERROR
 
 
-@pytest.mark.parametrize("of", ["stream", "connection"])
-def test_a_peer_cannot_open_our_window_too_far(of: str) -> None:
+@pytest.mark.parametrize(
+    ("of", "increment", "code"),
+    [
+        ("stream", 2**31 - 1, ErrorCodes.FLOW_CONTROL_ERROR),
+        ("stream", 0, ErrorCodes.PROTOCOL_ERROR),
+        ("connection", 2**31 - 1, ErrorCodes.FLOW_CONTROL_ERROR),
+    ],
+)
+def test_a_peer_cannot_open_our_window_too_far(of: str, increment: int, code: ErrorCodes) -> None:
     pair = Pair()
     exchange, other = pair.uploading(), pair.uploading()
-    data = raw_frame(8, 0, exchange.stream_id if of == "stream" else 0, (2**31 - 1).to_bytes(4))
+    data = raw_frame(8, 0, exchange.stream_id if of == "stream" else 0, increment.to_bytes(4))
 
     if of == "stream":
         pair.receive(data)
         assert exchange.error is not None
         assert not other.is_over
         assert pair.client.open_exchanges == 1
-        assert reset_codes(pair) == [(exchange.stream_id, ErrorCodes.FLOW_CONTROL_ERROR)]
+        assert reset_codes(pair) == [(exchange.stream_id, code)]
     else:
-        assert refused(pair, data)[1] is ErrorCodes.FLOW_CONTROL_ERROR
+        assert refused(pair, data)[1] is code
 
 
 # A hostile peer

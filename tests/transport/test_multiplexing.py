@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.transport.faces import SyncFace, both_faces
+from tests.transport.faces import both_faces
 from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import PeerH1
 
@@ -42,22 +41,6 @@ class Together:
         stream.body()
         self.barrier.wait(30)
         stream.answer(b"ok")
-
-
-@both_faces
-def test_a_fast_answer_does_not_wait_for_a_slow_one_that_is_being_waited_for(make_face: Any) -> None:
-    slow = Held()
-    with Peer(by_path(slow=slow)) as peer, make_face(peer.url) as face:
-        waiting = face.open("/slow")
-        assert waiting.piece() == b"first"
-        rest = waiting.begin_rest()
-        for _ in range(5):
-            assert face.get("/fast").content == b"ok"
-        assert not rest.future.done()
-        slow.release.set()
-
-        assert rest.result() == b"last"
-        assert len(peer.connections) == 1
 
 
 @both_faces
@@ -132,17 +115,6 @@ def test_sixty_calls_are_under_way_on_one_connection_at_once(make_face: Any) -> 
         assert len(peer.connections) == 1
 
 
-def test_threads_share_a_connection_without_losing_a_call() -> None:
-    with Peer() as peer, SyncFace(peer.url) as face:
-        face.get()
-        with ThreadPoolExecutor(16) as threads:
-            answers = list(threads.map(lambda number: face.post(f"/{number}", content=b"x" * number), range(400)))
-
-        assert [answer.content for answer in answers] == [b"ok"] * 400
-        assert len(peer.connections) == 1
-        assert {stream.path: len(stream.received) for stream in peer.requests[1:]} == {f"/{n}": n for n in range(400)}
-
-
 @both_faces
 def test_a_call_beyond_the_peers_limit_opens_a_further_connection(make_face: Any) -> None:
     together = Together(3)
@@ -210,24 +182,6 @@ def test_a_peer_that_takes_no_stream_at_all_ends_in_an_error_and_not_in_ever_mor
         # A request may go before the peer's SETTINGS have come, and once more where it was refused.
         assert len(peer.requests) <= 6
         assert len(peer.connections) <= 6
-
-
-@both_faces
-def test_a_call_waits_for_a_slot_no_longer_than_its_pool_timeout(make_face: Any) -> None:
-    slow = Held()
-    with (
-        Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
-        make_face(peer.url, max_connections=1) as face,
-    ):
-        face.get("/first")
-        holding = face.open("/slow")
-        with pytest.raises(httpx2.PoolTimeout):
-            face.get(timeout=WAIT_FOR_A_SLOT)
-        slow.release.set()
-
-        assert holding.rest() == b"firstlast"
-        assert face.get().content == b"ok"
-        assert len(peer.connections) == 1
 
 
 @both_faces

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import shutil
 import ssl
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trustme
 from hypothesis import given, strategies as st
 
-from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
 from fastlane.transport.drivers.connection import Tls
 from fastlane.transport.protocols.exchange import TransportError
 
@@ -166,13 +161,6 @@ def test_however_the_bytes_come(
     assert tls.ended == ends
 
 
-def test_every_cut_of_a_record(version: str) -> None:
-    tls, server = connected(version)
-    for place in range(60):
-        record = server.say(b"a short answer")
-        assert tls.feed(record[:place]) + tls.feed(record[place:]) == b"a short answer"
-
-
 def test_large_writes(version: str) -> None:
     tls, server = connected(version)
     body = bytes(range(256)) * 8_000
@@ -193,12 +181,6 @@ def test_the_peers_goodbye(version: str) -> None:
     assert tls.feed(b"anything") == b""
     tls.close()
     assert tls.data_to_send()
-
-
-def test_the_goodbye_alone(version: str) -> None:
-    tls, server = connected(version)
-    assert tls.feed(server.goodbye()) == b""
-    assert tls.ended
 
 
 def test_our_goodbye(version: str) -> None:
@@ -307,97 +289,3 @@ def test_a_peer_that_wants_our_certificate() -> None:
         tls.feed(server.take())
     assert caught.value.name == "ReadError"
     assert "certificate required" in caught.value.message.lower()
-
-
-# --- against servers
-
-
-@pytest.mark.asyncio
-async def test_a_real_server() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write((await reader.readexactly(5)).upper() * 20_000)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=SERVERS["TLSv1.3"])
-    async with server:
-        loop = asyncio.get_running_loop()
-        with (await connect_asyncio(*server.sockets[0].getsockname()))[0] as sock:
-            tls = Tls(CLIENT, "127.0.0.1")
-            got, asked = b"", False
-            async with asyncio.timeout(HANG_S):
-                while not tls.ended:
-                    if tls.handshake() and not asked:
-                        tls.wrap(b"hello")
-                        asked = True
-                    if out := tls.data_to_send():
-                        await loop.sock_sendall(sock, out)
-                    got += tls.feed(await loop.sock_recv(sock, 70_000))
-            tls.close()
-            await loop.sock_sendall(sock, tls.data_to_send())
-    assert got == b"HELLO" * 20_000
-    assert tls.alpn == "h2"
-
-
-def can_update_keys() -> bool:
-    """Whether the command line has OpenSSL's own tool; Python's servers have no words for new keys."""
-    tool = shutil.which("openssl")
-    return tool is not None and subprocess.run([tool, "version"], check=True, capture_output=True).stdout[:8] == (
-        b"OpenSSL "
-    )
-
-
-@pytest.mark.skipif(not can_update_keys(), reason="no openssl to update keys")
-def test_a_server_that_updates_its_keys(tmp_path: Path) -> None:
-    chain = tmp_path / "server.pem"
-    CERTIFICATE.private_key_and_cert_chain_pem.write_to_path(str(chain))
-    server = subprocess.Popen(
-        ["openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", str(chain), "-tls1_3", "-naccept", "1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    to_server, from_server = server.stdin, server.stdout
-    assert to_server is not None
-    assert from_server is not None
-    with server:
-        try:
-            while not (line := from_server.readline()).startswith(b"ACCEPT"):
-                assert line
-            with connect_sync("127.0.0.1", int(line.rpartition(b":")[2]))[0] as sock:
-                sock.settimeout(HANG_S)
-                tls = Tls(CLIENT, "127.0.0.1")
-
-                def say(line: bytes) -> None:
-                    to_server.write(line + b"\n")
-                    to_server.flush()
-
-                def printed(expected: bytes) -> None:
-                    line = b""
-                    while expected not in line:
-                        line = from_server.readline()
-                        assert line
-
-                def hear(expected: bytes) -> None:
-                    got = b""
-                    while expected not in got:
-                        sock.sendall(tls.data_to_send())
-                        got += tls.feed(sock.recv(65_536))
-
-                while not tls.handshake():
-                    sock.sendall(tls.data_to_send())
-                    tls.feed(sock.recv(65_536))
-                sock.sendall(tls.data_to_send())
-                for command in (b"k", b"K"):  # updates its own keys; asks us to update ours too
-                    say(b"before " + command)
-                    hear(b"before " + command)
-                    say(command)
-                    assert tls.feed(sock.recv(65_536)) == b""  # new keys, and no data
-                    say(b"after " + command)
-                    hear(b"after " + command)
-                    tls.wrap(b"we still talk " + command + b"\n")
-                    sock.sendall(tls.data_to_send())
-                    printed(b"we still talk " + command)
-                tls.close()
-                sock.sendall(tls.data_to_send())
-        finally:
-            server.kill()

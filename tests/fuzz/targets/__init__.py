@@ -6,23 +6,20 @@ from . import (
     _assembly,
     _batch,
     _bound,
-    _catalog,
     _decode,
-    _facts,
     _h1,
     _h2,
     _json,
     _rate_limits,
     _sse,
     _stream,
-    _traces,
 )
 from ._target import Target as Target, WrongError as WrongError
 
 TARGETS: dict[str, Target] = {
     module.TARGET.name: module.TARGET
     for module in (
-        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _facts, _catalog, _rate_limits, _batch, _traces, _bound,
+        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _rate_limits, _batch, _bound,
     )
 }  # fmt: skip
 """By name."""

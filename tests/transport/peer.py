@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import hpack
 import trustme
@@ -252,6 +252,18 @@ def say_ok(stream: Stream) -> None:
     """Answer each request with two letters once it is there."""
     stream.body()
     stream.answer(b"ok")
+
+
+def silent(stream: Stream) -> None:
+    """Answer nothing until the client leaves."""
+    stream.hold_until_left()
+
+
+def one_piece(stream: Stream) -> None:
+    """Begin an answer, and say no more until the client leaves."""
+    stream.head()
+    stream.data(b"piece")
+    stream.hold_until_left()
 
 
 def by_path(**scripts: Respond) -> Respond:
@@ -753,3 +765,17 @@ class Peer:
             connection = PeerConnection(self, sock, len(self.connections) + 1)
             self.connections.append(connection)
             self.start(connection.serve)
+
+
+class HeldHandshakes:
+    """A peer's TLS context that begins no further handshake before the test says."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._context = peer.context
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        peer.context = self  # type: ignore[assignment]
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        self.begun.set()
+        assert self.go_on.wait(HANG_S)
+        return self._context.wrap_bio(*args, **options)

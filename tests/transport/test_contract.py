@@ -357,35 +357,6 @@ def test_a_body_without_a_length_goes_until_the_connection_ends(make_face: Any) 
 
 
 @both_faces
-def test_http10_with_a_length_is_understood(make_face: Any) -> None:
-    def respond(request: Request1) -> None:
-        request.send(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok")
-        request.close()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        for _ in range(2):
-            assert face.get().content == b"ok"
-
-        assert peer.connections == 2
-
-
-@both_faces
-@pytest.mark.parametrize("size", [1, 3, 7])
-def test_an_answer_of_http1_may_come_in_pieces_of_any_size(make_face: Any, size: int) -> None:
-    answer = HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"5;x=y\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\n\r\n"
-
-    def respond(request: Request1) -> None:
-        request.body()
-        request.send(*(answer[at : at + size] for at in range(0, len(answer), size)))
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        for _ in range(3):
-            assert face.get().content == b"hello world"
-
-        assert peer.connections == 1
-
-
-@both_faces
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 def test_an_answer_that_comes_before_the_upload_has_ended_outlives_its_connection(make_face: Any, version: str) -> None:
     def h2(stream: Stream) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fastlane.transport import AsyncTransport, Transport
 from tests.transport.faces import SyncFace, both_faces
-from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, trusting
+from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent, trusting
 from tests.transport.peer_h1 import PeerH1
 from tests.transport.resources import comes_true, descriptors, threads
 
@@ -33,17 +33,7 @@ def reset(stream: Stream) -> None:
     stream.rst(INTERNAL_ERROR)
 
 
-def silent(stream: Stream) -> None:
-    stream.hold_until_left()
-
-
-def stalls(stream: Stream) -> None:
-    stream.head()
-    stream.data(b"first")
-    stream.hold_until_left()
-
-
-SCRIPTS = by_path(reset=reset, silent=silent, stalls=stalls)
+SCRIPTS = by_path(reset=reset, silent=silent, stalls=one_piece)
 
 
 @both_faces
@@ -90,7 +80,7 @@ def test_nothing_is_left_of_an_answer_that_was_still_being_read(make_face: Any) 
     with Peer(SCRIPTS) as peer:
         with make_face(peer.url) as face:
             answer = face.open("/stalls")
-            assert answer.piece() == b"first"
+            assert answer.piece() == b"piece"
         assert peer.connections[0].closed.wait(30)
         del answer
 

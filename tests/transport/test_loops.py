@@ -13,7 +13,7 @@ import pytest
 
 from fastlane.transport import AsyncTransport
 from tests.transport.faces import in_a_thread
-from tests.transport.peer import HANG_S, Peer, Stream, by_path, trusting
+from tests.transport.peer import HANG_S, Peer, Stream, by_path, one_piece, silent, trusting
 from tests.transport.resources import comes_true, threads
 
 
@@ -42,21 +42,16 @@ def test_a_client_goes_from_one_run_to_the_next_without_a_word() -> None:
 
 
 def test_a_run_that_ends_amid_an_answer_harms_no_later_run() -> None:
-    def silent(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first")
-        stream.hold_until_left()
-
     async def leave(client: httpx2.AsyncClient) -> None:
         response = await client.send(client.build_request("GET", "/silent"), stream=True)
-        assert await anext(response.aiter_raw()) == b"first"
+        assert await anext(response.aiter_raw()) == b"piece"
 
     async def leave_a_task(client: httpx2.AsyncClient) -> None:
         task = asyncio.create_task(client.get("/silent"))
         await asyncio.sleep(0.1)
         assert not task.done()
 
-    with Peer(by_path(silent=silent)) as peer:
+    with Peer(by_path(silent=one_piece)) as peer:
         client = client_of(peer)
         asyncio.run(leave(client))
         asyncio.run(leave_a_task(client))
@@ -86,15 +81,7 @@ def test_a_loop_that_is_closed_under_its_connections_harms_no_other() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("path", ["/silent", "/stalls"])
 def test_a_loop_that_is_closed_under_a_task_that_waits_harms_no_other(path: str) -> None:
-    def silent(stream: Stream) -> None:
-        stream.hold_until_left()
-
-    def stalls(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first")
-        stream.hold_until_left()
-
-    with Peer(by_path(silent=silent, stalls=stalls)) as peer:
+    with Peer(by_path(silent=silent, stalls=one_piece)) as peer:
         client = client_of(peer)
         loop = asyncio.new_event_loop()
         task = loop.create_task(client.get(path))
@@ -139,29 +126,6 @@ def test_a_transport_that_was_closed_and_is_used_again_on_the_same_loop_keeps_it
         asyncio.run(work(peer.url))
 
         assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2, 2]
-
-
-def test_loops_in_threads_use_one_transport_at_once() -> None:
-    together = threading.Barrier(3)
-
-    def respond(stream: Stream) -> None:
-        stream.body()
-        together.wait(30)
-        stream.answer(b"ok")
-
-    with Peer(respond) as peer:
-        client = client_of(peer)
-
-        async def many() -> None:
-            await ask(client, 10)
-            await client._transport.aclose()
-
-        running = [in_a_thread(asyncio.run, many()) for _ in range(3)]
-        for each in running:
-            each.result()
-
-        assert len(peer.connections) == 3
-        assert len(peer.requests) == 30
 
 
 def test_closing_on_one_loop_leaves_anothers_connections_alone() -> None:

@@ -19,7 +19,18 @@ from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.transport import PATIENCE, PHASES, Patience, Phases
 from tests.transport.faces import AsyncFace, both_faces, in_a_thread
-from tests.transport.peer import CANCEL, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, Peer, Stream, by_path, trusting
+from tests.transport.peer import (
+    CANCEL,
+    INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    HeldHandshakes,
+    Peer,
+    Stream,
+    by_path,
+    one_piece,
+    silent,
+    trusting,
+)
 from tests.transport.peer_h1 import CHUNKED, PeerH1, Request1, chunk
 from tests.transport.resources import comes_true, descriptors, threads
 
@@ -37,16 +48,6 @@ def nothing_stays(running_provider: Emulator) -> Iterator[None]:
     gc.collect()
     assert comes_true(lambda: threads() <= before), threads() - before
     assert comes_true(lambda: len(descriptors()) <= len(files)), descriptors() - files
-
-
-def silent(stream: Stream) -> None:
-    stream.hold_until_left()
-
-
-def one_piece(stream: Stream) -> None:
-    stream.head()
-    stream.data(b"piece")
-    stream.hold_until_left()
 
 
 SCRIPTS = by_path(silent=silent, one=one_piece)
@@ -124,30 +125,19 @@ def test_giving_up_ends_a_wait_for_a_connection_that_never_stands(make_face: Any
 
 @both_faces
 def test_giving_up_leaves_a_connection_alone_that_somebody_else_waits_for(make_face: Any) -> None:
-    go_on, patience, begun = threading.Event(), Patience(), threading.Event()
-    with Peer() as peer:
-        real = peer.context
+    patience = Patience()
+    with Peer() as peer, make_face(peer.url) as face:
+        held = HeldHandshakes(peer)
+        other = face.begin("/other")
+        pending = face.begin("/gives-up", extensions=with_patience(patience))
+        assert held.begun.wait(30)
+        assert comes_true(lambda: waiters(face) == 2)
+        patience.give_up()
+        assert is_given_up(pending.error())
+        held.go_on.set()
 
-        class Held:
-            """A TLS context that begins the handshake when the test says."""
-
-            def wrap_bio(self, *args: Any, **options: Any) -> Any:
-                begun.set()
-                assert go_on.wait(30)
-                return real.wrap_bio(*args, **options)
-
-        peer.context = Held()  # type: ignore[assignment]
-        with make_face(peer.url) as face:
-            other = face.begin("/other")
-            pending = face.begin("/gives-up", extensions=with_patience(patience))
-            assert begun.wait(30)
-            assert comes_true(lambda: waiters(face) == 2)
-            patience.give_up()
-            assert is_given_up(pending.error())
-            go_on.set()
-
-            assert other.result().content == b"ok"
-            assert [stream.path for stream in peer.requests] == ["/other"]
+        assert other.result().content == b"ok"
+        assert [stream.path for stream in peer.requests] == ["/other"]
 
 
 @both_faces
@@ -295,30 +285,6 @@ def test_giving_up_after_done_need_not_wait_for_the_end(make_face: Any) -> None:
 
         assert is_given_up(pending.error())
         peer.wait_until(lambda: peer.resets == [CANCEL])
-
-
-@both_faces
-def test_giving_up_from_many_threads_at_once_is_one_giving_up(make_face: Any) -> None:
-    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        for count in range(1, 11):
-            patience, together = Patience(), threading.Barrier(8)
-
-            def give_up(patience: Patience = patience, together: threading.Barrier = together) -> None:
-                together.wait(30)
-                patience.give_up()
-
-            pending = face.begin("/silent", extensions=with_patience(patience))
-            peer.wait_until(lambda count=count: len(peer.requests) == 1 + count)  # type: ignore[misc]
-            givers = [in_a_thread(give_up) for _ in range(8)]
-
-            assert is_given_up(pending.error())
-            assert [giver.error() for giver in givers] == [None] * 8
-            peer.wait_until(lambda count=count: len(peer.resets) == count)  # type: ignore[misc]
-        assert face.get("/next").content == b"ok"
-        assert peer.resets == [CANCEL] * 10
-        assert len(peer.connections) == 1
-        assert nothing_is_claimed(face)
 
 
 @both_faces
@@ -560,17 +526,7 @@ def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the
     first, second = Phases(), Phases()
     with Peer() as peer, make_face(peer.url) as face:
         face.get("/one", extensions={PHASES: first})
-        stalled = threading.Event()
-        real = peer.context
-
-        class Mute:
-            """A server that accepts further connections and says nothing on them."""
-
-            def wrap_bio(self, *args: Any, **options: Any) -> Any:
-                assert stalled.wait(30)
-                return real.wrap_bio(*args, **options)
-
-        peer.context = Mute()  # type: ignore[assignment]
+        held = HeldHandshakes(peer)
         started_ns = now_ns()
         patience = Patience(avoid=local_address(first))
         assert face.get("/two", extensions=with_patience(patience, second)).content == b"ok"
@@ -578,7 +534,7 @@ def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the
         assert local_address(second) == local_address(first)
         # Not at once, and not only when the time for connecting is up, which is 5 s.
         assert 200_000_000 <= now_ns() - started_ns < 4_000_000_000
-        stalled.set()
+        held.go_on.set()
 
 
 @both_faces
@@ -688,6 +644,3 @@ def test_the_libraries_own_transports_send_such_a_request_without(library: Any) 
         with library.Client(transport=library.HTTPTransport(verify=trusting())) as client:
             assert client.get(peer.url, extensions=with_patience(patience)).content == b"ok"
         assert asyncio.run(aget(peer.url)).content == b"ok"
-
-
-# The embedded provider

@@ -286,24 +286,6 @@ def test_an_answer_that_was_left_for_another_attempt_ended_with_the_last_that_ca
     assert refused.wire.ended_ns == transport.began_ns[0] + 700
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_the_record_is_plain_json(make: Any, streamed: bool) -> None:
-    with make(Scripted()) as caller:
-        if streamed:
-            caller.read()
-        else:
-            caller.ask()
-        record = caller.last_call
-    data = record.to_dict()
-
-    (attempt,) = data["attempts"]
-    assert json.loads(json.dumps(data)) == {**data, **{name: list(data[name]) for name in LISTS}}
-    assert attempt["wire"]["data_ns"] == list(record.attempts[0].wire.data_ns)
-
-
-LISTS = ("attempts", "plays", "changes", "user_actions")
-
-
 # Which transport it was
 
 
@@ -441,30 +423,6 @@ def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str)
     assert (record.transport, attempt.http_version) == ("fastlane", protocol)
     assert attempt.alpn == {"HTTP/2": "h2", "HTTP/1.1": "http/1.1"}[protocol]
     assert (wire.dns_s, attempt.connection_reused) == (None, False)
-
-
-def test_a_name_is_looked_up(make_caller: Any, arguments: dict[str, Any]) -> None:
-    arguments["base_url"] = arguments["base_url"].replace("127.0.0.1", "localhost")
-    with make_caller(**arguments, max_retries=0) as caller:
-        caller.ask(output_tokens=1)
-        wire = attempt_of(caller).wire
-
-    assert wire.dns_started_ns is not None
-    assert wire.dns_ended_ns is not None
-    assert wire.connect_started_ns is not None
-    assert wire.started_ns <= wire.dns_started_ns <= wire.dns_ended_ns
-    assert wire.dns_started_ns <= wire.connect_started_ns
-
-
-def test_the_second_call_finds_the_connection_of_the_first(caller: Any) -> None:
-    caller.ask(output_tokens=1)
-    caller.ask(output_tokens=1)
-    first, second = (call.attempts[0] for call in caller.calls)
-
-    assert (first.connection_reused, second.connection_reused) == (False, True)
-    assert first.connection_id == second.connection_id
-    assert first.peer_address == second.peer_address
-    assert second.wire.connect_s is second.wire.tls_s is None
 
 
 def test_an_application_that_works_between_two_reads_moves_no_stamp(caller: Any, provider: Emulator) -> None:

@@ -11,20 +11,20 @@ import httpx2
 import pytest
 
 from tests.transport.faces import both_faces
-from tests.transport.peer import CANCEL, HANG_S, INITIAL_WINDOW_SIZE, Peer, Stream, by_path
+from tests.transport.peer import (
+    CANCEL,
+    HANG_S,
+    INITIAL_WINDOW_SIZE,
+    HeldHandshakes,
+    Peer,
+    Stream,
+    by_path,
+    one_piece,
+    silent,
+)
 from tests.transport.peer_h1 import HEAD, PeerH1, Request1
 
 SHORT = 0.3
-
-
-def silent(stream: Stream) -> None:
-    stream.hold_until_left()
-
-
-def stalls(stream: Stream) -> None:
-    stream.head()
-    stream.data(b"first")
-    stream.hold_until_left()
 
 
 class Slow:
@@ -47,7 +47,7 @@ class Slow:
 )
 def test_a_read_timeout_resets_its_own_stream_and_harms_no_other(make_face: Any, path: str, timeout: Any) -> None:
     slow = Slow()
-    with Peer(by_path(silent=silent, stalls=stalls, slow=slow)) as peer, make_face(peer.url) as face:
+    with Peer(by_path(silent=silent, stalls=one_piece, slow=slow)) as peer, make_face(peer.url) as face:
         other = face.open("/slow")
         assert other.piece() == b"first "
         rest = other.begin_rest()
@@ -193,54 +193,31 @@ def test_any_form_of_timeout_that_is_not_over_lets_the_answer_through(make_face:
 
 @both_faces
 def test_a_timeout_of_one_call_that_waits_for_the_same_connection_harms_no_other(make_face: Any) -> None:
-    go_on = threading.Event()
-    with Peer() as peer:
-        real = peer.context
+    with Peer() as peer, make_face(peer.url) as face:
+        held = HeldHandshakes(peer)
+        patient = face.begin("/patient")
+        with pytest.raises((httpx2.ConnectTimeout, httpx2.PoolTimeout)):
+            face.get("/hasty", timeout=SHORT)
+        assert not patient.future.done()
+        held.go_on.set()
 
-        class Held:
-            """A TLS context that begins the handshake when the test says."""
-
-            def wrap_bio(self, *args: Any, **options: Any) -> Any:
-                assert go_on.wait(30)
-                return real.wrap_bio(*args, **options)
-
-        peer.context = Held()  # type: ignore[assignment]
-        with make_face(peer.url) as face:
-            patient = face.begin("/patient")
-            with pytest.raises((httpx2.ConnectTimeout, httpx2.PoolTimeout)):
-                face.get("/hasty", timeout=SHORT)
-            assert not patient.future.done()
-            go_on.set()
-
-            assert patient.result().content == b"ok"
-            assert "/hasty" not in [stream.path for stream in peer.requests]
+        assert patient.result().content == b"ok"
+        assert "/hasty" not in [stream.path for stream in peer.requests]
 
 
 @both_faces
 def test_the_connect_timeout_of_the_call_that_began_to_connect_ends_no_others_wait(make_face: Any) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    with Peer() as peer:
-        real = peer.context
+    with Peer() as peer, make_face(peer.url) as face:
+        held = HeldHandshakes(peer)
+        hasty = face.begin("/hasty", timeout=httpx2.Timeout(30, connect=1))
+        assert held.begun.wait(30)
+        patient = face.begin("/patient", timeout=httpx2.Timeout(30))
 
-        class Held:
-            """A TLS context that begins the handshake when the test says."""
-
-            def wrap_bio(self, *args: Any, **options: Any) -> Any:
-                begun.set()
-                assert go_on.wait(30)
-                return real.wrap_bio(*args, **options)
-
-        peer.context = Held()  # type: ignore[assignment]
-        with make_face(peer.url) as face:
-            hasty = face.begin("/hasty", timeout=httpx2.Timeout(30, connect=1))
-            assert begun.wait(30)
-            patient = face.begin("/patient", timeout=httpx2.Timeout(30))
-
-            assert isinstance(hasty.error(), httpx2.ConnectTimeout)
-            assert not patient.future.done()
-            go_on.set()
-            assert patient.result().content == b"ok"
-            assert [stream.path for stream in peer.requests] == ["/patient"]
+        assert isinstance(hasty.error(), httpx2.ConnectTimeout)
+        assert not patient.future.done()
+        held.go_on.set()
+        assert patient.result().content == b"ok"
+        assert [stream.path for stream in peer.requests] == ["/patient"]
 
 
 def hears_the_end(connection: socket.socket) -> bool:
@@ -270,20 +247,10 @@ def test_what_is_being_opened_is_given_up_when_nobody_waits_for_it_any_more(make
 
 
 @both_faces
-def test_a_connection_that_is_refused_or_leads_nowhere_is_a_connect_error(make_face: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with make_face() as face:
-        for url in (f"http://127.0.0.1:{port}/", f"https://127.0.0.1:{port}/", "https://nowhere.invalid/"):
-            with pytest.raises(httpx2.ConnectError):
-                face.get(url)
-
-
-@both_faces
 @pytest.mark.parametrize("path", ["/silent", "/stalls"])
 def test_a_time_out_that_lasts_longer_than_the_looks_at_the_time_is_kept_as_well(make_face: Any, path: str) -> None:
     # A connection that is idle for so short a time is looked at every 0.05 s.
-    with Peer(by_path(silent=silent, stalls=stalls)) as peer, make_face(peer.url, idle_s=0.1) as face:
+    with Peer(by_path(silent=silent, stalls=one_piece)) as peer, make_face(peer.url, idle_s=0.1) as face:
         started = time.monotonic()
         with pytest.raises(httpx2.ReadTimeout):
             face.get(path, timeout=httpx2.Timeout(HANG_S, read=1.0))

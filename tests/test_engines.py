@@ -17,7 +17,8 @@ import fastlane
 from fastlane import CallRecord
 from fastlane._clock import now_ns
 from fastlane.records import Usage
-from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, chunked, event
+from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, chunk
+from tests.transport.scripted_server import Script, ScriptedServer, Seen, event
 from tests.waiting import SYNC, Form
 
 RECORDED = Path(__file__).parent / "data/engine_transcripts"
@@ -278,7 +279,7 @@ def choice(delta: dict[str, Any], finish: str | None = None, index: int = 0) -> 
 
 
 def streaming(*parts: bytes | float, closes: bool = False) -> ScriptedServer:
-    return ScriptedServer(lambda _: Script([STREAM_HEAD, *parts, END], closes=closes))
+    return ScriptedServer(lambda _: Script([CHUNKED, *parts, LAST_CHUNK], closes=closes))
 
 
 HELLO = event(completion(choice({"content": "Hello"})))
@@ -287,7 +288,7 @@ DONE = event("[DONE]")
 
 
 def test_a_comment_that_keeps_the_connection_alive_is_no_event_and_no_token() -> None:
-    comment = chunked(b": OPENROUTER PROCESSING\n\n")
+    comment = chunk(b": OPENROUTER PROCESSING\n\n")
     with streaming(comment, comment, 0.2, HELLO, comment, STOP, DONE) as server:
         events, client = read(fastlane, server)
     record = client.last_call
@@ -368,8 +369,8 @@ def test_reasoning_that_is_streamed_counts_from_its_first_delta() -> None:
         "completion_tokens_details": {"reasoning_tokens": 10},
     }
     thought = event(completion(choice({"reasoning_content": "hm"})))
-    parts = [HELLO, event(completion(choice({}, "stop"), usage=usage)), DONE, END]
-    record, between_ns = read_with_a_pause([STREAM_HEAD, thought, thought], parts, closes=False)
+    parts = [HELLO, event(completion(choice({}, "stop"), usage=usage)), DONE, LAST_CHUNK]
+    record, between_ns = read_with_a_pause([CHUNKED, thought, thought], parts, closes=False)
     timeline = record.timeline
 
     assert timeline.first_token_kind == "reasoning"

@@ -72,6 +72,11 @@ class Form:
             return getattr(library, name)(**options)
         return Waiting(getattr(library, f"Async{name}")(**options), self._runner.run)
 
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the event loop of an async form."""
+        assert self._runner is not None
+        return self._runner.run(work)
+
     def go_on(self) -> None:
         """Let the event loop do what it has to do besides."""
         if self._runner is not None:

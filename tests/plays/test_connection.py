@@ -9,9 +9,10 @@ from typing import Any
 import openai
 import pytest
 
+import fastlane
 from fastlane import AsyncOpenAI, ConfigurationError, Connection, OpenAI
 from fastlane.emulator import Emulator, preset
-from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request as asking
+from tests.transport.callers import CALLERS, Caller, request as asking
 from tests.transport.connect_proxy import ConnectProxy
 
 
@@ -137,7 +138,7 @@ def test_http2_required_where_the_server_offers_no_other_is_an_error_that_says_s
 
 
 def test_clients_with_equal_settings_share_connections(arguments: dict[str, Any], provider: Emulator) -> None:
-    with SyncCaller(**arguments) as one, SyncCaller(**arguments) as two:
+    with Caller("sync", **arguments) as one, Caller("sync", **arguments) as two:
         for _ in range(2):
             one.read(output_tokens=1)
             two.ask(output_tokens=1)
@@ -156,7 +157,7 @@ async def test_clients_of_one_event_loop_share_connections(arguments: dict[str, 
 
 def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any], provider: Emulator) -> None:
     settings = [Connection(), Connection(idle_s=200), Connection(max_connections=3), Connection(http2="never")]
-    callers = [SyncCaller(**arguments, only_plays=[play]) for play in settings]
+    callers = [Caller("sync", **arguments, only_plays=[play]) for play in settings]
     for caller in callers * 2:
         caller.ask(output_tokens=1)
     for caller in callers:
@@ -175,22 +176,12 @@ def test_a_client_for_every_call_works_and_leaves_nothing_open(arguments: dict[s
 
 
 def test_a_client_that_is_closed_disturbs_no_other(make_caller: Any, arguments: dict[str, Any]) -> None:
-    if make_caller is SyncCaller:
-        with OpenAI(**arguments, max_retries=0) as other:
-            stream = other.chat.completions.create(**asking(output_tokens=30, token_ms=5), stream=True)
-            next(stream)
-            with OpenAI(**arguments) as client:
-                client.chat.completions.create(**asking(output_tokens=1))
-            rest = list(stream)
-            last = other.last_call
-    else:
-        with AsyncCaller(**arguments, max_retries=0) as caller:
-            stream = caller.start(1, output_tokens=30, token_ms=5)
-            copy = AsyncOpenAI(**arguments)
-            caller.loop.run(copy.chat.completions.create(**asking(output_tokens=1)))
-            caller.loop.run(copy.close())
-            rest = caller.rest(stream)
-            last = caller.last_call
+    with make_caller(**arguments, max_retries=0) as caller:
+        stream = caller.start(1, output_tokens=30, token_ms=5)
+        with caller.form.make(fastlane, **arguments) as client:
+            client.chat.completions.create(**asking(output_tokens=1))
+        rest = list(stream)
+        last = caller.last_call
 
     assert len(rest) >= 30
     assert last is not None
@@ -213,9 +204,9 @@ def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, argumen
         *streams, left = [caller.start(1, output_tokens=1_000, token_ms=1) for _ in range(4)]
         during = open_sockets()
         for stream in streams:
-            caller.rest(stream)
-        caller.close_stream(left)
-        caller.close_stream(caller.start(1, output_tokens=3_000, token_ms=20))
+            list(stream)
+        left.close()
+        caller.start(1, output_tokens=3_000, token_ms=20).close()
     gc.collect()
 
     assert during - before >= 4

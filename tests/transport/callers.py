@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any, Self
 import fastlane
 from fastlane import CallRecord
 from fastlane._clock import now_ns
+from tests.waiting import Form, inner_of
 
 
 def request(**emulator: Any) -> dict[str, Any]:
@@ -29,7 +31,7 @@ def text_of(chunks: Sequence[Any]) -> str:
 def open_connections(caller: Any) -> int:
     """How many connections the caller's client has, those that are being opened included."""
     engine = caller.client._client._transport._engine
-    pools = engine._pools.values() if isinstance(caller, AsyncCaller) else [engine._pool]
+    pools = engine._pools.values() if caller.form.asynchronous else [engine._pool]
     return sum(int(pool.pool._count) for pool in pools)
 
 
@@ -59,11 +61,14 @@ class Done:
         return self.value if isinstance(self.value, BaseException) else None
 
 
-class SyncCaller:
-    """Calls with `fastlane.OpenAI`, at once in threads."""
+class Caller:
+    """Calls with a client of one kind, which waits for each of them; several calls at once in threads or tasks."""
 
-    def __init__(self, library: Any = fastlane, **options: Any) -> None:
-        self.client: Any = library.OpenAI(**options)
+    def __init__(self, kind: str, **options: Any) -> None:
+        self.form = Form(kind)
+        self.waiting = self.form.make(fastlane, **options)
+        """The client, to be used as a sync one."""
+        self.client: Any = inner_of(self.waiting)
 
     def __enter__(self) -> Self:
         return self
@@ -82,28 +87,27 @@ class SyncCaller:
         return self.calls[-1]
 
     def close(self) -> None:
-        self.client.close()
+        self.waiting.close()
+        self.form.close()
 
     def ask(self, **emulator: Any) -> Any:
-        return self.client.chat.completions.create(**request(**emulator))
+        return self.waiting.chat.completions.create(**request(**emulator))
 
     def start(self, events: int = 0, **emulator: Any) -> Any:
         """Open a stream and read some of its events."""
-        stream = self.client.chat.completions.create(**request(**emulator), stream=True)
+        stream = self.waiting.chat.completions.create(**request(**emulator), stream=True)
         for _ in range(events):
             next(stream)
         return stream
 
     def read(self, **emulator: Any) -> list[Any]:
-        return self.rest(self.start(**emulator))
-
-    def rest(self, stream: Any) -> list[Any]:
-        return list(stream)
-
-    def close_stream(self, stream: Any) -> None:
-        stream.close()
+        return list(self.start(**emulator))
 
     def together(self, *wishes: dict[str, Any], stream: bool = False) -> list[Done]:
+        if self.form.asynchronous:
+            found: list[Done] = self.form.run(self._together(wishes, stream=stream))
+            return found
+
         def one(emulator: dict[str, Any]) -> Done:
             try:
                 value = self.read(**emulator) if stream else self.ask(**emulator)
@@ -114,86 +118,23 @@ class SyncCaller:
         with ThreadPoolExecutor(len(wishes)) as threads:
             return list(threads.map(one, wishes))
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
-class AsyncCaller:
-    """Calls with `fastlane.AsyncOpenAI` on an event loop of its own, at once in tasks."""
-
-    def __init__(self, library: Any = fastlane, **options: Any) -> None:
-        self.client: Any = library.AsyncOpenAI(**options)
-        self.loop = asyncio.Runner()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def calls(self) -> tuple[CallRecord, ...]:
-        return tuple(self.client.calls)
-
-    @property
-    def last_call(self) -> CallRecord:
-        return self.calls[-1]
-
-    def close(self) -> None:
-        self.loop.run(self.client.close())
-        self.loop.close()
-
-    def ask(self, **emulator: Any) -> Any:
-        return self.loop.run(self._ask(**emulator))
-
-    async def _ask(self, **emulator: Any) -> Any:
-        return await self.client.chat.completions.create(**request(**emulator))
-
-    def start(self, events: int = 0, **emulator: Any) -> Any:
-        """Open a stream and read some of its events."""
-        return self.loop.run(self._start(events, **emulator))
-
-    async def _start(self, events: int = 0, **emulator: Any) -> Any:
-        stream = await self.client.chat.completions.create(**request(**emulator), stream=True)
-        for _ in range(events):
-            await anext(stream)
-        return stream
-
-    def read(self, **emulator: Any) -> list[Any]:
-        return self.loop.run(self._read(**emulator))
-
-    async def _read(self, **emulator: Any) -> list[Any]:
-        return await self._rest(await self._start(**emulator))
-
-    def rest(self, stream: Any) -> list[Any]:
-        return self.loop.run(self._rest(stream))
-
-    async def _rest(self, stream: Any) -> list[Any]:
-        return [chunk async for chunk in stream]
-
-    def close_stream(self, stream: Any) -> None:
-        self.loop.run(self._close_stream(stream))
-
-    async def _close_stream(self, stream: Any) -> None:
-        await stream.close()
-
-    def together(self, *wishes: dict[str, Any], stream: bool = False) -> list[Done]:
+    async def _together(self, wishes: Sequence[dict[str, Any]], *, stream: bool) -> list[Done]:
         async def one(emulator: dict[str, Any]) -> Done:
             try:
-                value = await (self._read(**emulator) if stream else self._ask(**emulator))
+                value = await self.client.chat.completions.create(**request(**emulator), stream=stream)
+                value = [chunk async for chunk in value] if stream else value
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 value = error
             return Done(value, now_ns())
 
-        async def all_of_them() -> list[Done]:
-            return await asyncio.gather(*(one(emulator) for emulator in wishes))
-
-        return self.loop.run(all_of_them())
+        return await asyncio.gather(*(one(emulator) for emulator in wishes))
 
     def sleep(self, seconds: float) -> None:
-        self.loop.run(asyncio.sleep(seconds))
+        """Wait; an event loop runs meanwhile."""
+        if self.form.asynchronous:
+            self.form.run(asyncio.sleep(seconds))
+        else:
+            time.sleep(seconds)
 
 
-CALLERS: dict[str, Any] = {"sync": SyncCaller, "async": AsyncCaller}
+CALLERS: dict[str, Any] = {kind: functools.partial(Caller, kind) for kind in ("sync", "async")}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-END = b"0\r\n\r\n"
+from tests.transport.peer_h1 import PeerH1, Request1, chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,92 +28,30 @@ class Seen:
     body: bytes
 
 
-Respond = Callable[[Seen], Script]
-
-
-def chunked(data: bytes) -> bytes:
-    """One chunk of a chunked body."""
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
 def event(data: str) -> bytes:
     """One server-sent event in a chunk of its own."""
-    return chunked(f"data: {data}\n\n".encode())
+    return chunk(f"data: {data}\n\n".encode())
 
 
-class ScriptedServer:
-    """Answers each request by the script that `respond` gives for it, one thread for each connection."""
+class ScriptedServer(PeerH1):
+    """Answers each request by the script that `respond` gives for it."""
 
-    def __init__(self, respond: Respond) -> None:
-        self.requests: list[Seen] = []
-        self.connections = 0
-        self.lost = threading.Event()
-        """A client went away while it was answered."""
-        self._respond = respond
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._closing = threading.Event()
-        self._acceptor = threading.Thread(target=self._accept, daemon=True)
-        self._acceptor.start()
+    def __init__(self, respond: Callable[[Seen], Script]) -> None:
+        super().__init__(self._follow)
+        self._script_of = respond
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+        return f"{self.url}/v1"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for connection in self._open:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in (self._acceptor, *self._threads):
-            thread.join(5)
-
-    def _accept(self) -> None:
-        while not self._closing.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self._open.append(connection)
-            thread = threading.Thread(target=self._serve, args=(connection, self.connections), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket, number: int) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with connection, connection.makefile("rb") as incoming, contextlib.suppress(OSError):
-            while request := incoming.readline():
-                length = 0
-                while (line := incoming.readline()) not in (b"\r\n", b""):
-                    name, _, value = line.partition(b":")
-                    if name.lower() == b"content-length":
-                        length = int(value)
-                seen = Seen(number, request.split()[1].decode(), incoming.read(length))
-                self.requests.append(seen)
-                script = self._respond(seen)
-                if not self._send(connection, script) or script.closes:
-                    return
-
-    def _send(self, connection: socket.socket, script: Script) -> bool:
+    def _follow(self, request: Request1) -> None:
+        script = self._script_of(Seen(request.connection, request.target, request.body()))
         for piece in script.pieces:
             if isinstance(piece, bytes):
-                try:
-                    connection.sendall(piece)
-                except OSError:
-                    self.lost.set()
-                    return False
+                request.send(piece)
             elif isinstance(piece, threading.Event):
-                piece.wait(30)
-            elif self._closing.wait(piece):
-                return False
-        return True
+                request.hold(piece)
+            else:
+                time.sleep(piece)
+        if script.closes:
+            request.close()

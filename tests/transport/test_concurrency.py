@@ -32,7 +32,7 @@ def test_calls_that_wait_for_a_connection_go_on_after_an_early_close(
     with make_caller(**arguments, max_retries=0, only_plays=[Connection(max_connections=1)], timeout=40) as caller:
         for _ in range(5):
             stream = caller.start(1, output_tokens=500, token_ms=5)
-            caller.close_stream(stream)
+            stream.close()
             caller.ask(output_tokens=1)
 
         assert [call.outcome for call in caller.calls] == ["closed", "completed"] * 5

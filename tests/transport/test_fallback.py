@@ -19,7 +19,7 @@ import trio
 
 import fastlane
 from fastlane.emulator import Emulator
-from tests.transport.callers import CALLERS, SyncCaller, request
+from tests.transport.callers import CALLERS, request
 from tests.transport.resources import comes_true, descriptors
 
 BASES = openai._base_client.SyncHttpxClientWrapper.__mro__
@@ -32,7 +32,7 @@ MODELS = b'{"object": "list", "data": []}'
 
 @pytest.fixture
 def asynchronous(make_caller: Any) -> bool:
-    return make_caller is not SyncCaller
+    return make_caller is CALLERS["async"]
 
 
 @pytest.fixture
@@ -58,14 +58,7 @@ def mocking(answer: Any, *, asynchronous: bool) -> Callable[..., Any]:
 
 
 def models(caller: Any) -> list[Any]:
-    if isinstance(caller, SyncCaller):
-        return list(caller.client.models.list())
-
-    async def listed() -> list[Any]:
-        return [model async for model in caller.client.models.list()]
-
-    found: list[Any] = caller.loop.run(listed())
-    return found
+    return list(caller.waiting.models.list())
 
 
 @pytest.mark.parametrize("owner", ["ConnectionPool", "HTTPConnection"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -210,7 +208,7 @@ def test_tokens_have_the_stamps_of_their_arrival_however_late_they_are_read(make
     with make(transport) as caller:
         stream = caller.start(1)
         read_on_ns = now_ns()
-        caller.rest(stream)
+        list(stream)
         record = caller.last_call
     (began_ns,) = transport.began_ns
 
@@ -240,7 +238,7 @@ def test_what_comes_after_the_end_is_in_no_record(make: Any) -> None:
         stream = caller.start(1)
         (phases,) = transport.phases
         phases.answer_ended_ns = None
-        caller.close_stream(stream)
+        stream.close()
         later_ns = now_ns()
         phases.data_ns.append(later_ns)
         phases.answer_ended_ns = later_ns
@@ -313,7 +311,9 @@ def test_the_record_says_whether_our_own_transport_carried_the_call(make: Any, f
 def test_a_call_that_reached_no_transport_fell_back_to_none(make: Any) -> None:
     caller = make(Scripted())
     with caller:
-        caller.loop.run(caller.client._client.aclose()) if hasattr(caller, "loop") else caller.client._client.close()
+        close = caller.client._client.aclose() if caller.form.asynchronous else caller.client._client.close()
+        if close is not None:
+            caller.form.run(close)
         with pytest.raises((openai.APIConnectionError, RuntimeError)):
             caller.ask()
 
@@ -429,8 +429,11 @@ def test_an_application_that_works_between_two_reads_moves_no_stamp(caller: Any,
     pulled_ns: list[int] = []
     stream = caller.start(1, output_tokens=10, token_ms=5)
     assert sees(caller, lambda: provider.log()[0].finished_ns is not None)
-    slow = slow_rest if not hasattr(caller, "loop") else lambda *given: caller.loop.run(slow_async_rest(*given))
-    slow(stream, pulled_ns)
+    while True:
+        caller.sleep(0.05)
+        pulled_ns.append(now_ns())
+        if next(stream, None) is None:
+            break
     record: CallRecord = caller.last_call
     (entry,) = provider.log()
 
@@ -442,22 +445,6 @@ def test_an_application_that_works_between_two_reads_moves_no_stamp(caller: Any,
     assert entry.body_complete_ns is not None
     due = [entry.body_complete_ns + number * 5_000_000 for number in range(10)]
     assert all(arrived_ns >= due_ns for arrived_ns, due_ns in zip(record.timeline.token_ns, due, strict=True))
-
-
-def slow_rest(stream: Any, pulled_ns: list[int]) -> None:
-    while True:
-        time.sleep(0.05)
-        pulled_ns.append(now_ns())
-        if next(stream, None) is None:
-            return
-
-
-async def slow_async_rest(stream: Any, pulled_ns: list[int]) -> None:
-    while True:
-        await asyncio.sleep(0.05)
-        pulled_ns.append(now_ns())
-        if await anext(stream, None) is None:
-            return
 
 
 @pytest.mark.kernel

@@ -12,7 +12,7 @@ import pytest
 
 from fastlane import CallRecord
 from fastlane.engine import pipeline
-from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, sees
+from tests.transport.callers import CALLERS, Caller, sees
 
 # It goes on for longer than a test may take.
 UNENDING = {"output_tokens": 10_000, "token_ms": 20}
@@ -27,7 +27,7 @@ def told() -> list[CallRecord]:
 def test_streams_that_tasks_drop_half_read_leave_no_complaint(
     arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with AsyncCaller(**arguments) as caller, caplog.at_level(logging.WARNING):
+    with Caller("async", **arguments) as caller, caplog.at_level(logging.WARNING):
         for number in range(1, 6):
             stream = caller.start(2, **UNENDING)
             del stream
@@ -38,7 +38,7 @@ def test_streams_that_tasks_drop_half_read_leave_no_complaint(
 
 
 def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: list[CallRecord]) -> None:
-    with SyncCaller(**arguments, on_call_end=[told.append], raise_play_errors=True) as caller:
+    with Caller("sync", **arguments, on_call_end=[told.append], raise_play_errors=True) as caller:
         for _ in range(20):
             stream = caller.start(1, **UNENDING)
             barrier = threading.Barrier(3)
@@ -76,11 +76,8 @@ def test_memory_stays_flat_over_thousands_of_calls(
     monkeypatch.setattr(pipeline, "REMEMBERED_CALLS", 50)
 
     def ask(count: int) -> int:
-        if form == "sync":
-            for _ in range(count):
-                calls.ask(output_tokens=1)
-        else:
-            calls.loop.run(ask_in_turn(calls, count))
+        for _ in range(count):
+            calls.ask(output_tokens=1)
         gc.collect()
         return sys.getallocatedblocks()
 
@@ -92,8 +89,3 @@ def test_memory_stays_flat_over_thousands_of_calls(
     # One call that is kept whole is dozens of blocks of memory. pydantic's parser remembers up to 16,384 short strings:
     # every answer brings it a new one, its id.
     assert later - filled < 2 * 1_500
-
-
-async def ask_in_turn(caller: Any, count: int) -> None:
-    for _ in range(count):
-        await caller._ask(output_tokens=1)

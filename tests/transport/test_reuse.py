@@ -9,8 +9,9 @@ import pytest
 
 from fastlane import Connection
 from fastlane.emulator import Emulator
-from tests.transport.callers import AsyncCaller, SyncCaller, loses_its_connections, text_of
-from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, event
+from tests.transport.callers import CALLERS, loses_its_connections, text_of
+from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK
+from tests.transport.scripted_server import Script, ScriptedServer, Seen, event
 
 HELLO = event('{"choices": [{"index": 0, "delta": {"content": "Hello"}}]}')
 STOP = event('{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}')
@@ -49,7 +50,7 @@ def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connectio
     never = Connection(http2="never")
     callers: list[Any] = [
         form(**arguments, max_retries=0, only_plays=[play])
-        for form in (SyncCaller, AsyncCaller)
+        for form in CALLERS.values()
         for play in (Connection(), never)
     ]
     for caller in callers:
@@ -77,14 +78,14 @@ def test_a_connection_is_given_up_when_its_idle_time_is_over(
 
 def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:
     def respond(_: Seen) -> Script:
-        return Script([STREAM_HEAD, HELLO, STOP, DONE, *pieces])
+        return Script([CHUNKED, HELLO, STOP, DONE, *pieces])
 
     return ScriptedServer(respond)
 
 
 @pytest.mark.usefixtures("patient")
 def test_the_end_of_a_body_that_comes_right_behind_done_keeps_the_connection(make_caller: Any) -> None:
-    with answers(0.01, END) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
+    with answers(0.01, LAST_CHUNK) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
         for _ in range(5):
             assert text_of(caller.read()) == "Hello"
 
@@ -115,7 +116,7 @@ def test_a_body_that_goes_on_after_done_is_not_read_to_its_end(make_caller: Any)
 
 def test_a_connection_that_breaks_after_done_harms_nothing(make_caller: Any) -> None:
     def respond(_: Seen) -> Script:
-        return Script([STREAM_HEAD, HELLO, STOP, DONE], closes=True)
+        return Script([CHUNKED, HELLO, STOP, DONE], closes=True)
 
     with ScriptedServer(respond) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
         assert text_of(caller.read()) == "Hello"
@@ -124,9 +125,9 @@ def test_a_connection_that_breaks_after_done_harms_nothing(make_caller: Any) -> 
 
 
 def test_a_server_that_closes_after_each_answer_gets_a_connection_for_each_call(make_caller: Any) -> None:
-    head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    head = CHUNKED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     with (
-        ScriptedServer(lambda _: Script([head, HELLO, STOP, DONE, END], closes=True)) as server,
+        ScriptedServer(lambda _: Script([head, HELLO, STOP, DONE, LAST_CHUNK], closes=True)) as server,
         make_caller(base_url=server.base_url, api_key="sk-test", max_retries=0) as caller,
     ):
         for _ in range(3):
@@ -142,7 +143,7 @@ def test_a_refusal_whose_body_never_ends_is_tried_again_on_another_connection(ma
     def respond(seen: Seen) -> Script:
         if seen.connection == 1:
             return Script([limited, never])
-        return Script([STREAM_HEAD, HELLO, STOP, DONE, END])
+        return Script([CHUNKED, HELLO, STOP, DONE, LAST_CHUNK])
 
     with (
         ScriptedServer(respond) as server,

@@ -18,16 +18,12 @@ import trustme
 
 from fastlane import AsyncOpenAI, Connection, OpenAI
 from fastlane.emulator import Emulator
-from tests.transport.callers import (
-    AsyncCaller,
-)
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
 
 
 def warm(caller: Any) -> bool:
-    result = caller.client.warm()
-    return bool(caller.loop.run(result)) if isinstance(caller, AsyncCaller) else bool(result)
+    return bool(caller.waiting.warm())
 
 
 def connections(provider: Emulator) -> int:
@@ -246,8 +242,7 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_c
                 break
         assert server.requests == []
         caller.sleep(0.1)
-        call = caller.client.get("/next", cast_to=str)
-        assert (caller.loop.run(call) if isinstance(caller, AsyncCaller) else call) == "ok"
+        assert caller.waiting.get("/next", cast_to=str) == "ok"
 
     assert [stream.connection.number for stream in server.requests] == [2]
     assert len(server.connections) == 2

@@ -207,19 +207,6 @@ def test_a_begun_stream_that_is_dropped_unread_stops_the_provider(
         assert eventually(lambda: was_told_to_stop(provider))
 
 
-@own_ways
-@pytest.mark.asyncio
-async def test_a_begun_async_stream_that_is_dropped_unread_stops_the_provider(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    async with async_looking(way, seen, arguments, default_headers=SLOW) as client:
-        await async_opened(client)
-        seen.forget()
-        gc.collect()
-        assert [record.outcome for record in client.calls] == ["abandoned"]
-        assert await asyncio.to_thread(eventually, lambda: was_told_to_stop(provider))
-
-
 @every_way
 @pytest.mark.asyncio
 async def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provider(
@@ -443,13 +430,6 @@ ARGUMENTS: dict[str, Any] = {"api_key": "k", "base_url": "http://server", "max_r
 STOCK = openai.OpenAI(http_client=LIBRARY.Client(transport=SERVER), **ARGUMENTS)
 HOOKS = {"response": [Seen().look]}
 OURS = fastlane.OpenAI(http_client=LIBRARY.Client(transport=SERVER, event_hooks=HOOKS), **ARGUMENTS)
-
-
-def test_a_large_first_piece_is_given_once() -> None:
-    piece = ROLE + said(content="x" * 3_000_000) + said(content="y") * 1_000 + STOP + DONE
-    response = prepared([COMMENT, piece])
-    assert begun(response, CHAT) == "content"
-    assert response.read() == COMMENT + piece
 
 
 def test_an_answer_that_cannot_be_read_gives_what_came_and_breaks_again_for_whoever_gets_it() -> None:

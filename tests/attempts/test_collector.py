@@ -145,11 +145,14 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"max_completion_tokens": 3}),
     (CHAT, {"response_format": SCHEMA}),
     (CHAT, {"tools": [{"type": "function", "function": TOOL}], "tool_choice": "required", "n": 2}),
+    (CHAT, {"service_tier": "priority"}),
     (CHAT, THINKING),
+    (CHAT, {"tools": [{"type": "function", "function": TOOL}], "tool_choice": "required", **THINKING}),
     (COMPLETIONS, {"n": 2, "max_tokens": 5}),
     (RESPONSES, {}),
     (RESPONSES, {"tools": [{"type": "function", **TOOL}], "tool_choice": "required"}),
     (RESPONSES, THINKING),
+    (RESPONSES, {"max_output_tokens": 3, "instructions": "Be short.", "metadata": {"a": "b"}}),
 ]
 
 

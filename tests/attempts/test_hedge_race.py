@@ -139,17 +139,6 @@ def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams
     assert len(near.asked) == 2, "openai's own loop does not try the first one again beside the second"
 
 
-@both_kinds
-def test_the_first_attempts_error_is_raised_where_both_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, _ = upstreams
-    with Asked(kind, near.url, hedging()) as asked:
-        used_to(asked, near, model="m")
-        near.scripts = [once(lambda: len(near.answered) == 1, refuse(503)), refuse(500)]
-        with pytest.raises(openai.InternalServerError) as raised:
-            asked.text("m")
-    assert raised.value.status_code == 503
-
-
 @both_ways
 @both_kinds
 def test_a_call_whose_attempts_both_time_out_has_timed_out(

@@ -8,7 +8,6 @@ import contextvars
 from dataclasses import dataclass, replace
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 
@@ -141,22 +140,6 @@ def test_what_happens_after_the_end_is_no_part_of_the_record(arguments: dict[str
             list(stream)
 
         assert [record.outcome for record in client.calls] == [record.outcome for record in told] == ["closed"]
-
-
-def test_the_callers_own_trace_is_called_and_the_wire_is_stamped_none_the_less(arguments: dict[str, Any]) -> None:
-    seen: list[str] = []
-
-    class Tracing(httpx2.Client):
-        def build_request(self, *args: Any, **kwargs: Any) -> httpx2.Request:
-            request = super().build_request(*args, **kwargs)
-            request.extensions["trace"] = lambda event, info: seen.append(event)
-            return request
-
-    with Tracing() as http_client, fastlane.OpenAI(**arguments, http_client=http_client) as client:
-        client.models.list()
-
-        assert client.calls[0].attempts[0].wire.connect_s is not None
-    assert "connection.connect_tcp.started" in seen
 
 
 def test_a_play_is_a_dataclass() -> None:

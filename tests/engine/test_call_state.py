@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -382,26 +381,6 @@ def test_a_call_that_is_finished_twice_is_reported_once() -> None:
 
     assert told.records == [state.record()]
     assert told.pipeline.calls == (state.record(),)
-
-
-def test_threads_that_finish_a_call_at_once_report_it_once() -> None:
-    told = Told()
-    for _ in range(200):
-        state = told.begin()
-        barrier = threading.Barrier(4)
-
-        def finish(state: CallState = state, barrier: threading.Barrier = barrier) -> None:
-            barrier.wait()
-            state.finish()
-
-        threads = [threading.Thread(target=finish) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    assert len(told.records) == 200
-    assert len({record.call_id for record in told.records}) == 200
 
 
 def test_a_finaliser_that_runs_while_a_call_is_reported_reports_its_own() -> None:

@@ -17,53 +17,9 @@ from fastlane.protocol.answer_texts import answer_texts
 from fastlane.protocol.assembly import AnswerCut, assembly_of
 from fastlane.protocol.content import Delta
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
-from tests.protocol.streams import TOOL, assembled, body, request, streamed, whole, without_ids
+from tests.protocol.streams import assembled, body, request, streamed, whole, without_ids
 
 USAGE = {"stream_options": {"include_usage": True}}
-CHAT_TOOL = {
-    "tools": [{"type": "function", "function": TOOL}],
-    "tool_choice": {"type": "function", "function": {"name": "file_ticket"}},
-}
-RESPONSES_TOOL = {
-    "tools": [{"type": "function", **TOOL}],
-    "tool_choice": {"type": "function", "name": "file_ticket"},
-}
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "t", "schema": TOOL["parameters"], "strict": True}}
-REASONING = {"extra_headers": {"x-emulator-reasoning-tokens": "9"}}
-
-WAYS: list[tuple[str, dict[str, Any]]] = [
-    (CHAT, {}),
-    (CHAT, {"n": 3}),
-    (CHAT, {"response_format": SCHEMA}),
-    (CHAT, {"max_completion_tokens": 3}),
-    (CHAT, {"service_tier": "priority"}),
-    (CHAT, CHAT_TOOL),
-    (CHAT, CHAT_TOOL | {"n": 2}),
-    (CHAT, REASONING),
-    (CHAT, REASONING | CHAT_TOOL),
-    (COMPLETIONS, {}),
-    (COMPLETIONS, {"n": 2, "max_tokens": 5}),
-    (RESPONSES, {}),
-    (RESPONSES, {"max_output_tokens": 3}),
-    (RESPONSES, RESPONSES_TOOL),
-    (RESPONSES, REASONING),
-    (RESPONSES, REASONING | RESPONSES_TOOL),
-    (RESPONSES, {"instructions": "Be short.", "metadata": {"a": "b"}}),
-]
-
-
-@pytest.mark.parametrize(("endpoint", "asked"), WAYS)
-def test_a_whole_stream_comes_to_the_answer_that_is_not_streamed(
-    provider: Emulator, arguments: dict[str, Any], endpoint: str, asked: dict[str, Any]
-) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        ask = request(endpoint, **asked)
-        expected = whole(client, endpoint, **ask)
-        events = streamed(client, endpoint, **ask, **({} if endpoint == RESPONSES else USAGE))
-    found = assembled(endpoint, events, choices=asked.get("n", 1))
-    assert found.finished
-    assert found.error is None
-    assert without_ids(found.body()) == without_ids(expected)
 
 
 @pytest.fixture(scope="module")
@@ -89,21 +45,6 @@ def test_what_a_provider_says_beyond_the_standard_is_in_the_answer(
         del expected["usage"]
     assert found.keys() == expected.keys()
     assert without_ids(found) == without_ids(expected)
-
-
-@pytest.mark.parametrize("manner", ["whitespace", "prose", "second", "fence", "truncated"])
-@pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
-def test_answers_that_misbehave_are_put_together_as_they_are(
-    provider: Emulator, arguments: dict[str, Any], endpoint: str, manner: str
-) -> None:
-    schema = {"name": "t", "schema": TOOL["parameters"], "strict": True}
-    form = {"response_format": SCHEMA} if endpoint == CHAT else {"text": {"format": {"type": "json_schema", **schema}}}
-    most = {"max_completion_tokens" if endpoint == CHAT else "max_output_tokens": 40}
-    ask = request(endpoint, **form, **most, extra_headers={"x-emulator-manner": manner})
-    with fastlane.OpenAI(**arguments) as client:
-        expected = whole(client, endpoint, **ask)
-        events = streamed(client, endpoint, **ask, **({} if endpoint == RESPONSES else USAGE))
-    assert without_ids(body(endpoint, events)) == without_ids(expected)
 
 
 def chunk(*choices: Any, **more: Any) -> dict[str, Any]:

@@ -6,20 +6,17 @@ import copy
 from typing import Any
 
 from hypothesis import given, settings, strategies as st
-from openai import omit
 from openai._models import construct_type
-from openai.lib.streaming.chat import ChatCompletionStreamState
-from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types import Completion
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
 
 from fastlane.protocol.answer_texts import answer_texts
 from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.content import Channel, Delta
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.protocol.drawn import Drawn, chat_answers, completions, responses
-from tests.protocol.streams import assembled, body
+from tests.protocol.streams import assembled
 
 
 def typed(model: Any, value: Any) -> Any:
@@ -74,43 +71,6 @@ def test_the_deltas_alone_come_to_the_output_too(drawn: Drawn) -> None:
     for item, expected in zip(found, drawn.whole["output"], strict=True):
         if expected["type"] != "web_search_call":
             assert item == expected
-
-
-@given(chat_answers())
-@settings(max_examples=30)
-def test_openai_s_own_helper_puts_chunks_together_alike(drawn: Drawn) -> None:
-    state: Any = ChatCompletionStreamState()
-    for event in drawn.events:
-        if event.get("choices") or event["id"]:
-            state.handle_chunk(typed(ChatCompletionChunk, event))
-    theirs, ours = state.current_completion_snapshot, typed(ChatCompletion, body(CHAT, drawn.events))
-    for expected, found in zip(theirs.choices, ours.choices, strict=True):
-        assert found.finish_reason == expected.finish_reason
-        assert (found.message.content or "") == (expected.message.content or "")
-        assert found.message.refusal == expected.message.refusal
-        told = found.logprobs and [entry.to_dict() for entry in found.logprobs.content]
-        assert told == (expected.logprobs and [entry.to_dict() for entry in expected.logprobs.content])
-        calls = [(call.id, call.function.name, call.function.arguments) for call in found.message.tool_calls or ()]
-        assert calls == [(c.id, c.function.name, c.function.arguments) for c in expected.message.tool_calls or ()]
-
-
-@given(responses())
-@settings(max_examples=30)
-def test_openai_s_own_helper_puts_responses_together_alike(drawn: Drawn) -> None:
-    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
-    assembly = assembled(RESPONSES, ())
-    texts: dict[Channel, str] = {}
-    for event in drawn.events:
-        for delta in assembly.take(event):
-            texts[delta.channel] = texts.get(delta.channel, "") + delta.text
-        for seen in state.handle_event(typed(ResponseStreamEvent, event)):
-            if seen.type == "response.output_text.delta":
-                assert texts.get((seen.output_index, seen.content_index), "") == seen.snapshot
-            elif seen.type == "response.function_call_arguments.delta":
-                assert texts.get((seen.output_index,), "") == seen.snapshot
-    if drawn.whole["status"] == "completed":
-        ours = typed(Response, assembly.body())
-        assert state._completed_response.output_text == ours.output_text
 
 
 def texts_of(deltas: list[Delta]) -> dict[tuple[Channel, str], str]:

@@ -8,7 +8,7 @@ from openai.types import CompletionUsage
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
 from fastlane.protocol import fields
-from fastlane.protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of, message_kind
+from fastlane.protocol.content import choices_kind, finish_reason_of, message_kind
 from fastlane.protocol.fields import field, from_json, safe_id, safe_name, string
 from fastlane.protocol.usage import usage_counts
 from fastlane.records import Usage
@@ -61,39 +61,6 @@ def test_the_first_choice_that_carries_anything_counts() -> None:
 def test_the_text_of_the_completions_endpoint_is_content() -> None:
     assert choices_kind([SimpleNamespace(index=0, text="Hello")]) == "content"
     assert choices_kind([SimpleNamespace(index=0, text="")]) is None
-
-
-@pytest.mark.parametrize(
-    ("event_type", "kind"),
-    [
-        ("response.output_text.delta", "content"),
-        ("response.refusal.delta", "refusal"),
-        ("response.reasoning_text.delta", "reasoning"),
-        ("response.reasoning_summary_text.delta", "reasoning"),
-        ("response.function_call_arguments.delta", "tool_call"),
-        ("response.custom_tool_call_input.delta", "tool_call"),
-        ("response.mcp_call_arguments.delta", "tool_call"),
-        ("response.code_interpreter_call_code.delta", "tool_call"),
-        ("response.audio.delta", "audio"),
-        ("response.created", None),
-        ("response.in_progress", None),
-        ("response.output_item.added", None),
-        ("response.content_part.added", None),
-        ("response.output_text.done", None),
-        ("response.completed", None),
-        ("response.invented_tomorrow.delta", None),
-        ("", None),
-    ],
-)
-def test_what_an_event_of_a_response_carries(event_type: str, kind: str | None) -> None:
-    assert RESPONSE_KINDS.get(event_type) == kind
-
-
-def test_the_events_that_end_a_response() -> None:
-    ends = ("response.completed", "response.incomplete", "response.failed")
-
-    assert all(name in RESPONSE_ENDS for name in ends)
-    assert not any(name in RESPONSE_ENDS for name in ("response.created", "response.output_text.done", "error"))
 
 
 def test_usage_of_a_chat_answer() -> None:

@@ -161,12 +161,6 @@ def keeping_a_prompt(url: str) -> None:
     kept.append(client_of(url).prompt_cache.keep_warm(PROMPT, model="m", every_s=500.0).__enter__())
 
 
-def filling_the_cache(url: str) -> None:
-    client = client_of(url)
-    beside(lambda: client.prompt_cache.prewarm([{"role": "system", "content": "Rivers."}], model="silent"))
-    until(lambda: is_sent(client))
-
-
 def kept_warm(url: str) -> None:
     assert client_of(url).warm()
 
@@ -182,7 +176,7 @@ SYNC: dict[str, State] = {
     state.__name__: state
     for state in (
         with_a_stream, with_a_stream_in_a_thread, waiting_for_an_answer, in_the_queue,
-        before_a_retry, hedged, falling_back, keeping_a_prompt, filling_the_cache, kept_warm, connecting,
+        before_a_retry, hedged, falling_back, keeping_a_prompt, kept_warm, connecting,
     )
 }  # fmt: skip
 
@@ -267,10 +261,6 @@ async def async_keeping_a_prompt(url: str) -> None:
     await asyncio.sleep(0.01)  # its task has begun to wait
 
 
-async def async_kept_warm(url: str) -> None:
-    assert await async_client_of(url).warm()
-
-
 async def async_connecting(url: str) -> None:
     client = async_client_of(url)
     task(ask(client, "m"))
@@ -281,7 +271,7 @@ ASYNC: dict[str, AsyncState] = {
     state.__name__: state
     for state in (
         async_with_a_stream, async_waiting_for_an_answer, async_in_the_queue,
-        async_before_a_retry, async_falling_back, async_hedged, async_keeping_a_prompt, async_kept_warm,
+        async_before_a_retry, async_falling_back, async_hedged, async_keeping_a_prompt,
         async_connecting,
     )
 }  # fmt: skip

@@ -195,38 +195,29 @@ def test_in_the_pause_before_a_retry(upstream: Upstream, plays: tuple[Any, ...])
             assert is_as_before(client, upstream, "cancelled")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
-    with Asked("sync", upstream.url, Hedging(budget=1.0), timeout=PATIENT_S) as asked:
-        used_to(asked, upstream, model="m")
-        before = len(asked.client.calls)
-        upstream.usually = say_nothing
-        with ctrl_c_when(lambda: len(upstream.silent) == 2):
-            ask(asked.client, stream=stream)
-        until(lambda: is_reset(upstream))
-        until(lambda: not any(thread.name == "fastlane race" for thread in threading.enumerate()))
-        assert is_as_before(asked.client, upstream, *["completed"] * before, "cancelled")
-
-
 class TimeLimitError(Exception):
     """Raised by a signal handler, as Celery raises its soft time limit."""
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_a_time_limit_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
+@pytest.mark.parametrize(("raises", "outcome"), [(KeyboardInterrupt, "cancelled"), (TimeLimitError, "failed")])
+def test_amid_a_hedge(upstream: Upstream, stream: bool, raises: type[BaseException], outcome: str) -> None:
     def over(*_: object) -> None:
-        raise TimeLimitError
+        raise raises
 
     with Asked("sync", upstream.url, Hedging(budget=1.0), timeout=PATIENT_S) as asked:
         used_to(asked, upstream, model="m")
+        before = len(asked.client.calls)
         upstream.usually = say_nothing
         previous = signal.signal(signal.SIGINT, over)
         try:
-            with ctrl_c_when(lambda: len(upstream.silent) == 2, TimeLimitError):
+            with ctrl_c_when(lambda: len(upstream.silent) == 2, raises):
                 ask(asked.client, stream=stream)
         finally:
             signal.signal(signal.SIGINT, previous)
         until(lambda: is_reset(upstream))
+        until(lambda: not any(thread.name == "fastlane race" for thread in threading.enumerate()))
+        assert is_as_before(asked.client, upstream, *["completed"] * before, outcome)
 
 
 # Where it comes amid a finaliser, Python can only say so.

@@ -221,30 +221,6 @@ def test_one_client_goes_through_many_runs_that_leave_streams_open(echoing: Upst
     assert Counter(record.outcome for record in reported)["completed"] >= 7
 
 
-def test_trios_tasks_share_a_client(echoing: Upstream) -> None:
-    trio = pytest.importorskip("trio")
-    reported: list[CallRecord] = []
-
-    async def call(client: Any, word: str) -> None:
-        result = await client.chat.completions.create(**asked_of(word))
-        assert result.choices[0].message.content == word
-
-    async def work() -> None:
-        plays = [Connection(http2="require"), Urgency(max_concurrency=8)]  # the server speaks nothing else
-        async with (
-            client_of(fastlane.AsyncOpenAI, echoing).with_options(
-                only_plays=plays, on_call_end=[reported.append]
-            ) as client,
-            trio.open_nursery() as nursery,
-        ):
-            for number in range(32):
-                nursery.start_soon(call, client, f"word-{number}")
-
-    trio.run(work)
-    assert len({record.call_id for record in reported}) == len(reported) == 32
-    assert {(record.outcome, record.transport) for record in reported} == {("completed", "stock")}
-
-
 def test_origin_beside_a_changed_base_url_is_right() -> None:
     """Whichever line a thread is at that meets the new `base_url`, another one still gets the origin of the old."""
     with fastlane.OpenAI(api_key="key", base_url="http://old.test/v1") as client:

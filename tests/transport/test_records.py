@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from fastlane import CallRecord
+from fastlane.emulator import Emulator
 from fastlane.engine import pipeline
 from tests.transport.callers import CALLERS, Caller, sees
+from tests.transport.conftest import PLAYS
 
 # It goes on for longer than a test may take.
 UNENDING = {"output_tokens": 10_000, "token_ms": 20}
@@ -24,16 +26,21 @@ def told() -> list[CallRecord]:
     return []
 
 
-def test_streams_that_tasks_drop_half_read_leave_no_complaint(
-    arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+def test_streams_that_tasks_drop_half_read_stop_the_provider_without_complaint(
+    arguments: dict[str, Any], protocol: str, provider: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Caller("async", **arguments) as caller, caplog.at_level(logging.WARNING):
+    with (
+        Caller("async", **arguments, only_plays=[PLAYS[protocol]]) as caller,
+        caplog.at_level(logging.WARNING),
+    ):
         for number in range(1, 6):
             stream = caller.start(2, **UNENDING)
             del stream
             gc.collect()
             assert sees(caller, lambda number=number: len(caller.calls) == number)  # type: ignore[misc]
+            assert sees(caller, lambda: all(request.reset_ns is not None for request in provider.log()))
         caller.sleep(0.05)
+    assert {record.outcome for record in caller.calls} <= {"closed", "abandoned"}
     assert caplog.messages == []
 
 

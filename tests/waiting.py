@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Self
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+HANG_S = 30.0
+"""How long anything is waited for before it counts as hanging."""
+
+
+def comes_true(holds: Callable[[], object]) -> bool:
+    """Whether it is so before that counts as hanging."""
+    deadline = time.monotonic() + HANG_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 class Waiting:

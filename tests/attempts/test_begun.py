@@ -6,8 +6,6 @@ import asyncio
 import gc
 import gzip
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -33,7 +31,7 @@ from tests.attempts.begun_calls import (
 from tests.attempts.events import BEFORE, CHAT, COMMENT, DONE, ROLE, STOP, USAGE, data, said
 from tests.call_peer import CallPeer, Reply
 from tests.prepared_server import LIBRARY, Reads, Server
-from tests.waiting import Form, inner_of
+from tests.waiting import Form, comes_true, inner_of
 
 TEXT = "The Danube flows through ten countries."
 ASKED = {"x-emulator-output-text": TEXT}
@@ -50,15 +48,6 @@ own_ways = pytest.mark.parametrize("way", OWN)
 @pytest.fixture
 def seen() -> Seen:
     return Seen()
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def was_told_to_stop(provider: Emulator) -> bool:
@@ -174,7 +163,7 @@ def test_a_begun_stream_that_is_closed_unread_stops_the_provider(
     with looking(way, seen, arguments, form, default_headers=SLOW) as client:
         opened(client).close()
         assert [record.outcome for record in client.calls] == ["closed"]
-        assert eventually(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_told_to_stop(provider))
 
 
 @every_way
@@ -186,7 +175,7 @@ def test_a_begun_stream_that_is_left_behind_its_replay_stops_the_provider(
             for _, chunk in zip(range(6), stream, strict=False):
                 assert chunk.choices
         assert [record.outcome for record in client.calls] == ["closed"]
-        assert eventually(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_told_to_stop(provider))
 
 
 @own_ways
@@ -204,7 +193,7 @@ def test_a_begun_stream_that_is_dropped_unread_stops_the_provider(
             assert [record.outcome for record in client.calls] == ["abandoned"]
         finally:
             gc.enable()
-        assert eventually(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_told_to_stop(provider))
 
 
 @every_way
@@ -215,12 +204,12 @@ async def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provi
     headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
     async with async_looking(way, seen, arguments, default_headers=headers) as client:
         call = asyncio.create_task(async_opened(client))
-        assert await asyncio.to_thread(eventually, lambda: bool(seen.responses))
+        assert await asyncio.to_thread(comes_true, lambda: bool(seen.responses))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         assert seen.responses[0].is_closed
-        assert await asyncio.to_thread(eventually, lambda: was_told_to_stop(provider))
+        assert await asyncio.to_thread(comes_true, lambda: was_told_to_stop(provider))
 
 
 # What breaks
@@ -268,7 +257,7 @@ def test_a_server_that_says_nothing_more_is_waited_for_as_long_as_the_call_says(
             opened(client, timeout=openai.Timeout(40, read=1.0))
         assert [type(error).__name__ for error in seen.errors] == ["ReadTimeout"]
         assert seen.responses[0].is_closed
-        assert eventually(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_told_to_stop(provider))
 
 
 @own_ways
@@ -280,7 +269,7 @@ def test_whoever_waits_for_the_first_content_may_be_told_to_stop(
 
     def stop() -> None:
         # The answer has begun, however long a connection took, and its first content is what is waited for.
-        assert eventually(lambda: bool(seen.responses))
+        assert comes_true(lambda: bool(seen.responses))
         if ends == "given up":
             patience.give_up()
         else:
@@ -300,7 +289,7 @@ def test_whoever_waits_for_the_first_content_may_be_told_to_stop(
         with pytest.raises(LIBRARY.ReadError if ends == "given up" else LIBRARY.ReadTimeout):
             http.send(request, stream=True)
         assert seen.responses[0].is_closed
-        assert eventually(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_told_to_stop(provider))
         stopping.join()
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +10,11 @@ import pytest
 
 import fastlane
 from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError
-from fastlane.emulator import Emulator, RequestLog
+from fastlane.emulator import Emulator
 from fastlane.engine.session import STOP, Session, Stop
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
 from tests.session_play import SessionPlay
-from tests.waiting import Form
+from tests.waiting import Form, comes_true
 
 SECRET = "sk-of-this-very-call"
 PROMPT = "the prompt that nobody may read"
@@ -224,21 +222,6 @@ def test_a_configuration_error_is_a_value_error_and_openais_error() -> None:
 # A stream that a session stops
 
 
-def stopped_generation(provider: Emulator) -> RequestLog:
-    """The log of the only request once the provider noticed that nobody listens any more."""
-    return poll(lambda: next((each for each in provider.log() if each.reset_ns is not None), None))
-
-
-def poll(look: Callable[[], RequestLog | None]) -> RequestLog:
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        found = look()
-        if found is not None:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("the provider did not notice within 40 s")
-
-
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
 
 
@@ -254,7 +237,8 @@ def test_on_event_stops_the_stream_and_the_generation(
         (record,) = client.calls
         assert (record.outcome, record.error) == ("stopped", None)
         assert record.events == len(chunks)
-        assert stopped_generation(provider).output_tokens < 3000
+        assert comes_true(lambda: provider.log()[0].reset_ns is not None), "the provider notices that nobody listens"
+        assert provider.log()[0].output_tokens < 3000
 
 
 def test_a_client_goes_on_after_a_stream_that_was_stopped(arguments: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +16,7 @@ import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator, RequestLog
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat
-from tests.waiting import Form
+from tests.waiting import Form, comes_true
 
 # Long enough that no test reads it to its end.
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
@@ -64,15 +63,6 @@ def opened(client: Any) -> Any:
 
 async def async_opened(client: openai.AsyncOpenAI) -> openai.AsyncStream[Any]:
     return await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def gave_up(provider: Emulator) -> bool:
@@ -126,7 +116,7 @@ def test_stream_left_early_is_closed_and_recorded_once(
     assert len(heard) == 1
     assert heard[0].events == events
     assert (heard[0].time_to_first_token_s is None) == (events < 2), "the first event has the role alone"
-    assert eventually(lambda: gave_up(provider))
+    assert comes_true(lambda: gave_up(provider))
 
 
 def test_a_stream_helper_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI) -> None:
@@ -134,7 +124,7 @@ def test_a_stream_helper_left_early_is_closed(provider: Emulator, slow: fastlane
         next(iter(stream))
 
     assert outcomes(slow) == ["closed"]
-    assert eventually(lambda: gave_up(provider))
+    assert comes_true(lambda: gave_up(provider))
 
 
 @pytest.mark.parametrize("read", ["nothing", "a line", "a part"])
@@ -147,7 +137,7 @@ def test_a_streaming_response_left_early_is_closed(provider: Emulator, slow: fas
             next(response.iter_bytes(1))
 
     assert outcomes(slow) == ["closed"]
-    assert eventually(lambda: gave_up(provider))
+    assert comes_true(lambda: gave_up(provider))
 
 
 def test_a_raw_stream_closed_unread_is_closed(slow: fastlane.OpenAI) -> None:
@@ -170,7 +160,7 @@ def test_a_stream_dropped_unread_is_abandoned(
     assert outcomes(slow) == ["abandoned"]
     assert len(heard) == 1
     assert slow.last_call is heard[0]
-    assert eventually(lambda: gave_up(provider))
+    assert comes_true(lambda: gave_up(provider))
 
 
 # Async: left in order, dropped, cancelled
@@ -183,14 +173,14 @@ async def test_a_call_cancelled_while_it_waits_is_cancelled(
     async with slow_async(arguments, heard) as client:
         waiting = client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
         task = asyncio.ensure_future(async_chat(waiting))
-        assert await asyncio.to_thread(eventually, lambda: bool(provider.log()))
+        assert await asyncio.to_thread(comes_true, lambda: bool(provider.log()))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
         assert [(record.outcome, record.error) for record in heard] == [("cancelled", "CancelledError")]
         assert len(heard[0].attempts) == 1
-        assert eventually(lambda: gave_up(provider))
+        assert comes_true(lambda: gave_up(provider))
 
 
 @pytest.mark.asyncio
@@ -213,7 +203,7 @@ async def test_a_stream_cancelled_in_the_middle_is_cancelled_and_the_client_goes
             await task
 
         assert [record.outcome for record in heard] == ["cancelled"]
-        assert eventually(lambda: gave_up(provider))
+        assert comes_true(lambda: gave_up(provider))
         await client.models.list()
         assert outcomes(client) == ["cancelled", "completed"]
 

@@ -26,6 +26,7 @@ from fastlane.engine.effects import Acquire, Flow
 from fastlane.engine.request_queue import GRANTED, QueueTicket, RequestQueue
 from fastlane.errors import QueueFullError, QueueTimeoutError
 from tests.knowledge.forks import in_child
+from tests.waiting import comes_true
 
 S = 1_000_000_000
 OPEN: Any = SimpleNamespace(is_closed=False)
@@ -285,15 +286,6 @@ async def async_entered(queue: RequestQueue, level: int = 0, max_wait_s: float |
     return ticket
 
 
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread is about to do."""
-    for _ in range(6_000):
-        if holds():
-            return
-        _clock.sleep(0.005)
-    raise AssertionError("it did not happen")
-
-
 def test_ticket_is_given_back_once() -> None:
     queue = Places(3)
     first, second = entered(queue), entered(queue)
@@ -392,7 +384,7 @@ def test_tasks_of_a_closed_loop_take_no_place() -> None:
     loop.close()
     with ThreadPoolExecutor(1) as pool:
         alive = pool.submit(entered, queue)
-        until(lambda: sum(queue.queued) == 4)
+        assert comes_true(lambda: sum(queue.queued) == 4)
         held.release()
         alive.result().release()
     assert queue.under_way == sum(queue.queued) == 0
@@ -447,7 +439,7 @@ def test_child_process_starts_with_an_empty_queue() -> None:
     held = entered(queue)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(entered, queue)
-        until(lambda: sum(queue.queued) == 1)
+        assert comes_true(lambda: sum(queue.queued) == 1)
         locked, unlock = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -482,7 +474,7 @@ def test_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
             raise KeyboardInterrupt
 
     def let_it_in() -> None:
-        until(lambda: sum(queue.queued) == 1)
+        assert comes_true(lambda: sum(queue.queued) == 1)
         held.release()
 
     with ThreadPoolExecutor(1) as pool:

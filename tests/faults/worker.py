@@ -22,7 +22,8 @@ from tests.faults.servers import counted, serving
 from tests.faults.table import FAULTS, FORMS, PLAYS, PROTOCOLS, Cell, Fault
 from tests.faults.wire import Counts
 from tests.transport.peer import authority
-from tests.transport.resources import comes_true, descriptors, threads
+from tests.transport.resources import descriptors, threads
+from tests.waiting import comes_true
 
 _OF_THE_PROCESS = frozenset({"fastlane timer"})
 """The thread that all clients share."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,18 +15,16 @@ from fastlane import Connection
 from fastlane.plays.urgency.play import Urgency
 from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
 from tests.transport.peer import Stream
+from tests.waiting import comes_true
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 KINDS = ("sync", "async")
 HANG_S = 20.0
 
 
-def until(happened: Callable[[], bool]) -> None:
+def until(happened: Callable[[], object]) -> None:
     """Wait until something has happened that surely will."""
-    deadline = time.monotonic() + HANG_S
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
+    assert comes_true(happened), "it did not happen"
 
 
 def held(gate: threading.Event, then: Script) -> Script:

@@ -25,7 +25,8 @@ from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
 from tests.races.callers import HANG_S, until
 from tests.transport.peer import Stream
-from tests.transport.resources import comes_true, threads
+from tests.transport.resources import threads
+from tests.waiting import comes_true
 
 THREADS = 64
 PLAYS: tuple[tuple[Any, ...], ...] = (

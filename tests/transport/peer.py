@@ -657,8 +657,65 @@ class PeerConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class Peer:
-    """Listens on a port of its own; each request is answered by `respond` in a thread of its own.
+class Listener:
+    """Listens on a port of its own, in threads of its own; leaving it fails where one of them has failed."""
+
+    def __init__(self, host: str) -> None:
+        self.errors: list[BaseException] = []
+        self.closing = False
+        self._threads: list[threading.Thread] = []
+        self._threads_lock = threading.Lock()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=200)
+        self._host = f"[{host}]" if ":" in host else host
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closing = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        # First the one that starts the others: none begins behind its back.
+        self._threads.pop(0).join(HANG_S)
+        self.end_connections()
+        while self._threads:
+            self._threads.pop().join(HANG_S)
+        if error is None:
+            assert self.errors == []
+
+    def end_connections(self) -> None:
+        """End every connection, in whatever it is."""
+        raise NotImplementedError
+
+    def start(self, target: Callable[..., None], *args: object) -> None:
+        """Run something in a thread; the first one is to accept connections."""
+        thread = threading.Thread(target=self._run, args=(target, *args), name="peer", daemon=True)
+        with self._threads_lock:
+            thread.start()
+            self._threads.append(thread)
+            if len(self._threads) > 200:
+                self._threads = [each for each in self._threads if each.is_alive()]
+
+    def _run(self, target: Callable[..., None], *args: object) -> None:
+        try:
+            target(*args)
+        except (GoneError, OSError):
+            pass
+        except BaseException as error:  # noqa: BLE001 - the test's thread raises it
+            if not self.closing:
+                self.errors.append(error)
+
+
+class Peer(Listener):
+    """Answers each request by `respond` in a thread of its own.
 
     Where the client breaks the protocol, leaving the peer's context fails the test.
     """
@@ -691,18 +748,8 @@ class Peer:
         self.requests: list[Stream] = []
         self.connections: list[PeerConnection] = []
         self.violations: list[str] = []
-        self.errors: list[BaseException] = []
-        self.closing = False
-        self._threads: list[threading.Thread] = []
-        self._threads_lock = threading.Lock()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=200)
-        self._host = f"[{host}]" if ":" in host else host
+        super().__init__(host)
         self.start(self._accept)
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -713,31 +760,16 @@ class Peer:
         """The codes of all RST_STREAMs, in the order of their coming on each connection."""
         return [reset.code for connection in self.connections for reset in connection.resets]
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.closing = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for connection in self.connections:
-            connection.end()
-        while self._threads:
-            self._threads.pop().join(HANG_S)
+        super().__exit__(kind, error, trace)
         if error is None:
-            assert self.errors == []
             assert self.violations == []
 
-    def start(self, target: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=self._run, args=(target, *args), name="peer", daemon=True)
-        with self._threads_lock:
-            thread.start()
-            self._threads.append(thread)
-            if len(self._threads) > 200:
-                self._threads = [each for each in self._threads if each.is_alive()]
+    def end_connections(self) -> None:
+        for connection in self.connections:
+            connection.end()
 
     def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until something that the peer records is so."""
@@ -746,15 +778,6 @@ class Peer:
             if time.monotonic() > deadline:
                 raise AssertionError("the peer waited in vain")
             time.sleep(0.005)
-
-    def _run(self, target: Callable[..., None], *args: object) -> None:
-        try:
-            target(*args)
-        except (GoneError, OSError):
-            pass
-        except BaseException as error:  # noqa: BLE001 - the test's thread raises it
-            if not self.closing:
-                self.errors.append(error)
 
     def _asked_for(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         self.names_asked[id(tls)] = name

@@ -9,11 +9,10 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from tests.transport import peer
-from tests.transport.peer import HANG_S, LOCAL_NAMES, GoneError, server_context
+from tests.transport.peer import LOCAL_NAMES, GoneError, Listener, server_context
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -94,8 +93,8 @@ def say_ok(request: Request1) -> None:
     request.send(OK)
 
 
-class PeerH1:
-    """Listens on a port of its own; the requests of a connection are answered by `respond`, one after the other."""
+class PeerH1(Listener):
+    """Answers the requests of a connection by `respond`, one after the other."""
 
     def __init__(
         self,
@@ -112,63 +111,25 @@ class PeerH1:
         self.connections = 0
         self.left = threading.Semaphore(0)
         """Released once for each connection that has ended."""
-        self.errors: list[BaseException] = []
-        self.closing = False
         self._context = context or (server_context(names, alpn) if tls else None)
         self._open: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=200)
-        self._host = f"[{host}]" if ":" in host else host
-        self._start(self._accept)
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
+        super().__init__(host)
+        self.start(self._accept)
 
     @property
     def url(self) -> str:
         return f"{'https' if self._context else 'http'}://{self._host}:{self.port}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.closing = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        # First the one that starts the others: none begins behind its back.
-        self._threads[0].join(HANG_S)
+    def end_connections(self) -> None:
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads[1:]:
-            thread.join(HANG_S)
-        if error is None:
-            assert self.errors == []
-
-    def _start(self, target: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=self._run, args=(target, *args), name="peer", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _run(self, target: Callable[..., None], *args: object) -> None:
-        try:
-            target(*args)
-        except (GoneError, OSError):
-            pass
-        except BaseException as error:  # noqa: BLE001 - the test's thread raises it
-            if not self.closing:
-                self.errors.append(error)
 
     def _accept(self) -> None:
         while not self.closing:
             connection, _ = self._listener.accept()
             self.connections += 1
-            self._start(self._serve, connection, self.connections)
+            self.start(self._serve, connection, self.connections)
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-
-from tests.transport.peer import HANG_S
 
 
 def resident() -> int:
@@ -30,13 +26,3 @@ def descriptors() -> set[str]:
 def threads() -> set[threading.Thread]:
     """The threads that run, apart from the scripted peers' own."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith("peer")}
-
-
-def comes_true(predicate: Callable[[], bool]) -> bool:
-    """Whether it is so before it counts as hanging."""
-    deadline = time.monotonic() + HANG_S
-    while not predicate():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

@@ -19,7 +19,7 @@ from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
 from tests.transport.peer import CANCEL, HeldHandshakes, Peer, Stream, by_path, one_piece, silent
 from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, OK, PeerH1, Request1, chunk
-from tests.transport.resources import comes_true
+from tests.waiting import comes_true
 
 PIECE = bytes(16_384)
 

@@ -25,7 +25,7 @@ from fastlane.transport.protocols.h1 import Http1Connection
 from tests.transport.faces import AsyncFace, SyncFace, both_faces
 from tests.transport.peer import Header, Peer, Stream, by_path, make_trusting, trusting
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
-from tests.transport.resources import comes_true
+from tests.waiting import comes_true
 
 Answer = tuple[int, list[Header], bytes]
 Answering = Callable[[str, str, bytes], Answer]

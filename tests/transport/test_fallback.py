@@ -20,7 +20,8 @@ import trio
 import fastlane
 from fastlane.emulator import Emulator
 from tests.transport.callers import CALLERS, request
-from tests.transport.resources import comes_true, descriptors
+from tests.transport.resources import descriptors
+from tests.waiting import comes_true
 
 BASES = openai._base_client.SyncHttpxClientWrapper.__mro__
 LIBRARY = next(base.__module__.partition(".")[0] for base in BASES if base.__module__.startswith("httpx"))

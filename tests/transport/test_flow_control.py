@@ -19,7 +19,8 @@ from fastlane.transport.protocols import exchange as _exchange
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, Peer, Stream, by_path
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
-from tests.transport.resources import comes_true, resident
+from tests.transport.resources import resident
+from tests.waiting import comes_true
 
 LARGEST_STREAM_WINDOW = 4 << 20
 

@@ -22,7 +22,7 @@ from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
-from tests.transport.resources import comes_true
+from tests.waiting import comes_true
 
 FILES = ("/pool.py", "thread_driver.py")
 PATIENCE = Timeouts(10, 10, 10, 10)

@@ -15,7 +15,8 @@ from fastlane.transport import AsyncTransport, Transport
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent, trusting
 from tests.transport.peer_h1 import PeerH1
-from tests.transport.resources import comes_true, descriptors, threads
+from tests.transport.resources import descriptors, threads
+from tests.waiting import comes_true
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ import pytest
 from fastlane.transport import AsyncTransport
 from tests.transport.faces import in_a_thread
 from tests.transport.peer import HANG_S, Peer, Stream, by_path, one_piece, silent, trusting
-from tests.transport.resources import comes_true, threads
+from tests.transport.resources import threads
+from tests.waiting import comes_true
 
 
 def client_of(peer: Peer) -> httpx2.AsyncClient:

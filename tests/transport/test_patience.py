@@ -32,7 +32,8 @@ from tests.transport.peer import (
     trusting,
 )
 from tests.transport.peer_h1 import CHUNKED, PeerH1, Request1, chunk
-from tests.transport.resources import comes_true, descriptors, threads
+from tests.transport.resources import descriptors, threads
+from tests.waiting import comes_true
 
 GIVEN_UP = "The request was given up."
 SOON_NS = 150_000_000

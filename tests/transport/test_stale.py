@@ -17,7 +17,7 @@ from fastlane.transport.protocols.exchange import PHASES, TransportError
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
-from tests.transport.resources import comes_true
+from tests.waiting import comes_true
 
 BROKEN_OFF = (httpx2.RemoteProtocolError, httpx2.ReadError)
 ENDINGS: dict[str, Callable[[PeerConnection], None]] = {

@@ -17,7 +17,8 @@ from fastlane.emulator import Emulator
 from tests.call_peer import CallPeer
 from tests.plays.bounded_output import answers as told
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, bounded, streamed
-from tests.transport.resources import comes_true, descriptors, threads
+from tests.transport.resources import descriptors, threads
+from tests.waiting import comes_true
 
 MODEL = "model"
 

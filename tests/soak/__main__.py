@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.soak.chart import as_text
 from tests.soak.judging import WARM_UP, Failure, Flat
 from tests.soak.running import Outcome, run
 
@@ -28,8 +27,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same plan of calls")
     parser.add_argument("--cores", type=float, default=0.5, help="CPU to take in the mean, of all processes (0.5)")
     parser.add_argument("--report", type=Path, default=None, help="write every failure in full, as JSON lines")
-    parser.add_argument("--keep-going", action="store_true", help="do not end early where much fails")
-    parser.add_argument("--first-round", type=int, default=0, help="begin with this round of the plan (0)")
     parser.add_argument("--forget-every", type=int, default=0, help="rounds after which plays begin anew (never)")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     return parser.parse_args()
@@ -53,7 +50,6 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "faults": dict(judge.struck.most_common()),
         "failures": {kind: kinds.count(kind) for kind in sorted({*kinds})},
         "memory": _growth(outcome.flat),
-        "allocated": _growth(outcome.allocated),
         "blocks": _growth(outcome.blocks),
         "longest_call_s": round(judge.longest[0], 2),
         "models_said_to_be_unreachable": judge.unreachable,
@@ -77,10 +73,10 @@ def _show(told: dict[str, Any], outcome: Outcome) -> None:
     table.add_row("requests", f"{told['requests']:,}, of which {told['billed']:,} were generated for")
     for name in ("ends", "attempts", "faults"):
         table.add_row(name, ", ".join(f"{what} {count:,}" for what, count in told[name].items()))
-    if outcome.flat is None or outcome.allocated is None or outcome.blocks is None:
+    if outcome.flat is None or outcome.blocks is None:
         table.add_row("memory", "too few samples to judge")
     else:
-        flat, allocated, blocks = outcome.flat, outcome.allocated, outcome.blocks
+        flat, blocks = outcome.flat, outcome.blocks
         table.add_row(
             "memory",
             f"{flat.before / 2**20:.1f} MiB, {flat.after / 2**20:.1f} MiB at the end: {flat.growth:+.1%} "
@@ -88,13 +84,11 @@ def _show(told: dict[str, Any], outcome: Outcome) -> None:
         )
         table.add_row(
             "in use of it",
-            f"by the C library {allocated.before / 2**20:.1f}, {allocated.after / 2**20:.1f} MiB: "
-            f"{allocated.growth:+.1%}; Python's blocks {blocks.before:,.0f}, {blocks.after:,.0f}: {blocks.growth:+.1%}",
+            f"Python's blocks {blocks.before:,.0f}, {blocks.after:,.0f}: {blocks.growth:+.1%}",
         )
     table.add_row("with every client closed", f"descriptors {told['descriptors']}, threads {told['threads']}")
     table.add_row("failures", str(told["failures"] or "none"))
     _TELL.print(table)
-    _TELL.print(as_text(outcome.samples), highlight=False, markup=False)
 
 
 def _failed(failures: list[Failure], seed: int) -> None:
@@ -132,8 +126,7 @@ def main() -> int:
 
         outcome = run(
             seed=seed, minutes=arguments.minutes, cores=arguments.cores, begun=begun,
-            stop_at=None if arguments.keep_going else 20,
-            first=arguments.first_round, forget_every=arguments.forget_every,
+            forget_every=arguments.forget_every,
         )  # fmt: skip
     if arguments.report is not None:
         lines = (json.dumps(dataclasses.asdict(failure), default=str) for failure in outcome.failures)

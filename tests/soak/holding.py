@@ -30,27 +30,6 @@ def resident() -> int:
         return 0
 
 
-class _Mallinfo2(ctypes.Structure):
-    """What glibc says of its heap: ten sizes, of which the fifth and the eighth are in use (mallinfo(3))."""
-
-    _fields_ = tuple((f"field_{number}", ctypes.c_size_t) for number in range(10))
-
-
-def allocated() -> int:
-    """Bytes that the C library has given out and not got back, without Python's small objects; 0 where it does not say.
-
-    What is resident beyond that, and beyond Python's blocks, is free: held in pieces by the heaps that threads had.
-    """
-    try:
-        mallinfo2 = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError):
-        return 0
-    mallinfo2.restype = _Mallinfo2
-    told = mallinfo2()
-    mapped, in_heaps = told.field_4, told.field_7  # hblkhd and uordblks
-    return int(mapped + in_heaps)
-
-
 def descriptors() -> dict[str, str]:
     """What the open file descriptors lead to, by number."""
     found = {}

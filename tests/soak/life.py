@@ -66,7 +66,6 @@ class Life:
     def _sample(self) -> dict[str, Any]:
         return {
             "resident": holding.resident(),
-            "allocated": holding.allocated(),
             "descriptors": len(holding.descriptors()),
             "threads": len(holding.threads()),
             "objects": len(gc.get_objects()),

@@ -22,6 +22,8 @@ from tests.soak.judging import Failure, Flat, Judge, flatness
 from tests.soak.plan import round_of
 
 _ROUND_HANGS_S = 600.0
+_STOP_AT = 20
+"""Failures with which a run ends early."""
 # Prompts are read and answers written at once, with a first token that is late now and then, so that hedges are made.
 _MODEL = ProviderModel(
     name="soak", prefill_base_s=0.012, inter_token_s=0.0004, late_share=0.03, late_factor=12, manner="echo",
@@ -41,9 +43,8 @@ class Outcome:
     seconds: float = 0.0
     cpu_s: float = 0.0
     flat: Flat | None = None
-    # Not judged: what tells memory that is in use from memory that is only held.
-    allocated: Flat | None = None
     blocks: Flat | None = None
+    """Not judged: what tells memory that is in use from memory that is only held."""
 
     @property
     def failures(self) -> list[Failure]:
@@ -145,14 +146,12 @@ def run(
     minutes: float,
     cores: float,
     begun: Callable[[Outcome], None],
-    stop_at: int | None = 20,
-    first: int = 0,
     forget_every: int = 0,
 ) -> Outcome:
     """Soak for so many minutes, taking so many cores in the mean, and tell of each round.
 
-    Begins with the round `first`, ends early with `stop_at` failures, and always behind a round after which every
-    client was closed. After so many rounds (`forget_every`; 0: never) what plays have learned is forgotten.
+    Ends early where much fails, and always behind a round after which every client was closed. After so many rounds
+    (`forget_every`; 0: never) what plays have learned is forgotten.
     """
     outcome = Outcome(seed, Judge())
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
@@ -162,13 +161,13 @@ def run(
             authorities.write_text("".join(each.certificate_authority.read_text() for each in providers))
             process = _Process(seed, providers[0].base_url, providers[1].base_url, authorities, scratch, forget_every)
             try:
-                _rounds(outcome, process, providers, minutes * 60, cores, begun, stop_at, first)
+                _rounds(outcome, process, providers, minutes * 60, cores, begun)
             finally:
                 code = process.close()
         _said_nothing(outcome, code, process.errors, scratch / "providers.txt")
-    outcome.flat, outcome.allocated, outcome.blocks = (
+    outcome.flat, outcome.blocks = (
         flatness([(sample["minute"], sample[name]) for sample in outcome.samples if sample["bare"]])
-        for name in ("resident", "allocated", "blocks")
+        for name in ("resident", "blocks")
     )
     if outcome.flat is not None and not outcome.flat.holds:
         outcome.failures.append(Failure("memory", f"resident memory grew by {outcome.flat.growth:.1%}", outcome.rounds))
@@ -192,13 +191,11 @@ def _rounds(
     seconds: float,
     cores: float,
     begun: Callable[[Outcome], None],
-    stop_at: int | None,
-    first: int,
 ) -> None:
     pids = (process.pid, *(each._process.pid for each in providers))
     started, used = time.monotonic(), _cpu_s(*pids)
     ready = process.told()
-    number = first
+    number = 0
     while ready is not None:
         process.ask(number=number)
         told = process.told()
@@ -214,12 +211,12 @@ def _rounds(
             each.clear()
         outcome.judge.round_is_over(drawn, told, logs)
         elapsed = time.monotonic() - started
-        outcome.rounds, outcome.clients, outcome.seconds = number + 1 - first, told["opened"], elapsed
+        outcome.rounds, outcome.clients, outcome.seconds = number + 1, told["opened"], elapsed
         outcome.cpu_s = _cpu_s(*pids) - used
-        names = ("resident", "allocated", "descriptors", "threads", "objects", "blocks", "bare")
+        names = ("resident", "descriptors", "threads", "objects", "blocks", "bare")
         outcome.samples.append({"minute": elapsed / 60, **{name: told[name] for name in names}})
         begun(outcome)
-        if drawn.bare and (elapsed >= seconds or (stop_at is not None and len(outcome.failures) >= stop_at)):
+        if drawn.bare and (elapsed >= seconds or len(outcome.failures) >= _STOP_AT):
             return
         number += 1
         behind = outcome.cpu_s / cores - elapsed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import dataclasses
 import json
 from typing import Any
@@ -16,8 +15,6 @@ from fastlane.emulator import RequestLog
 from fastlane.emulator._faults import KINDS, Fault, parse_faults
 from tests.soak import faults
 from tests.soak.asking import ENDS, Seen, error_of, judged
-from tests.soak.chart import as_text
-from tests.soak.holding import allocated
 from tests.soak.judging import Judge, flatness
 from tests.soak.plan import PLAYS, Op, Round, Scene, round_of
 
@@ -213,24 +210,3 @@ def test_memory_that_grows_is_found_and_memory_that_varies_is_not() -> None:
     assert warming is not None
     assert warming.holds
     assert flatness([(0, 1.0), (1, 1.0), (2, 1.0)]) is None
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc says what it has given out")
-def test_what_the_c_library_has_given_out_is_seen_and_seen_to_come_back() -> None:
-    before = allocated()
-    held = [bytearray(100_000) for _ in range(100)]
-    during = allocated()
-    del held
-
-    assert during - before == pytest.approx(10_000_000, rel=0.1)
-    assert allocated() - before < 1_000_000
-
-
-def test_the_course_is_a_chart_of_characters() -> None:
-    samples = [
-        {"minute": n / 10, "bare": n % 2 == 1, "resident": 2**27 + n, "descriptors": 9, "threads": n}
-        | {"objects": 1, "blocks": 2, "allocated": 2**20}
-        for n in range(200)
-    ]
-
-    assert "128.0 to" in as_text(samples)

@@ -144,12 +144,3 @@ def test_a_closed_client_says_so_as_the_stock_one_does(client: fastlane.OpenAI, 
     with pytest.raises(type(expected.value)) as raised:
         USES["chat"](client)
     assert str(raised.value) == str(expected.value)
-
-
-def test_closing_one_client_leaves_the_connections_of_another(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as first, fastlane.OpenAI(**arguments) as second:
-        USES["chat"](first)
-        first.close()
-        USES["chat"](second)
-
-        assert second.calls[0].connection_reused

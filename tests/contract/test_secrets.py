@@ -72,21 +72,13 @@ WAYS = ("whole", "streamed", "undecoded", "closed", "responses")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_record_holds_no_secret(telling: fastlane.OpenAI, way: str) -> None:
+def test_record_and_log_hold_no_secret(telling: fastlane.OpenAI, caplog: pytest.LogCaptureFixture, way: str) -> None:
+    caplog.set_level(logging.DEBUG, logger="fastlane")
     ask(telling, way)
 
     (record,) = telling.calls
     assert_silent(repr(record))
     assert_silent(json.dumps(record.to_dict()))
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_the_log_of_fastlane_holds_no_secret(
-    telling: fastlane.OpenAI, caplog: pytest.LogCaptureFixture, way: str
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="fastlane")
-    ask(telling, way)
-
     logged = [record for record in caplog.records if record.name.startswith("fastlane")]
     assert logged
     assert_silent("\n".join(f"{record.getMessage()} {vars(record)!r}" for record in logged))

@@ -67,19 +67,6 @@ def test_an_independent_decoder_reads_what_was_packed(steps: list[tuple[bytes, l
                 assert [value for own, value in read if own == name] == [value for own, value in sent if own == name]
 
 
-@settings(max_examples=50)
-@given(resizes=st.lists(sizes, min_size=1, max_size=6), own=fields)
-def test_a_table_may_be_resized_several_times_between_two_heads(resizes: list[int], own: list[Field]) -> None:
-    peer = Peer()
-    sent = of(b"/v1/a", own)
-    for _ in range(3):
-        assert Counter(peer.read(sent)) == Counter(sent)
-    for size in resizes:
-        peer.resize(size)
-    for _ in range(3):
-        assert Counter(peer.read(sent)) == Counter(sent)
-
-
 def test_a_table_that_is_resized_to_the_same_size_twice_is_announced() -> None:
     for size in (0, 100, 8_192):
         peer = Peer()

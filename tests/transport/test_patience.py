@@ -402,42 +402,6 @@ def test_when_the_time_is_up_while_connecting_it_is_a_connect_timeout(make_face:
 
 
 @both_faces
-def test_when_the_time_is_up_while_waiting_for_a_place_it_is_a_pool_timeout(make_face: Any) -> None:
-    with (
-        Peer(SCRIPTS, settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
-        make_face(peer.url, max_connections=1) as face,
-    ):
-        holding = face.open("/one")
-        error = face.begin("/", extensions=with_patience(Patience(until_ns=now_ns() + SOON_NS))).error()
-        assert isinstance(error, httpx2.PoolTimeout)
-        holding.close()
-
-        assert nothing_is_claimed(face)
-
-
-@both_faces
-@pytest.mark.parametrize("how", ["window", "socket"])
-def test_when_the_time_is_up_while_sending_it_is_a_write_timeout(make_face: Any, how: str) -> None:
-    release = threading.Event()
-
-    def respond(request: Request1) -> None:
-        request.hold(release)
-        request.close()
-
-    with (
-        Peer(SCRIPTS, settings={INITIAL_WINDOW_SIZE: 0}, grants=False) as peer,
-        PeerH1(respond) as plain,
-        make_face(peer.url if how == "window" else plain.url) as face,
-    ):
-        if how == "window":
-            face.get("/first")
-        patience = Patience(until_ns=now_ns() + SOON_NS)
-        error = face.begin("/silent", "POST", content=bytes(40 << 20), extensions=with_patience(patience)).error()
-        assert isinstance(error, httpx2.WriteTimeout)
-        release.set()
-
-
-@both_faces
 def test_the_requests_own_time_out_counts_where_it_is_shorter(make_face: Any) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
         patience = Patience(until_ns=now_ns() + 60_000_000_000)

@@ -11,7 +11,7 @@ import pytest
 
 from fastlane import AsyncOpenAI, Connection
 from fastlane.emulator import Emulator
-from tests.transport.callers import request, text_of
+from tests.transport.callers import request
 
 uvloop = pytest.importorskip("uvloop", reason="uvloop is not to be had for this platform")
 
@@ -24,19 +24,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 @pytest.fixture(params=["prefer", "never"], ids=["HTTP/2", "HTTP/1.1"])
 def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> AsyncOpenAI:
     return AsyncOpenAI(**arguments, max_retries=0, only_plays=[Connection(http2=request.param)])
-
-
-def test_streams_are_read_beside_each_other(client: AsyncOpenAI) -> None:
-    async def read(number: int) -> str:
-        wish = request(output_text=f"word{number}," * 20, token_ms=1)
-        return text_of([chunk async for chunk in await client.chat.completions.create(**wish, stream=True)])
-
-    async def work() -> list[str]:
-        async with client:
-            return list(await asyncio.gather(*(read(number) for number in range(12))))
-
-    assert run(work()) == [f"word{number}," * 20 for number in range(12)]
-    assert {call.transport for call in client.calls} == {"fastlane"}
 
 
 def test_what_nobody_waits_for_stops_and_the_client_goes_on(client: AsyncOpenAI, provider: Emulator) -> None:
@@ -57,14 +44,3 @@ def test_what_nobody_waits_for_stops_and_the_client_goes_on(client: AsyncOpenAI,
 
     assert [call.outcome for call in client.calls] == ["cancelled", "closed", "completed"] * 3 + ["failed"]
     assert sum(entry.finished_ns is not None for entry in provider.log()) == 3
-
-
-def test_a_client_is_warm_on_the_loop_that_it_was_warmed_on(client: AsyncOpenAI) -> None:
-    async def work() -> bool:
-        async with client:
-            warm = await client.warm()
-            await client.chat.completions.create(**request(output_tokens=1))
-            return warm
-
-    assert run(work())
-    assert [call.connection_reused for call in client.calls] == [True]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 from collections.abc import Callable
@@ -14,11 +13,10 @@ from fastlane.batch import answers
 from fastlane.plays.bounded_output import scanner as _scanner
 from fastlane.plays.rate_limits import headers
 from fastlane.protocol import assembly, events as _events
-from fastlane.schemas.bound import schema_bound
 from fastlane.transport.protocols import h1 as _h1, h2 as _h2
 from tests.fuzz.guard import HangError, limited
 from tests.fuzz.mutating import mutate
-from tests.fuzz.targets import TARGETS, Target, _bound as bound_target
+from tests.fuzz.targets import TARGETS, Target
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -32,15 +30,6 @@ def is_found(target: Target, tries: int = 1_500) -> bool:
         except Exception:  # noqa: BLE001 - whatever it is, it is a finding
             return True
     return False
-
-
-def halved(patch: pytest.MonkeyPatch) -> None:
-    def shorter(*args: Any, **options: Any) -> Any:
-        found = schema_bound(*args, **options)
-        less = None if found.tokens is None else found.tokens // 2
-        return dataclasses.replace(found, tokens=less)
-
-    patch.setattr(bound_target, "schema_bound", shorter)
 
 
 def said_twice(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +60,6 @@ DEFECTS: dict[str, tuple[str, Break]] = {
         "h1", lambda patch: patch.setattr(_h1, "SIZE_LINE", re.compile(rb"([0-9A-Fa-f]{1,8})\r?\n"))),
     "a reset may be years away": ("rate_limits", lambda patch: patch.setattr(headers, "_MAX_RESET_S", 1e12)),
     "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(answers, "_json", lambda _: b"{}")),
-    "a bound is half of itself": ("bound", halved),
 }  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import (
     _assembly,
     _batch,
-    _bound,
     _decode,
     _h1,
     _h2,
@@ -19,7 +18,7 @@ from ._target import Target as Target, WrongError as WrongError
 TARGETS: dict[str, Target] = {
     module.TARGET.name: module.TARGET
     for module in (
-        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _rate_limits, _batch, _bound,
+        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _rate_limits, _batch,
     )
 }  # fmt: skip
 """By name."""

@@ -27,10 +27,6 @@ def ask(client: Any) -> None:
     client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
 
-async def async_ask(client: openai.AsyncOpenAI) -> None:
-    await client.chat.completions.create(model=MODEL, messages=MESSAGES)
-
-
 @pytest.mark.parametrize("method", ["with_options", "copy"])
 def test_a_copy_has_the_options_it_was_asked_for(client: fastlane.OpenAI, method: str) -> None:
     copied = getattr(client, method)(timeout=7.0, max_retries=5, default_headers={"x-app": "1"}, organization="org-1")
@@ -41,10 +37,10 @@ def test_a_copy_has_the_options_it_was_asked_for(client: fastlane.OpenAI, method
     assert (client.max_retries, client.organization) == (2, None)
 
 
-def test_a_copy_keeps_plays_hooks_and_strictness(arguments: dict[str, Any]) -> None:
+def test_a_copy_keeps_plays_hooks_and_log(form: Form, arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    with fastlane.OpenAI(
-        **arguments, only_plays=[Mark()], on_call_end=[heard.append], raise_play_errors=True
+    with form.make(
+        fastlane, **arguments, only_plays=[Mark()], on_call_end=[heard.append], raise_play_errors=True
     ) as client:
         copied = client.with_options(timeout=7.0).copy(max_retries=1)
         ask(copied)
@@ -52,6 +48,9 @@ def test_a_copy_keeps_plays_hooks_and_strictness(arguments: dict[str, Any]) -> N
         (record,) = heard
         assert record.plays == (repr(Mark()),)
         assert record.changes == ("marked mark",)
+        assert type(inner_of(copied)) is type(inner_of(client))
+        assert inner_of(copied)._client is inner_of(client)._client
+        assert client.calls == copied.calls == tuple(heard)
 
 
 def test_a_copy_stays_strict(arguments: dict[str, Any]) -> None:
@@ -206,18 +205,3 @@ def test_client_with_other_plays_has_its_own_call_log(
         assert type(inner_of(marked)) is type(inner_of(client))
         assert client.calls == ()
         assert marked.calls[0].changes == ("marked mark",)
-
-
-@pytest.mark.asyncio
-async def test_an_async_copy_keeps_its_plays_and_shares_log_and_http_client(arguments: dict[str, Any]) -> None:
-    heard: list[CallRecord] = []
-    async with fastlane.AsyncOpenAI(
-        **arguments, only_plays=[Mark()], on_call_end=[heard.append], raise_play_errors=True
-    ) as client:
-        copied = client.with_options(timeout=7.0)
-        await async_ask(copied)
-
-        assert type(copied) is fastlane.AsyncOpenAI
-        assert copied._client is client._client
-        assert client.calls == copied.calls == tuple(heard)
-        assert heard[0].changes == ("marked mark",)

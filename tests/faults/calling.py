@@ -36,6 +36,7 @@ from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.providers import ProviderFacts, load
 from tests.faults.scripts import CONTENT
 from tests.faults.table import Cell, Fault
+from tests.waiting import Form
 
 KEY = "sk-nobody-may-see-this-key"
 PROMPT = "nobody-may-read-this-prompt"
@@ -190,31 +191,13 @@ def _plain(result: Any) -> Any:
 
 
 def ask(client: Any, request: dict[str, Any], came: Came) -> None:
-    """One call of a synchronous client."""
+    """One call of a client, which waits for it."""
     began = now_ns()
     try:
         result = client.chat.completions.create(**request)
         if request.get("stream"):
             came.result = []
             for each in result:
-                came.result.append(_plain(each))
-                came.events += 1
-        else:
-            came.result = _plain(result)
-    except Exception as error:  # noqa: BLE001 - what is raised is what is looked at
-        came.error = error
-    finally:
-        came.seconds = (now_ns() - began) / 1e9
-
-
-async def ask_async(client: Any, request: dict[str, Any], came: Came) -> None:
-    """One call of an asynchronous client."""
-    began = now_ns()
-    try:
-        result = await client.chat.completions.create(**request)
-        if request.get("stream"):
-            came.result = []
-            async for each in result:
                 came.result.append(_plain(each))
                 came.events += 1
         else:
@@ -243,23 +226,12 @@ class _AsyncCountingClient(openai.DefaultAsyncHttpxClient):
 
 def stock_call(cell: Cell, fault: Fault, base_url: str, tag: str) -> Came:
     """The call with openai's own client."""
-    came = Came()
-    request, options = request_of(cell, fault, tag, model="m"), options_of(fault, base_url)
-    http2 = cell.protocol == "HTTP/2"
-    if cell.form == "sync":
-        plain = _CountingClient(http2=http2)
-        with openai.OpenAI(**options, http_client=plain) as client:
-            ask(client, request, came)
-        came.sent = plain.sent
-        return came
-
-    async def run() -> None:
-        counting = _AsyncCountingClient(http2=http2)
-        async with openai.AsyncOpenAI(**options, http_client=counting) as client:
-            await ask_async(client, request, came)
-        came.sent = counting.sent
-
-    asyncio.run(run())
+    came, form = Came(), Form(cell.form)
+    counting = (_AsyncCountingClient if form.asynchronous else _CountingClient)(http2=cell.protocol == "HTTP/2")
+    with form.make(openai, **options_of(fault, base_url), http_client=counting) as client:
+        ask(client, request_of(cell, fault, tag, model="m"), came)
+    form.close()
+    came.sent = counting.sent
     return came
 
 
@@ -288,33 +260,34 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str) -> Ours:
         "on_call_end": [ours.hooked.append],
         "raise_play_errors": True,
     }
-    http2 = cell.protocol == "HTTP/2"
-    if cell.form == "sync":
-        # Without plays the HTTP library's own transport carries the call.
-        if cell.plays == "off":
-            options["http_client"] = openai.DefaultHttpxClient(http2=http2)
-        with fastlane.OpenAI(**options) as client:
-            ask(client, request, ours.came)
-        ours.calls = client.calls
-        return ours
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, context: ours.noise.append(f"event loop: {context['message']}"))
-        if cell.plays == "off":
-            options["http_client"] = openai.DefaultAsyncHttpxClient(http2=http2)
-        async with fastlane.AsyncOpenAI(**options) as client:
-            await ask_async(client, request, ours.came)
-        ours.calls = client.calls
-        for _ in range(200):
-            if len(asyncio.all_tasks()) == 1:
-                break
-            await asyncio.sleep(0.05)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        ours.noise += [f"task left: {getattr(task.get_coro(), '__qualname__', '?')}" for task in left]
-
-    asyncio.run(run())
+    form = Form(cell.form)
+    # Without plays the HTTP library's own transport carries the call.
+    if cell.plays == "off":
+        library = openai.DefaultAsyncHttpxClient if form.asynchronous else openai.DefaultHttpxClient
+        options["http_client"] = library(http2=cell.protocol == "HTTP/2")
+    if form.asynchronous:
+        form.run(_listen(ours))
+    with form.make(fastlane, **options) as client:
+        ask(client, request, ours.came)
+    ours.calls = client.calls
+    if form.asynchronous:
+        form.run(_look_for_tasks(ours))
+    form.close()
     return ours
+
+
+async def _listen(ours: Ours) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: ours.noise.append(f"event loop: {context['message']}"))
+
+
+async def _look_for_tasks(ours: Ours) -> None:
+    for _ in range(200):
+        if len(asyncio.all_tasks()) == 1:
+            break
+        await asyncio.sleep(0.05)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    ours.noise += [f"task left: {getattr(task.get_coro(), '__qualname__', '?')}" for task in left]
 
 
 @contextmanager

@@ -57,104 +57,47 @@ def test_a_call_that_went_well_with_both_is_the_same(case: Case) -> None:
     assert case.verdict().verdict == "same"
 
 
-def another_result(case: Case) -> None:
-    case.ours.came.result = ["another"]
+def put(thing: object, **fields: Any) -> None:
+    for name, value in fields.items():
+        setattr(thing, name, value)
 
 
-def another_error(case: Case) -> None:
-    case.fails(openai.OpenAIError("no"))
-
-
-def slow(case: Case) -> None:
-    case.ours.came.seconds = FAULT.bound_s + 1
-
-
-def retried(case: Case) -> None:
+def retry(case: Case) -> None:
     (attempt,) = case.ours.calls[0].attempts
     case.now_the_record_is(attempts=(attempt, replace(attempt, number=2, kind="retry")))
     case.counts.requests = 2
 
 
-def billed_twice(case: Case) -> None:
-    case.counts.begun = 2
-
-
-def two_records(case: Case) -> None:
-    case.ours.hooked *= 2
-
-
-def no_record(case: Case) -> None:
-    case.ours.hooked.clear()
-
-
-def an_open_session(case: Case) -> None:
-    case.ours.closed = []
-
-
-def wrong_outcome(case: Case) -> None:
-    case.now_the_record_is(outcome="failed", error="APIError")
-
-
-def an_attempt_too_few(case: Case) -> None:
-    case.counts.requests = 2
-
-
-def key_in_the_log(case: Case) -> None:
-    case.logged = f"asked with {KEY}"
-
-
-def prompt_in_the_error(case: Case) -> None:
+def fail_both(case: Case, error: Exception, cause: Exception | None = None) -> None:
     case.stock.error = openai.OpenAIError("")
-    case.fails(openai.OpenAIError(f"of {PROMPT}"))
-
-
-def prompt_in_a_cause(case: Case) -> None:
-    case.stock.error = openai.OpenAIError("")
-    error = openai.OpenAIError("no")
-    error.__cause__ = ValueError(PROMPT)
+    error.__cause__ = cause
     case.fails(error)
 
 
-def prompt_in_the_record(case: Case) -> None:
-    case.now_the_record_is(changes=(f"cut {PROMPT}",))
+SPOILT: dict[str, Callable[[Case], None]] = {
+    "another result": lambda case: put(case.ours.came, result=["another"]),
+    "another error": lambda case: case.fails(openai.OpenAIError("no")),
+    "slow": lambda case: put(case.ours.came, seconds=FAULT.bound_s + 1),
+    "retried": retry,
+    "billed twice": lambda case: put(case.counts, begun=2),
+    "two records": lambda case: put(case.ours, hooked=case.ours.hooked * 2),
+    "no record": lambda case: put(case.ours, hooked=[]),
+    "an open session": lambda case: put(case.ours, closed=[]),
+    "wrong outcome": lambda case: case.now_the_record_is(outcome="failed", error="APIError"),
+    "an attempt too few": lambda case: put(case.counts, requests=2),
+    "key in the log": lambda case: put(case, logged=f"asked with {KEY}"),
+    "prompt in the error": lambda case: fail_both(case, openai.OpenAIError(f"of {PROMPT}")),
+    "prompt in a cause": lambda case: fail_both(case, openai.OpenAIError("no"), ValueError(PROMPT)),
+    "prompt in the record": lambda case: case.now_the_record_is(changes=(f"cut {PROMPT}",)),
+    "key elsewhere": lambda case: put(case.counts, keys_elsewhere=1),
+    "a leak": lambda case: put(case, beside=["a connection is still open"]),
+    "noise": lambda case: put(case.ours, noise=["task left: wait"]),
+}
 
 
-def key_elsewhere(case: Case) -> None:
-    case.counts.keys_elsewhere = 1
-
-
-def a_leak(case: Case) -> None:
-    case.beside.append("a connection is still open")
-
-
-def noise(case: Case) -> None:
-    case.ours.noise.append("task left: wait")
-
-
-SPOILT = [
-    another_result,
-    another_error,
-    slow,
-    retried,
-    billed_twice,
-    two_records,
-    no_record,
-    an_open_session,
-    wrong_outcome,
-    an_attempt_too_few,
-    key_in_the_log,
-    prompt_in_the_error,
-    prompt_in_a_cause,
-    prompt_in_the_record,
-    key_elsewhere,
-    a_leak,
-    noise,
-]
-
-
-@pytest.mark.parametrize("spoil", SPOILT, ids=lambda spoil: spoil.__name__)
-def test_a_broken_promise_fails_the_cell(case: Case, spoil: Callable[[Case], None]) -> None:
-    spoil(case)
+@pytest.mark.parametrize("promise", SPOILT)
+def test_a_broken_promise_fails_the_cell(case: Case, promise: str) -> None:
+    SPOILT[promise](case)
 
     assert case.verdict().verdict == "failed"
     assert case.verdict().problems

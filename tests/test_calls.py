@@ -342,24 +342,6 @@ def test_a_post_with_odd_arguments_ends_as_the_stock_clients(
         assert made(client) == expected
 
 
-def test_a_disabled_client_is_the_stock_client(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    posted: list[str] = []
-    found = openai.OpenAI.post
-    monkeypatch.setattr(openai.OpenAI, "post", counting(found, "post", posted))
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with (
-        stock(peer) as plain,
-        fastlane.OpenAI(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=0) as client,
-    ):
-        for _ in range(3):
-            ask(client)
-        asked = peer.take()
-        ask(plain)
-
-    assert len(posted) == 4
-    assert asked == peer.take() * 3
-
-
 def test_azures_clients_send_what_the_stock_ones_send(peer: CallPeer) -> None:
     def made(kind: Any, make: Callable[..., Any]) -> tuple[list[Any], list[Asked]]:
         http_client = make(peer)._client

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 import sys
@@ -278,27 +277,6 @@ def test_a_method_that_is_replaced_and_put_back_again_is_called_in_between(
                 client.chat.completions.create(model=model, messages=MESSAGES)
 
     assert seen == ["between"]
-
-
-def test_a_decorator_around_openais_method_is_called(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[Any] = []
-
-    def noting(func: Any) -> Any:
-        @functools.wraps(func)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            seen.append(kwargs["model"])
-            return func(*args, **kwargs)
-
-        return wrapper
-
-    monkeypatch.setattr(Responses, "create", noting(Responses.create))
-    with fastlane.OpenAI(**arguments) as client, caplog.at_level(logging.WARNING, "fastlane"):
-        client.responses.create(model="m", input=MESSAGES)
-
-    assert seen == ["m"]
-    assert caplog.records == []
 
 
 @pytest.mark.parametrize("made_first", [True, False])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import Any
 
-import openai
 import pytest
 
 import fastlane
@@ -67,27 +66,6 @@ def test_a_call_inside_a_call_has_a_start_of_its_own(arguments: dict[str, Any]) 
     inner.close()
     assert around.timeline.started_ns < inside.timeline.started_ns
     assert inside.timeline.ended_ns < around.timeline.ended_ns
-
-
-def test_an_instrumentation_of_openais_own_classes_still_sees_the_call(
-    arguments: dict[str, Any], monkeypatch: Any
-) -> None:
-    from openai.resources.chat.completions import Completions
-
-    seen: list[str] = []
-    stock = Completions.create
-
-    def instrumented(self: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs["model"])
-        return stock(self, *args, **kwargs)
-
-    with fastlane.OpenAI(**arguments) as client:
-        completions = client.chat.completions
-        monkeypatch.setattr(Completions, "create", instrumented)
-        completions.create(model="m", messages=[{"role": "user", "content": "Is water wet?"}])
-
-    assert seen == ["m"]
-    assert isinstance(completions, openai.resources.chat.Completions)
 
 
 FORKS_AMID_THE_FIRST_USE = """

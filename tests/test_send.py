@@ -10,8 +10,6 @@ from typing import Any
 import openai
 import pytest
 
-import fastlane
-from fastlane import Connection
 from tests.call_peer import (
     JSON,
     MESSAGES,
@@ -300,22 +298,3 @@ def test_a_closed_client_says_so(peer: CallPeer) -> None:
     expected = made(stock(peer))
     assert expected["said"]
     assert made(ours(peer)) == expected
-
-
-def test_an_http_client_of_the_application_is_used_as_it_is(peer: CallPeer) -> None:
-    class Mine(LIBRARY.Client):  # type: ignore[misc]
-        sent = 0
-
-        def send(self, *args: Any, **options: Any) -> Any:
-            self.sent += 1
-            return super().send(*args, **options)
-
-    http_client = Mine()
-    with fastlane.OpenAI(
-        api_key="k", base_url=f"{peer.url}/v1", http_client=http_client, only_plays=[Connection()], max_retries=0
-    ) as client:
-        http_client._transport = ours(peer)._client._transport
-        for _ in range(3):
-            ask(client)
-
-    assert http_client.sent == 3

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import openai
@@ -15,9 +14,8 @@ from openai._streaming import SSEDecoder
 from openai.types.chat import ChatCompletionChunk
 
 import fastlane
-from fastlane import Connection, Play, Stage
+from fastlane import Connection
 from fastlane.compat.streams import async_read_events, read_events
-from fastlane.engine.session import STOP, Session, Stop
 from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 from tests.waiting import Form, inner_of
@@ -204,33 +202,6 @@ async def test_a_cancelled_wait_closes_the_answer(make_async: Callable[..., fast
         assert [(record.outcome, record.error) for record in client.calls] == [("cancelled", "CancelledError")]
         with pytest.raises(StopAsyncIteration):
             await anext(stream)
-
-
-class StopsAt(Session):
-    def __init__(self, events: int) -> None:
-        self.left = events
-
-    def on_event(self, event: Any) -> Stop | None:
-        self.left -= 1
-        return STOP if self.left == 0 else None
-
-
-@dataclass(frozen=True)
-class Stopping(Play):
-    stage = Stage.SHAPE
-
-    def open(self, call: Any) -> Session:
-        return StopsAt(3)
-
-
-def test_on_event_stops_the_stream(client: fastlane.OpenAI) -> None:
-    watched = client.with_options(only_plays=[Stopping(), *client._fastlane.pipeline.plays])  # type: ignore[union-attr]
-    stream = opened(watched)
-    assert is_fast(stream)
-
-    assert len(list(stream)) == 3
-    assert stream.response.is_closed
-    assert [(record.outcome, record.events) for record in watched.calls] == [("stopped", 3)]
 
 
 # Instrumentations and overrides

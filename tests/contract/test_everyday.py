@@ -37,19 +37,6 @@ def test_a_class_of_the_application_is_observed_and_copied_as_itself(arguments: 
         assert len(client.calls) == 2
 
 
-def test_a_stream_can_be_read_on_after_a_pause(client: fastlane.OpenAI) -> None:
-    stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
-    read = [next(stream)]
-    for chunk in stream:
-        read.append(chunk)
-        break
-    read += list(stream)
-
-    expected = list(client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
-    assert len(read) == len(expected)
-    assert [record.outcome for record in client.calls] == ["completed", "completed"]
-
-
 def test_a_stream_shows_its_response(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
     with (
         client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True) as ours,
@@ -103,21 +90,6 @@ async def test_an_async_key_may_be_a_function(provider: Emulator, arguments: dic
         await async_chat(client)
 
         assert len(client.calls) == len(provider.log()) == 1
-
-
-def test_a_function_for_the_key_may_ask_over_the_same_kind_of_client(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as vault:
-
-        def key() -> str:
-            ENTRIES["models_list"](vault)
-            return "sk-test"
-
-        with fastlane.OpenAI(**{**arguments, "api_key": key}) as client:
-            ENTRIES["chat"](client)
-
-            assert [record.endpoint for record in client.calls] == ["/chat/completions"]
-            assert [len(record.attempts) for record in client.calls] == [1]
-        assert [record.endpoint for record in vault.calls] == ["/models"]
 
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed"])

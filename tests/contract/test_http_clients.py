@@ -130,17 +130,3 @@ def test_a_dropped_client_leaves_the_given_http_client_open(arguments: dict[str,
 
         assert not given.is_closed
         assert given.get(f"{arguments['base_url']}/models", headers={"authorization": "Bearer k"}).status_code == 200
-
-
-def test_a_closed_client_says_so_as_the_stock_one_does(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
-    assert not client.is_closed()
-    client.close()
-    stock.close()
-
-    assert client.is_closed()
-    assert stock.is_closed()
-    with pytest.raises(Exception, match=r"^") as expected:
-        USES["chat"](stock)
-    with pytest.raises(type(expected.value)) as raised:
-        USES["chat"](client)
-    assert str(raised.value) == str(expected.value)

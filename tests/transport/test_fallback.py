@@ -166,25 +166,6 @@ def test_a_mock_transport_of_the_library_is_the_callers_own(make_caller: Any, as
         assert caller.last_call.transport == "caller"
 
 
-def test_a_wrapper_around_one_clients_own_transport_is_called(
-    make_caller: Any, arguments: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-    with make_caller(**arguments) as caller:
-        transport = caller.client._client._transport
-        original = getattr(transport, method)
-
-        def wrapped(request: Any) -> Any:
-            seen.append(request)
-            return original(request)
-
-        monkeypatch.setattr(transport, method, wrapped)
-        assert models(caller)
-
-        assert len(seen) == 1
-        assert caller.last_call.transport == "fastlane"
-
-
 class Refused(socket.socket):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("Nothing here may open a socket.")

@@ -646,27 +646,20 @@ def test_more_than_a_streams_window_ends_the_connection() -> None:
     assert code is ErrorCodes.FLOW_CONTROL_ERROR
 
 
-@pytest.mark.parametrize(
-    ("of", "increment", "code"),
-    [
-        ("stream", 2**31 - 1, ErrorCodes.FLOW_CONTROL_ERROR),
-        ("stream", 0, ErrorCodes.PROTOCOL_ERROR),
-        ("connection", 2**31 - 1, ErrorCodes.FLOW_CONTROL_ERROR),
-    ],
-)
-def test_a_peer_cannot_open_our_window_too_far(of: str, increment: int, code: ErrorCodes) -> None:
+@pytest.mark.parametrize("of", ["stream", "connection"])
+def test_a_peer_cannot_open_our_window_too_far(of: str) -> None:
     pair = Pair()
     exchange, other = pair.uploading(), pair.uploading()
-    data = raw_frame(8, 0, exchange.stream_id if of == "stream" else 0, increment.to_bytes(4))
+    data = raw_frame(8, 0, exchange.stream_id if of == "stream" else 0, (2**31 - 1).to_bytes(4))
 
     if of == "stream":
         pair.receive(data)
         assert exchange.error is not None
         assert not other.is_over
         assert pair.client.open_exchanges == 1
-        assert reset_codes(pair) == [(exchange.stream_id, code)]
+        assert reset_codes(pair) == [(exchange.stream_id, ErrorCodes.FLOW_CONTROL_ERROR)]
     else:
-        assert refused(pair, data)[1] is code
+        assert refused(pair, data)[1] is ErrorCodes.FLOW_CONTROL_ERROR
 
 
 # A hostile peer
@@ -772,6 +765,7 @@ def test_a_head_that_unpacks_to_a_bomb_ends_the_connection() -> None:
         (raw_frame(4, 0, 0, b"\x00\x04" + b"\xff" * 4), ErrorCodes.FLOW_CONTROL_ERROR),
         (raw_frame(6, 0, 0, bytes(7)), ErrorCodes.FRAME_SIZE_ERROR),
         (raw_frame(8, 0, 0, bytes(4)), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(8, 0, 1, bytes(4)), ErrorCodes.PROTOCOL_ERROR),
     ],
 )
 def test_what_is_against_the_protocol_ends_the_connection(data: bytes, code: ErrorCodes) -> None:

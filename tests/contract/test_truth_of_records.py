@@ -102,6 +102,25 @@ def test_an_absolute_address_is_the_origin_of_its_call(arguments: dict[str, Any]
         assert (client.calls[0].origin, client.calls[0].endpoint) == ("http://[::1]:9", "/elsewhere")
 
 
+def test_the_query_of_an_address_is_not_recorded(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.get("/models?note=secret", cast_to=object)
+
+        assert "secret" in provider.log()[0].path
+        assert client.calls[0].endpoint == "/models"
+        assert "secret" not in repr(client.calls)
+
+
+def test_errors_are_recorded_by_their_class_alone() -> None:
+    with fastlane.OpenAI(api_key="sk-test", base_url="https://127.0.0.1:9/v1", max_retries=1) as client:
+        with pytest.raises(openai.APIConnectionError):
+            client.models.list()
+
+        (record,) = client.calls
+        assert [attempt.error for attempt in record.attempts] == ["ConnectError", "ConnectError"]
+        assert record.error == "APIConnectionError"
+
+
 def test_the_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,26 +100,6 @@ def looking(way: str, seen: Seen, arguments: dict[str, Any], form: Form = SYNC, 
         kind = _library(way).AsyncClient if form.asynchronous else _library(way).Client
         made = form.make(fastlane, **given, http_client=kind(event_hooks=hooks, timeout=None))
     with made:
-        yield made
-
-
-@asynccontextmanager
-async def async_looking(
-    way: str, seen: Seen, arguments: dict[str, Any], **options: Any
-) -> AsyncIterator[fastlane.AsyncOpenAI]:
-    """See `looking`."""
-    if way in OWN:
-        plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
-        made = fastlane.AsyncOpenAI(
-            **{**arguments, "max_retries": 0, **options}, only_plays=plays, raise_play_errors=True
-        )
-        made._client.event_hooks = {"response": [seen.async_look]}
-    else:
-        http_client = _library(way).AsyncClient(event_hooks={"response": [seen.async_look]}, timeout=None)
-        made = fastlane.AsyncOpenAI(
-            **{**arguments, "max_retries": 0, **options}, raise_play_errors=True, http_client=http_client
-        )
-    async with made:
         yield made
 
 

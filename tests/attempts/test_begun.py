@@ -21,7 +21,6 @@ from tests.attempts.begun_calls import (
     WAYS,
     Seen,
     async_begun,
-    async_looking,
     async_opened,
     begun,
     looking,
@@ -197,19 +196,23 @@ def test_a_begun_stream_that_is_dropped_unread_stops_the_provider(
 
 
 @every_way
-@pytest.mark.asyncio
-async def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provider(
+def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provider(
     way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
-    async with async_looking(way, seen, arguments, default_headers=headers) as client:
+    async def cancelled(client: openai.AsyncOpenAI) -> None:
         call = asyncio.create_task(async_opened(client))
         assert await asyncio.to_thread(comes_true, lambda: bool(seen.responses))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+
+    headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
+    form = Form("async")
+    with looking(way, seen, arguments, form, default_headers=headers) as client:
+        form.run(cancelled(inner_of(client)))
         assert seen.responses[0].is_closed
-        assert await asyncio.to_thread(comes_true, lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_told_to_stop(provider))
+    form.close()
 
 
 # What breaks

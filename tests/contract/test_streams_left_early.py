@@ -15,7 +15,7 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator, RequestLog
-from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat
+from tests.contract.entry_points import MESSAGES, MODEL, async_chat
 from tests.waiting import Form, comes_true
 
 # Long enough that no test reads it to its end.
@@ -230,55 +230,3 @@ async def test_a_stream_may_be_read_in_another_task(async_client: fastlane.Async
     events = await asyncio.create_task(read())
     assert outcomes(async_client) == ["completed"]
     assert async_client.calls[0].events == events
-
-
-# Broken on the way
-
-
-def is_a_broken_connection(error: BaseException) -> bool:
-    """openai's own error; in the middle of a stream older ones let the HTTP library's through."""
-    return any(each.__name__ in ("APIConnectionError", "TransportError") for each in type(error).__mro__)
-
-
-@pytest.mark.parametrize("fault", ["drop;after=5", "reset;after=5"])
-def test_a_stream_that_breaks_raises_what_the_stock_client_raises(
-    arguments: dict[str, Any], stock: openai.OpenAI, heard: list[CallRecord], fault: str
-) -> None:
-    headers = {"x-emulator-fault": fault}
-    with pytest.raises(Exception, match=r"^") as expected:
-        ENTRIES["chat_streamed"](stock.with_options(default_headers=headers))
-    with fastlane.OpenAI(**arguments, on_call_end=[heard.append], default_headers=headers) as client:
-        with pytest.raises(Exception, match=r"^") as raised:
-            ENTRIES["chat_streamed"](client)
-
-        assert is_a_broken_connection(expected.value)
-        assert is_a_broken_connection(raised.value)
-        assert [(record.outcome, record.error) for record in heard] == [("failed", type(raised.value).__name__)]
-        # A TCP reset may take along what was sent before it.
-        assert heard[0].events > 0 or fault.startswith("drop")
-
-
-@pytest.mark.parametrize("fault", ["truncate;after=5", "no_done"])
-def test_a_stream_that_ends_oddly_ends_as_with_the_stock_client(
-    arguments: dict[str, Any], stock: openai.OpenAI, fault: str
-) -> None:
-    headers = {"x-emulator-fault": fault}
-    expected = len(ENTRIES["chat_streamed"](stock.with_options(default_headers=headers)))
-    with fastlane.OpenAI(**arguments, default_headers=headers) as client:
-        assert len(ENTRIES["chat_streamed"](client)) == expected
-        assert outcomes(client) == ["completed" if fault == "no_done" else "truncated"]
-
-
-def test_an_event_that_is_not_json_raises_what_the_stock_client_raises(
-    arguments: dict[str, Any], stock: openai.OpenAI
-) -> None:
-    headers = {"x-emulator-fault": "malformed;after=5"}
-    with pytest.raises(Exception, match=r"^") as expected:
-        ENTRIES["chat_streamed"](stock.with_options(default_headers=headers))
-    with fastlane.OpenAI(**arguments, default_headers=headers) as client:
-        with pytest.raises(type(expected.value)):
-            ENTRIES["chat_streamed"](client)
-
-        assert [(record.outcome, record.error) for record in client.calls] == [
-            ("failed", type(expected.value).__name__)
-        ]

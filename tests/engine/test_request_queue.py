@@ -103,26 +103,6 @@ def test_ticket_more_urgent_is_granted_first() -> None:
     assert clock.granted == [interactive, background, offline]
 
 
-def test_tickets_of_one_level_are_granted_in_order() -> None:
-    clock = Clock(1)
-    held = clock.come(0)
-    waiting = [clock.come(1) for _ in range(20)]
-    for ticket in (held, *waiting):
-        ticket.release()
-    assert clock.granted == waiting
-
-
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_ticket_does_not_pass_one_of_its_own_level(level: int) -> None:
-    clock = Clock(1, gap_s=1.0)
-    clock.come(0).release()
-    first, second = clock.come(level), clock.come(level)
-    clock.at(0.9)
-    assert not first.is_granted
-    clock.at(1.1)
-    assert (first.is_granted, second.is_granted) == (True, False)
-
-
 def test_cancelled_tickets_do_not_fill_the_memory() -> None:
     clock = Clock(1)
     clock.come(0)

@@ -82,14 +82,6 @@ def test_a_role_that_comes_late_or_never_or_each_time_is_the_assistant_s() -> No
         assert message(*events) == {"role": "assistant", "content": "Rhine"}
 
 
-def test_a_finish_reason_counts_on_a_chunk_of_its_own_and_with_the_last_text() -> None:
-    alone = [chunk(piece(content="Rhine")), chunk(piece(finish_reason="stop"))]
-    together = [chunk(piece(content="Rhine", finish_reason="stop"))]
-    assert body(CHAT, alone) == body(CHAT, together)
-    assert not assembled(CHAT, alone[:1]).finished
-    assert assembled(CHAT, together).finished
-
-
 def test_an_empty_finish_reason_is_none() -> None:
     events = [chunk(piece(content="a", finish_reason="")), chunk(piece(content="b", finish_reason="stop"))]
     assert not assembled(CHAT, events[:1]).finished
@@ -136,16 +128,6 @@ def test_calls_stand_in_the_order_in_which_they_began_whatever_their_indices_are
     assembly = assembled(CHAT, [chunk(piece(tool_calls=calls)) for calls in pieces])
     ids = [call["id"] for call in assembly.body()["choices"][0]["message"]["tool_calls"]]
     assert ids == ["a", "b", "c", "d", "e", "k"]
-
-
-def test_interleaved_calls_are_put_together_by_their_index() -> None:
-    events = [
-        chunk(piece(tool_calls=[called(0, "", "a", "f"), called(1, "", "b", "g")])),
-        chunk(piece(tool_calls=[called(1, "{")])),
-        chunk(piece(tool_calls=[called(0, '{"x":'), called(1, "}")])),
-        chunk(piece(tool_calls=[called(0, "1}")])),
-    ]
-    assert calls_in(*events) == [("a", "f", '{"x":1}'), ("b", "g", "{}")]
 
 
 def test_a_name_and_an_id_that_come_with_every_piece_are_one_name_and_id() -> None:
@@ -227,12 +209,6 @@ def test_annotations_and_audio_of_a_message_go_on() -> None:
     found = message(*events)
     assert found["annotations"] == [note, note]
     assert found["audio"] == {"id": "x", "transcript": "ab", "expires_at": 7}
-
-
-def test_a_refusal_is_put_together_and_its_channel_is_the_choice_s() -> None:
-    events = [chunk(piece(content=None, refusal=text)) for text in ("I can", "not.")]
-    assert message(*events)["refusal"] == "I cannot."
-    assert message(*events)["content"] is None
 
 
 def test_fields_of_a_choice_that_nobody_knows_say_their_last_word_and_lists_go_on() -> None:
@@ -351,20 +327,6 @@ def with_text(endpoint: str, answer: dict[str, Any], text: str) -> dict[str, Any
     else:
         answer["output"][0]["content"][0]["text"] = text
     return answer
-
-
-def test_several_texts_are_cut_each_for_itself() -> None:
-    events = [
-        chunk(piece(content="abc"), piece(1, content="defg")),
-        chunk(piece(1, tool_calls=[called(0, "{} and", "a", "f"), called(1, "{", "b", "g")])),
-    ]
-    cut = AnswerCut(ends={(0,): 2, (1, 0): 2}, starts={(1,): 1})
-    first, second = body(CHAT, events, cut)["choices"]
-    assert first["message"]["content"] == "ab"
-    assert first["finish_reason"] == "stop"
-    assert second["message"]["content"] == "efg"
-    assert second["finish_reason"] == "tool_calls"
-    assert [call["function"]["arguments"] for call in second["message"]["tool_calls"]] == ["{}", "{"]
 
 
 def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtered_was_filtered() -> None:

@@ -169,19 +169,6 @@ def test_a_name_is_looked_up_first(connect: Connect, listening: tuple[str, int],
     assert before <= opening.dns_started_ns <= opening.dns_ended_ns <= opening.connect_started_ns
 
 
-def test_ipv6(connect: Connect) -> None:
-    try:
-        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
-    except OSError:
-        pytest.skip("no IPv6 here")
-    with server:
-        sock, opening = connect("::1", server.getsockname()[1])
-        sock.close()
-    assert opening.peer_address.startswith("[::1]:")
-    assert opening.local_address.startswith("[::1]:")
-    assert opening.dns_started_ns is None
-
-
 # --- several addresses
 
 

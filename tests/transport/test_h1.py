@@ -400,16 +400,6 @@ def test_an_error_does_not_quote_what_came(came: bytes) -> None:
     assert error.__context__ is None
 
 
-def test_what_came_before_an_error_is_delivered() -> None:
-    connection = opened()
-    exchange = begun(connection)
-
-    broken(connection, CHUNKED + b"2\r\nab\r\n2\r\ncd\r\n2\r\nefg")
-
-    assert body(exchange) == b"abcdef"
-    assert exchange.error is not None
-
-
 @pytest.mark.parametrize(("method", "status"), [(b"GET", 101), (b"CONNECT", 200)])
 def test_a_connection_that_changes_its_protocol_is_not_used_again(method: bytes, status: int) -> None:
     connection = opened()

@@ -10,7 +10,6 @@ from h2.errors import ErrorCodes
 from h2.events import PingReceived, RequestReceived, StreamReset, WindowUpdated
 from h2.settings import SettingCodes
 from hyperframe.frame import (
-    ContinuationFrame,
     DataFrame,
     GoAwayFrame,
     HeadersFrame,
@@ -142,15 +141,6 @@ def test_names_are_lower_case_and_fields_of_http_1_stay_behind() -> None:
     ]
 
 
-def test_headers_that_repeat_cost_next_to_nothing() -> None:
-    pair = Pair()
-    head = request_head(headers=[(b"Authorization", b"Bearer " + b"k" * 160), (b"User-Agent", b"fastlane/1")])
-    pair.begun(head=head)
-    pair.client.begin(pair.exchange(head), end=True)
-
-    assert len(pair.client.data_to_send()) <= 9 + len(head.headers) + 4
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -182,18 +172,6 @@ def test_a_head_larger_than_the_server_takes_is_not_sent() -> None:
         pair.client.begin(pair.exchange(request_head(headers=[(b"x", b"v" * 1_000)])), end=True)
 
     assert raised.value.name == "LocalProtocolError"
-
-
-def test_a_long_head_is_continued_in_further_frames() -> None:
-    pair = Pair()
-    value = bytes(range(33, 127)) * 400
-    exchange = pair.exchange(request_head(headers=[(b"x", value)]))
-    pair.client.begin(exchange, end=True)
-
-    data = pair.client.data_to_send()
-
-    assert any(isinstance(frame, ContinuationFrame) for frame in frames_of(data))
-    assert any(isinstance(event, RequestReceived) for event in pair.server.receive_data(data))
 
 
 @pytest.mark.parametrize("window_of", ["stream", "connection", "settings"])

@@ -254,12 +254,3 @@ def test_a_request_and_its_body_go_in_one_write(make_face: Any, size: int) -> No
         stream = peer.requests[1]
         assert len(stream.received) == size
         assert len(set(stream.records)) == 1
-
-
-@both_faces
-def test_a_request_without_a_body_is_one_frame(make_face: Any) -> None:
-    with Peer() as peer, make_face(peer.url) as face:
-        face.get("/first")
-        face.get("/second")
-
-        assert len(peer.requests[1].records) == 1

@@ -105,22 +105,6 @@ def test_one_context_for_each_setting() -> None:
     assert len({id(context) for context in [first, *others]}) == 5
 
 
-def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = importlib.import_module("httpx2")
-    made: list[ssl.SSLContext] = []
-    stock = library.create_ssl_context
-
-    def create_ssl_context(**arguments: Any) -> ssl.SSLContext:
-        made.append(stock(**arguments))
-        return made[-1]
-
-    monkeypatch.setattr(library, "create_ssl_context", create_ssl_context)
-    taken = [ssl_context(True, NONE, "prefer") for _ in range(8)]
-
-    assert len(made) == 1
-    assert taken == made * 8
-
-
 def test_a_file_that_is_missing_is_said_each_time(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(FileNotFoundError):

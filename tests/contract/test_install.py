@@ -104,17 +104,6 @@ def test_uninstall_restores_the_identical_objects(module: Any) -> None:
     assert [name for name in kept if before[name] is not after[name]] == []
 
 
-def test_after_uninstall_calls_are_no_longer_observed(module: Any) -> None:
-    heard: list[CallRecord] = []
-    fastlane.install(on_call_end=[heard.append])
-    module.models.list()
-    fastlane.uninstall()
-    module.models.list()
-
-    assert len(heard) == 1
-    assert type(openai._load_client()) is openai._ModuleClient
-
-
 def test_calls_made_before_install_leave_no_stock_connections_behind(module: Any) -> None:
     records: list[CallRecord] = []
     module.models.list()

@@ -3,12 +3,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 from openai.types.chat import ChatCompletionChunk
 
 from fastlane import CallRecord, Play
@@ -16,8 +15,6 @@ from fastlane.engine.call_state import CallState
 from fastlane.engine.pipeline import Pipeline
 from fastlane.protocol.fields import from_json
 from fastlane.records import Usage
-
-Make = Callable[..., CallState]
 
 
 class Told:
@@ -290,64 +287,6 @@ def test_the_error_that_reaches_the_application_names_the_failure_and_no_message
     assert record.error == "RuntimeError"
     assert record.attempts[0].error == "ConnectionError"
     assert "secret" not in json.dumps(record.to_dict())
-
-
-ATOMS: Any = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=4)
-FIELDS = """
-    choices delta content usage index finish_reason model type response service_tier prompt_tokens completion_tokens
-    prompt_tokens_details cached_tokens tool_calls status text reasoning_content output_tokens input_tokens role
-"""
-NAMES = st.sampled_from(FIELDS.split())
-TYPES = st.sampled_from(["response.completed", "response.output_text.delta", "response.failed", "response.created"])
-ANYTHING = st.recursive(
-    ATOMS | TYPES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
-)
-WRONG_CHOICE = st.fixed_dictionaries(
-    {},
-    optional={
-        "index": ATOMS,
-        "delta": ANYTHING,
-        "finish_reason": ANYTHING,
-        "text": ANYTHING,
-    },
-)
-WRONG_EVENT = ANYTHING | st.fixed_dictionaries(
-    {},
-    optional={
-        "choices": st.none() | st.text(max_size=3) | ATOMS | st.lists(WRONG_CHOICE | ANYTHING, max_size=3) | ANYTHING,
-        "usage": ANYTHING,
-        "model": ATOMS,
-        "type": TYPES | ANYTHING,
-        "response": ANYTHING,
-    },
-)
-
-
-@settings(deadline=None, max_examples=150)
-@given(
-    events=st.lists(WRONG_EVENT, max_size=5),
-    ordinary=st.booleans(),
-    endpoint=st.sampled_from(["/chat/completions", "/responses", "/completions"]),
-)
-@pytest.mark.slow
-def test_no_shape_of_an_event_is_an_error_of_ours(events: list[Any], ordinary: bool, endpoint: str) -> None:
-    first = [chunk("a"), chunk("b")] if ordinary else []
-    record = seen([*first, *events], endpoint=endpoint)
-
-    assert record.outcome in ("completed", "truncated")
-    assert record.events == len(first) + len(events)
-    json.dumps(record.to_dict())
-
-
-@settings(deadline=None, max_examples=100)
-@given(answer=WRONG_EVENT, endpoint=st.sampled_from(["/chat/completions", "/responses", "/embeddings"]))
-def test_no_shape_of_a_whole_answer_is_an_error_of_ours(answer: Any, endpoint: str) -> None:
-    state = Told().begin(endpoint, streaming=False)
-    state.note_raw_answer(json.dumps(answer).encode())
-    state.finish()
-
-    assert state.record().outcome == "completed"
-    json.dumps(state.record().to_dict())
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"\xff", b"[" * 100_000])

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 from openai.types import Completion, CompletionUsage
 from openai.types.responses import ResponseUsage
 
@@ -122,19 +120,6 @@ def test_a_call_of_the_providers_own_tool_is_no_empty_answer() -> None:
     assert answer_texts(responses({"type": "web_search_call", "id": "ws_1"}), RESPONSES) == []
 
 
-# Other texts in their places
-
-WHOLE: list[tuple[str, dict[str, Any]]] = [
-    (CHAT, chat({"content": "a", "tool_calls": [call("f", "b"), call("g", "c")]}, {"content": "d"})),
-    (CHAT, chat({"refusal": "a", "function_call": {"name": "f", "arguments": "b"}})),
-    (CHAT, chat({"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "f", "input": "a"}}]})),
-    (COMPLETIONS, {"choices": [{"index": 1, "text": "a"}, {"index": 0, "text": "b"}]}),
-    (RESPONSES, responses(message(output_text("a"), output_text("b")), {"type": "function_call", "arguments": "c"})),
-    (RESPONSES, responses({"type": "custom_tool_call", "input": "a"}, message({"type": "refusal", "refusal": "b"}))),
-    (RESPONSES, responses({"type": "message", "content": "a"})),
-]
-
-
 # Verdicts
 
 
@@ -161,37 +146,6 @@ def test_a_truncated_answer_is_told_apart_from_one_that_is_refused(
     endpoint: str, body: dict[str, Any], expected: str | None
 ) -> None:
     assert verdict_of(body, endpoint) == expected
-
-
-# Whatever comes
-
-NAMES = [
-    *("choices", "index", "message", "content", "refusal", "tool_calls", "function", "custom", "name", "arguments"),
-    *("input", "function_call", "output", "type", "text", "status", "finish_reason", "incomplete_details", "reason"),
-    *("phase", "call_id", "id"),
-]
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.sampled_from(WHOLE), st.data())
-@settings(max_examples=300, deadline=None)
-def test_no_odd_member_of_an_answer_is_an_error(whole: tuple[str, dict[str, Any]], data: st.DataObject) -> None:
-    endpoint, body = whole[0], copy.deepcopy(whole[1])
-    at: Any = body
-    while True:
-        steps = list(at) if isinstance(at, dict) else list(range(len(at)))
-        step = data.draw(st.sampled_from(steps))
-        if not (isinstance(at[step], dict | list) and at[step]) or data.draw(st.integers(0, 3)) == 0:
-            break
-        at = at[step]
-    at[step] = data.draw(ODD)
-
-    assert all(type(text.text) is str for text in answer_texts(body, endpoint))
-    assert verdict_of(body, endpoint) in {None, "truncated", "refused"}
 
 
 # Usage

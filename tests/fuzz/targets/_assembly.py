@@ -1,4 +1,4 @@
-"""Events put together into an answer: any events whatever, in any order, and never an error."""
+"""Events put together into an answer, and into a record: any events whatever, in any order, and never an error."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fastlane.protocol.answer_texts import answer_texts
+from fastlane.protocol.answer_texts import answer_texts, verdict_of
 from fastlane.protocol.assembly import AnswerCut, assembly_of
+from fastlane.protocol.fields import from_json
+from tests.engine.test_call_state import Told
 from tests.fuzz import corpus, mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
 from tests.fuzz.targets._target import Target, holds
@@ -61,6 +63,23 @@ def check(data: bytes) -> None:
             holds(found == text, "a text is not what its pieces come to", channel, found, text)
     ends = {channel: draw.randrange(len(text) + 1) for channel, text in texts.items()}
     json.dumps(assembly.body(AnswerCut(ends=ends, usage={})))
+    odd = mutation.changed(body, draw, [body])
+    holds(all(type(one.text) is str for one in answer_texts(odd, endpoint)), "a text is none", odd)
+    holds(verdict_of(odd, endpoint) in (None, "truncated", "refused"), "no such verdict", odd)
+    _record([*events, json_value(draw, _NAMES)], odd, endpoint)
+
+
+def _record(events: list[Any], answer: Any, endpoint: str) -> None:
+    """Have them noted on records, of a stream and of a whole answer."""
+    stream, whole = Told().begin(endpoint), Told().begin(endpoint, streaming=False)
+    for event in events:
+        stream.answer.event(from_json(json.dumps(event)))
+    whole.note_raw_answer(json.dumps(answer).encode())
+    for state in (stream, whole):
+        state.finish()
+        json.dumps(state.record().to_dict())
+    holds(stream.record().events == len(events), "an event was not counted", events)
+    holds(whole.record().outcome == "completed", "a whole answer is none", answer)
 
 
 def seeds() -> list[bytes]:

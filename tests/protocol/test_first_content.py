@@ -249,31 +249,6 @@ def test_where_a_body_is_cut_into_pieces_changes_nothing(events: list[bytes], en
     assert verdict(*pieces) == verdict(*events)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x", "stop", "length", "error"]),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(["choices", "delta", "content", "error", "type", "response", "output", "item", "message"]),
-            inner,
-            max_size=3,
-        )
-    ),
-    max_leaves=8,
-)
-TYPES = ("output_item.done", "content_part.done", "output_text.delta", "completed", "incomplete", "failed", "x_call.y")
-
-
-@given(JSON, st.sampled_from([CHAT, COMPLETIONS, RESPONSES]), st.sampled_from(TYPES))
-@settings(max_examples=100)
-def test_nothing_raises_whatever_a_provider_says(event: Any, endpoint: str, kind: str) -> None:
-    odd = {"type": f"response.{kind}", **event} if isinstance(event, dict) else event
-    for one in (event, odd):
-        assert verdict(data(one), endpoint=endpoint)[0] in ("content", "empty", "error", "unknown")
-        if isinstance(one, dict):
-            assert is_empty_answer(one, endpoint) in (True, False)
-
-
 # Whole answers
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from fastlane.protocol.answer_texts import answer_texts, verdict_of
 from fastlane.protocol.assembly import AnswerCut, assembly_of
 from fastlane.protocol.fields import from_json
+from fastlane.protocol.first_content import FirstContent, is_empty_answer
 from tests.engine.test_call_state import Told
 from tests.fuzz import corpus, mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
@@ -66,7 +67,13 @@ def check(data: bytes) -> None:
     odd = mutation.changed(body, draw, [body])
     holds(all(type(one.text) is str for one in answer_texts(odd, endpoint)), "a text is none", odd)
     holds(verdict_of(odd, endpoint) in (None, "truncated", "refused"), "no such verdict", odd)
-    _record([*events, json_value(draw, _NAMES)], odd, endpoint)
+    holds(is_empty_answer(odd, endpoint) in (True, False), "it is neither empty nor not", odd)
+    events.append(json_value(draw, _NAMES))
+    for event in events:
+        first = FirstContent(endpoint)
+        first.feed(f"data: {json.dumps(event)}\n\n".encode())
+        holds(first.ended() in ("content", "empty", "error", "unknown"), "no such beginning", event)
+    _record(events, odd, endpoint)
 
 
 def _record(events: list[Any], answer: Any, endpoint: str) -> None:

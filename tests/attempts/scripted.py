@@ -16,6 +16,8 @@ from fastlane import Connection, Hedging, Routing
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.knowledge.sightings import Sighting, Upstream as ModelAt
+from tests.attempts import events
+from tests.attempts.events import DONE, data
 from tests.transport.peer import Peer, Stream
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
@@ -29,8 +31,21 @@ Script = Callable[["Upstream", Stream, dict[str, Any]], None]
 def chunk(model: str, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
     """One event of a stream."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice], **more}
-    return b"data: " + json.dumps(body).encode() + b"\n\n"
+    return data(events.chunk(choice, **{"model": model, **more}))
+
+
+def end(stream: Stream, model: str, output_tokens: int | None) -> None:
+    """End a stream, with its usage if the number of tokens is given."""
+    stream.data(chunk(model, {}, "stop"))
+    if output_tokens is not None:
+        usage = {"prompt_tokens": 5, "completion_tokens": output_tokens, "total_tokens": 5 + output_tokens}
+        stream.data(data(events.chunk(model=model, usage=usage)))
+    stream.data(DONE, end=True)
+
+
+def wants_usage(body: dict[str, Any]) -> bool:
+    """Whether a stream's usage is asked for."""
+    return bool((body.get("stream_options") or {}).get("include_usage"))
 
 
 def whole(model: str, content: str | None) -> bytes:
@@ -54,19 +69,7 @@ def answer(text: str) -> Script:
         stream.data(chunk(model, {"role": "assistant", "content": ""}))
         for piece in text.split(" "):
             stream.data(chunk(model, {"content": piece + " "}))
-        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
-        stream.data(chunk(model, {}, "stop"))
-        last = {
-            "id": "c1",
-            "object": "chat.completion.chunk",
-            "created": 1,
-            "model": model,
-            "choices": [],
-            "usage": usage,
-        }
-        if (body.get("stream_options") or {}).get("include_usage"):
-            stream.data(b"data: " + json.dumps(last).encode() + b"\n\n")
-        stream.data(b"data: [DONE]\n\n", end=True)
+        end(stream, model, 2 if wants_usage(body) else None)
 
     return script
 

@@ -15,17 +15,10 @@ import pytest
 import fastlane
 from fastlane import Call, CallRecord, Connection, Play
 from fastlane.emulator import Emulator
+from tests.call_peer import ANSWER
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL
 from tests.session_play import SessionPlay
 from tests.waiting import SYNC, Form
-
-ANSWER = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": MODEL,
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Rhine"}}],
-}
 
 
 @dataclass(frozen=True, slots=True)

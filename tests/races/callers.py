@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 import fastlane
 from fastlane import Connection
 from fastlane.plays.urgency.play import Urgency
-from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
+from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk, end
 from tests.transport.peer import Stream
 from tests.waiting import comes_true
 
@@ -53,11 +52,7 @@ def in_steps(gate: threading.Event, *, ends: bool = True) -> Script:
             return
         for piece in ("three ", "four "):
             stream.data(chunk(model, {"content": piece}))
-        stream.data(chunk(model, {}, "stop"))
-        usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
-        last = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": []}
-        stream.data(b"data: " + json.dumps({**last, "usage": usage}).encode() + b"\n\n")
-        stream.data(b"data: [DONE]\n\n", end=True)
+        end(stream, model, 4)
 
     return script
 

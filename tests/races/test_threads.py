@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import random
 import sys
 import threading
@@ -22,7 +21,7 @@ from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache
 from fastlane.engine.client_state import ClientState
 from fastlane.engine.drivers import _waits
 from fastlane.plays.urgency.slots import queues
-from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
+from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, end, wants_usage, whole
 from tests.races.callers import HANG_S, until
 from tests.transport.peer import Stream
 from tests.transport.resources import threads
@@ -47,12 +46,7 @@ def echo(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
     stream.head(200, (EVENTS,))
     for piece in (word, " ", word):
         stream.data(chunk(body["model"], {"content": piece}))
-    stream.data(chunk(body["model"], {}, "stop"))
-    last = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": body["model"], "choices": []}
-    usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-    if (body.get("stream_options") or {}).get("include_usage"):
-        stream.data(b"data: " + json.dumps({**last, "usage": usage}).encode() + b"\n\n")
-    stream.data(b"data: [DONE]\n\n", end=True)
+    end(stream, body["model"], 3 if wants_usage(body) else None)
 
 
 @pytest.fixture

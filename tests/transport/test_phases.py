@@ -17,32 +17,12 @@ from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.records import Attempt
 from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES, Opening, Phases
+from tests.attempts.events import DONE, STOP, said
+from tests.call_peer import ANSWER
 from tests.transport.callers import CALLERS, request, sees
 
-EVENT = {"object": "chat.completion.chunk", "id": "c", "created": 1, "model": "m"}
-
-
-def event(text: str | None, finish: str | None = None) -> bytes:
-    delta = {} if text is None else {"content": text}
-    return (
-        b"data: "
-        + json.dumps({**EVENT, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
-        + b"\n\n"
-    )
-
-
-STREAM = (event("a"), event("b") + event("c"), event(None, "stop"), b"data: [DONE]\n\n")
-WHOLE = (
-    json.dumps(
-        {
-            "id": "c",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "m",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}],
-        }
-    ).encode(),
-)
+STREAM = (said(content="a"), said(content="b") + said(content="c"), STOP, DONE)
+WHOLE = (json.dumps(ANSWER).encode(),)
 
 
 class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
@@ -164,16 +144,10 @@ def test_an_attempt_that_opened_its_connection(make: Any) -> None:
     assert wire.ended_ns == timeline.answer_ended_ns == began_ns + 500
     assert timeline.ended_ns > began_ns + 500
     assert attempt.connection_reused is False
-
-
-def test_the_facts_of_its_connection(make: Any) -> None:
-    with make(Scripted()) as caller:
-        caller.ask()
-        attempt = attempt_of(caller)
-
     assert (attempt.http_version, attempt.alpn, attempt.tls_version) == ("HTTP/2", "h2", "TLSv1.3")
     assert (attempt.connection_id, attempt.peer_address) == ("127.0.0.1:40000", "127.0.0.1:443")
     assert (attempt.round_trip_time_s, attempt.resent) == (0.04, 0)
+    assert caller.last_call.transport == "fastlane"
 
 
 def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
@@ -219,7 +193,7 @@ def test_tokens_have_the_stamps_of_their_arrival_however_late_they_are_read(make
     assert record.timeline.answer_ended_ns < read_on_ns < record.timeline.ended_ns
 
 
-def test_a_stream_that_is_read_raw_is_stamped_alike() -> None:
+def test_a_stream_that_is_read_raw_of_the_applications_own_client_is_stamped_alike() -> None:
     transport = Scripted()
     with fastlane.OpenAI(
         base_url="http://provider.invalid/v1", api_key="k", http_client=httpx2.Client(transport=transport)
@@ -230,6 +204,7 @@ def test_a_stream_that_is_read_raw_is_stamped_alike() -> None:
     (began_ns,) = transport.began_ns
 
     assert list(record.timeline.token_ns) == [began_ns + 400, began_ns + 500, began_ns + 500]
+    assert (record.transport, record.attempts[0].alpn) == ("caller", "h2")
 
 
 def test_what_comes_after_the_end_is_in_no_record(make: Any) -> None:
@@ -296,16 +271,9 @@ def test_a_transport_that_says_nothing_leaves_the_stamps_to_whoever_reads(make: 
     assert list(attempt.wire.data_ns) == []
     assert attempt.wire.first_data_ns is None
     assert (attempt.peer_address, attempt.round_trip_time_s) == (None, None)
+    assert record.transport == "stock"
     assert len(record.timeline.token_ns) == 3
     assert record.timeline.token_ns[0] >= attempt.wire.started_ns
-
-
-@pytest.mark.parametrize(("fills_in", "carried"), [(True, "fastlane"), (False, "stock")])
-def test_the_record_says_whether_our_own_transport_carried_the_call(make: Any, fills_in: bool, carried: str) -> None:
-    with make(Scripted(fills_in=fills_in)) as caller:
-        caller.ask()
-
-        assert caller.last_call.transport == carried
 
 
 def test_a_call_that_reached_no_transport_fell_back_to_none(make: Any) -> None:
@@ -318,18 +286,6 @@ def test_a_call_that_reached_no_transport_fell_back_to_none(make: Any) -> None:
             caller.ask()
 
         assert caller.last_call.transport == "fastlane"
-
-
-def test_the_applications_own_client_is_its_own_whatever_its_transport() -> None:
-    transport = Scripted()
-    with fastlane.OpenAI(
-        base_url="http://provider.invalid/v1", api_key="k", http_client=httpx2.Client(transport=transport)
-    ) as client:
-        client.chat.completions.create(**request())
-        (record,) = client.calls
-
-    assert record.transport == "caller"
-    assert record.attempts[0].alpn == "h2"
 
 
 def test_our_own_transport_is_asked_for_no_trace(make: Any) -> None:

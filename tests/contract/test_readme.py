@@ -12,9 +12,7 @@ import os
 import re
 import ssl
 import textwrap
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import trustme
 
 import fastlane
 from fastlane.emulator import Emulator
+from tests.transport.peer_h1 import PeerH1, Request1
 
 CLIENTS = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI")
 
@@ -67,62 +66,37 @@ def imported_from_fastlane(example: str) -> str:
     return re.sub(r"^from openai import ", "from fastlane import ", example, flags=re.MULTILINE)
 
 
-class Elsewhere(BaseHTTPRequestHandler):
+def respond(request: Request1) -> None:
     """Fine-tuning jobs on two pages, a transcription, and an endpoint that openai does not know."""
-
-    protocol_version = "HTTP/1.1"
-    asked: list[str] = []  # noqa: RUF012 - one list for all connections is what is wanted
-
-    def do_GET(self) -> None:
-        more = "after=" not in self.path
-        job = {"id": "ftjob-1" if more else "ftjob-2", "object": "fine_tuning.job", "created_at": 1, "model": "m"}
-        self.answer(200, {"object": "list", "data": [job], "has_more": more})
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        if self.path.endswith("/audio/transcriptions"):
-            self.answer(200, {"text": "Rhine"})
-        elif self.path.endswith("/foo"):
-            self.answer(200, {})
-        else:
-            self.answer(404, {"error": {"message": "no such file"}})
-
-    def answer(self, status: int, content: Any) -> None:
-        self.asked.append(self.path)
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.send_header("x-foo", "bar")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    request.body()
+    more = "after=" not in request.target
+    job = {"id": "ftjob-1" if more else "ftjob-2", "object": "fine_tuning.job", "created_at": 1, "model": "m"}
+    status = b"404 Not Found"
+    content: dict[str, Any] = {"error": {"message": "no such file"}}
+    if request.method == "GET":
+        status, content = b"200 OK", {"object": "list", "data": [job], "has_more": more}
+    elif request.target.endswith(("/audio/transcriptions", "/foo")):
+        status, content = b"200 OK", {"text": "Rhine"}
+    body = json.dumps(content).encode()
+    head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-foo: bar\r\n\r\n"
+    request.send(head % (status, len(body)) + body)
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[str]:
-    Elsewhere.asked.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def elsewhere() -> Iterator[PeerH1]:
+    with PeerH1(respond) as peer:
+        yield peer
 
 
 @pytest.fixture
 def surroundings(
-    provider: Emulator, elsewhere: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    provider: Emulator, elsewhere: PeerH1, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files and variables that the examples speak of."""
     local = any(piece in example for piece in ELSEWHERE)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "azure-test")
-    monkeypatch.setenv("OPENAI_BASE_URL", elsewhere if local else provider.base_url)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{elsewhere.url}/v1" if local else provider.base_url)
     if "azure_endpoint" in example:
         monkeypatch.delenv("OPENAI_BASE_URL")
     monkeypatch.chdir(tmp_path)
@@ -168,12 +142,12 @@ def run(example: str, clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI]) -> 
 # The examples do not close their clients, and some say `asyncio.run` with a client made outside.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("surroundings")
-def test_an_example_runs(example: str, provider: Emulator) -> None:
+def test_an_example_runs(example: str, provider: Emulator, elsewhere: PeerH1) -> None:
     clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI] = []
     with fastlane.user_action("an example") as action:
         run(imported_from_fastlane(example).replace(AZURE, provider.base_url.removesuffix("/v1")), clients)
 
-    asked = len(provider.log()) + len(Elsewhere.asked)
+    asked = len(provider.log()) + len(elsewhere.requests)
     assert all(type(client).__module__ == "fastlane.client.clients" for client in clients)
     assert action.call_count == asked
     if any(word in example for word in (".create(", ".list(", ".post(")):

@@ -17,6 +17,7 @@ from fastlane.protocol.answer_texts import answer_texts
 from fastlane.protocol.assembly import AnswerCut, assembly_of
 from fastlane.protocol.content import Delta
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
+from tests.attempts.events import chunk
 from tests.protocol.streams import assembled, body, request, streamed, whole, without_ids
 
 USAGE = {"stream_options": {"include_usage": True}}
@@ -45,10 +46,6 @@ def test_what_a_provider_says_beyond_the_standard_is_in_the_answer(
         del expected["usage"]
     assert found.keys() == expected.keys()
     assert without_ids(found) == without_ids(expected)
-
-
-def chunk(*choices: Any, **more: Any) -> dict[str, Any]:
-    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [*choices], **more}
 
 
 def piece(index: int = 0, finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:

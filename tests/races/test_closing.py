@@ -16,6 +16,7 @@ from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import TaskPause, ThreadPause, waiting_on
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import Upstream, refuse, say_nothing
+from tests.knowledge.forks import in_child
 from tests.races.callers import (
     HANG_S,
     KINDS,
@@ -217,11 +218,8 @@ def test_nobody_waits_in_a_child_process() -> None:
     with openai.OpenAI(api_key="sk-test") as client:
         pause = ThreadPause()
         pause._begin(client._client, None)
-        child = os.fork()
-        if not child:
-            os._exit(len(waiting_on(client._client)))
+        assert in_child(lambda: len(waiting_on(client._client))) == 0
         assert waiting_on(client._client) == [pause]
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_log_of_a_pause_is_openais(upstream: Upstream, caplog: pytest.LogCaptureFixture) -> None:

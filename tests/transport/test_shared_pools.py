@@ -16,6 +16,7 @@ import pytest
 
 import fastlane
 from fastlane.emulator import Emulator
+from tests.knowledge.forks import in_child
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 
@@ -70,19 +71,15 @@ def test_a_client_that_lives_through_many_event_loops_leaves_nothing_open(argume
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_child_counts_the_clients_that_it_inherited(provider: Emulator, arguments: dict[str, Any]) -> None:
     one, other = fastlane.OpenAI(**arguments), fastlane.OpenAI(**arguments)
-    code = 1
-    child = os.fork()
-    if child == 0:
-        try:
-            one.models.list()
-            other.close()  # must not close the connections that `one` uses
-            one.models.list()
-            code = 0 if one.calls[-1].connection_reused else 2
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
+
+    def work() -> bool | None:
+        one.models.list()
+        other.close()  # must not close the connections that `one` uses
+        one.models.list()
+        return one.calls[-1].connection_reused
+
+    assert in_child(work)
     one.close()
     other.close()
 
-    assert os.waitstatus_to_exitcode(status) == 0
     assert len(provider.log()) == 2

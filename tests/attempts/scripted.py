@@ -74,6 +74,22 @@ def answer(text: str) -> Script:
     return script
 
 
+def say(status: int, content_type: str, body: bytes) -> Script:
+    """Answer with this body."""
+
+    def script(upstream: Upstream, stream: Stream, asked: dict[str, Any]) -> None:
+        stream.answer(body, status, (("content-type", content_type),))
+
+    return script
+
+
+NO_ANSWERS = {
+    "a page": say(200, "text/html; charset=utf-8", b"<html>Please sign in</html>"),
+    "broken JSON": say(200, "application/json", b'{"choices": [{"mess'),
+}
+"""What no application could use."""
+
+
 def refuse(status: int, *headers: tuple[str, str], code: str | None = None, param: str | None = None) -> Script:
     """Answer with an error."""
 

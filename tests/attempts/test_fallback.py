@@ -19,6 +19,7 @@ from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
     EVENTS,
     KINDS,
+    NO_ANSWERS,
     Asked,
     Script,
     Upstream,
@@ -58,6 +59,7 @@ FAILURES: dict[str, tuple[Script, str]] = {
     "reset": (break_off, "connection"),
     "reset before it begins": (break_off_before, "connection"),
     "empty": (answer_without_content, "empty"),
+    "a page": (NO_ANSWERS["a page"], "server"),
     "error event": (fail_in_the_stream, "server"),
     "silent": (say_nothing, "timeout"),
     "keep-alive": (keep_alive, "timeout"),
@@ -101,28 +103,40 @@ def test_what_is_wrong_with_the_call_itself_is_not_tried_elsewhere(
     assert asked.record.outcome == "failed"
 
 
+def answer_when_set(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+    upstream.may_break.wait(20)
+    answer("from far")(upstream, stream, body)
+
+
+def among(*upstreams: Upstream) -> fastlane.Routing:
+    models = [model_at(one, first_token_s=time_s) for one, time_s in zip(upstreams, (0.01, 0.5, 0.9), strict=True)]
+    return fastlane.Routing(Catalog(models=models), exploration=0.0, first_token_timeout_s=20.0)
+
+
+def half_open(play: fastlane.Routing, upstream: Upstream) -> None:
+    """It has failed, and long enough ago to be tried."""
+    failure = Sighting(model="far-1", origin=upstream.url.removesuffix("/v1"), failure="server")
+    for _ in range(2):
+        play.knowledge.router.note(failure, now_ns() - 10 * 10**9)
+
+
+def until_asked(upstream: Upstream, by: threading.Thread) -> None:
+    while not upstream.asked:
+        assert by.is_alive()
+        by.join(0.001)
+
+
 def test_a_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstream, Upstream]) -> None:
     """While one call sees whether an upstream is back, the next one that falls back goes to another."""
-
-    def answer_when_set(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
-        upstream.may_break.wait(20)
-        answer("from far")(upstream, stream, body)
-
     near, far = upstreams
     near.usually, far.scripts = refuse(500), [answer_when_set]
     with Upstream("farther") as farther:
-        models = [model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.5)]
-        models.append(model_at(farther, first_token_s=0.9))
-        play = fastlane.Routing(Catalog(models=models), exploration=0.0, first_token_timeout_s=20.0)
-        for _ in range(2):
-            failure = Sighting(model="far-1", origin=far.url.removesuffix("/v1"), failure="server")
-            play.knowledge.router.note(failure, now_ns() - 10 * 10**9)
+        play = among(near, far, farther)
+        half_open(play, far)
         with Asked("sync", near.url, play) as asked:
             first = threading.Thread(target=asked.text)
             first.start()
-            while not far.asked:
-                assert first.is_alive()
-                first.join(0.001)
+            until_asked(far, first)
             assert asked.text().strip() == "from farther"
             far.may_break.set()
             first.join()
@@ -141,30 +155,20 @@ def test_a_probe_that_is_not_sent_is_left_to_the_next_call(why: str, upstreams: 
                 raise fastlane.CallRefusedError("not there")
             return call
 
-    def answer_when_set(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
-        upstream.may_break.wait(20)
-        answer("from far")(upstream, stream, body)
-
     near, far = upstreams
     near.usually, far.usually = refuse(500), answer_when_set
     with Upstream("farther") as farther:
-        models = [model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.5)]
-        models.append(model_at(farther, first_token_s=0.9))
-        play = fastlane.Routing(Catalog(models=models), exploration=0.0, first_token_timeout_s=20.0)
+        play = among(near, far, farther)
         second = Refusing() if why == "a play refuses" else fastlane.Urgency(max_concurrency=1, max_wait_s=0)
         with Asked("sync", near.url, play, second) as asked:
             before = threading.Thread(target=asked.text)
             if why == "the queue is full":
                 before.start()
-                while not far.asked:
-                    assert before.is_alive()
-                    before.join(0.001)
-            memory, time_ns = play.knowledge.router, now_ns()
-            for _ in range(2):
-                failure = Sighting(model="far-1", origin=far.url.removesuffix("/v1"), failure="server")
-                memory.note(failure, time_ns - 10 * 10**9)
+                until_asked(far, before)
+            half_open(play, far)
             assert asked.text().strip() == "from farther"
-            assert [memory.admit(models[1], now_ns()), memory.admit(models[1], now_ns())] == [True, False]
+            model = model_at(far, first_token_s=0.5)
+            assert [play.knowledge.router.admit(model, now_ns()) for _ in range(2)] == [True, False]
             far.may_break.set()
             if before.ident is not None:
                 before.join()

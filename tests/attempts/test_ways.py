@@ -24,6 +24,7 @@ from tests.attempts.scripted import (
     EVENTS,
     KINDS,
     MESSAGES,
+    NO_ANSWERS,
     Asked,
     Script,
     Upstream,
@@ -37,6 +38,7 @@ from tests.attempts.scripted import (
     once,
     refuse,
     routing,
+    say,
     say_nothing,
     two_upstreams,
     used_to,
@@ -67,13 +69,6 @@ def late(seconds: float, then: Script) -> Script:
     def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
         stream.hold_for(seconds)
         then(upstream, stream, body)
-
-    return script
-
-
-def say(status: int, content_type: str, body: bytes) -> Script:
-    def script(upstream: Upstream, stream: Stream, asked: dict[str, Any]) -> None:
-        stream.answer(body, status, (("content-type", content_type),))
 
     return script
 
@@ -287,20 +282,6 @@ def test_so_is_one_that_is_asked_over_an_http_client_of_the_applications_own(
 
 # Answers that are none
 
-NO_ANSWERS = {
-    "a page": say(200, "text/html; charset=utf-8", b"<html>Please sign in</html>"),
-    "broken JSON": say(200, "application/json", b'{"choices": [{"mess'),
-}
-
-
-@both_kinds
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_page_for_people_is_no_answer(stream: bool, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-    near.usually = NO_ANSWERS["a page"]
-    with Asked(kind, near.url, routing(near, far)) as asked:
-        assert asked.text(stream=stream).strip() == "from far"
-
 
 @both_kinds
 @pytest.mark.parametrize("what", NO_ANSWERS)
@@ -378,60 +359,30 @@ class Text(str):
     __slots__ = ("__weakref__",)
 
 
-def _second_wins(first: Upstream, other: Upstream) -> None:
-    first.scripts, other.scripts = [say_nothing], [answer("second")]
-
-
-def _first_wins(first: Upstream, other: Upstream) -> None:
-    first.scripts, other.scripts = [answer_after(0.12, "first")], [say_nothing]
-
-
-def _next_answers(first: Upstream, other: Upstream) -> None:
-    first.scripts = [refuse(500)]
-
-
-def _next_answers_what_is_empty(first: Upstream, other: Upstream) -> None:
-    first.scripts = [NO_ANSWERS["a page"]]
-
-
-def _breaks_off(first: Upstream, other: Upstream) -> None:
-    first.scripts = [break_off]
-
-
-def _breaks_off_before_content(first: Upstream, other: Upstream) -> None:
-    first.scripts = [break_off_before]
-
-
-def _all_fail(first: Upstream, other: Upstream) -> None:
-    first.scripts, other.scripts = [refuse(500)], [refuse(503)]
-
-
-def _time_is_up(first: Upstream, other: Upstream) -> None:
-    first.scripts, other.scripts = [say_nothing], [say_nothing]
+SCENES: dict[str, tuple[Script, Script | None]] = {
+    "the second wins": (say_nothing, answer("second")),
+    "the first wins": (answer_after(0.12, "first"), say_nothing),
+    "the next one answers": (refuse(500), None),
+    "a page": (NO_ANSWERS["a page"], None),
+    "breaks off": (break_off, None),
+    "breaks off before content": (break_off_before, None),
+    "all fail": (refuse(500), refuse(503)),
+    "time is up": (say_nothing, say_nothing),
+}
 
 
 @both_kinds
-@pytest.mark.parametrize(
-    "scene",
-    [
-        _second_wins,
-        _first_wins,
-        _next_answers,
-        _next_answers_what_is_empty,
-        _breaks_off,
-        _breaks_off_before_content,
-        _all_fail,
-        _time_is_up,
-    ],
-)
+@pytest.mark.parametrize("scene", SCENES)
 def test_a_call_needs_no_garbage_collection_to_be_forgotten(
-    scene: Any, kind: str, upstreams: tuple[Upstream, Upstream]
+    scene: str, kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
     # Only where time is what runs out is there little of it, and still enough for what comes before.
-    with Asked(kind, near.url, alike(near, far, deadline_s=1.5 if scene is _time_is_up else 20.0), hedging()) as asked:
-        first, other = used_to(asked, near, far)
-        scene(first, other)
+    deadline_s = 1.5 if scene == "time is up" else 20.0
+    with Asked(kind, near.url, alike(near, far, deadline_s=deadline_s), hedging()) as asked:
+        for upstream, script in zip(used_to(asked, near, far), SCENES[scene], strict=True):
+            if script is not None:
+                upstream.scripts = [script]
         text = Text("Name a river.")
         reference = weakref.ref(text)
         messages = [{"role": "user", "content": text}]

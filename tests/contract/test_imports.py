@@ -38,11 +38,6 @@ def test_no_name_but_the_clients_means_something_else_here_than_in_openai() -> N
     assert {name for name in fastlane.__all__ if hasattr(openai, name)} == OURS
 
 
-@pytest.mark.parametrize("name", ["api_key", "base_url", "chat", "responses"])
-def test_what_sets_up_the_module_level_client_is_not_offered(name: str) -> None:
-    assert not hasattr(fastlane, name)
-
-
 ROOT = Path(fastlane.__file__).parent
 # What type checkers read: one file for each.
 TYPED = sorted(

@@ -9,7 +9,6 @@ import pytest
 
 import fastlane
 from fastlane import BoundedOutput, Connection, Hedging, Play, PromptCache, Urgency
-from tests.contract.entry_points import MESSAGES, MODEL
 
 CLIENTS = ("OpenAI", "AsyncOpenAI")
 
@@ -53,12 +52,3 @@ def test_plays_of_azure_adds_to_the_defaults(azure_arguments: dict[str, Any], na
 
     assert [type(play) for play in added.plays] == [Connection, PromptCache, Hedging]
     assert [type(play) for play in exact.plays] == [Hedging]
-
-
-def test_hedging_alone_keeps_the_transport(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Hedging(budget=0.05)]) as client:
-        client.chat.completions.create(model=MODEL, messages=MESSAGES)
-
-        (record,) = client.calls
-        assert record.transport == "fastlane"
-        assert [text.partition("(")[0] for text in record.plays] == ["Connection", "PromptCache", "Hedging"]

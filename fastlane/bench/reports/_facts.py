@@ -49,7 +49,7 @@ def definitions(metrics: Sequence[RequestMetric]) -> Section:
     rows = [(metric.title, metric.meaning) for metric in metrics]
     rows.append(("Brackets", "95 % confidence intervals. Failed requests count as slower than all others."))
     table = Table(
-        title="Terms", columns=("term", "meaning"), rows=tuple(tuple(map(Entry, row)) for row in rows), names=2
+        title="Metrics", columns=("metric", "meaning"), rows=tuple(tuple(map(Entry, row)) for row in rows), names=2
     )
     return Section(title="Definitions", parts=(table,))
 

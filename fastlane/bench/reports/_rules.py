@@ -170,8 +170,8 @@ def rules_section(results: Sequence[RuleResult]) -> Section:
          Entry(each.sentence))
         for each in results
     ]  # fmt: skip
-    columns = ("must not be", "cell", "arm", "result", "seen")
-    return Section(title="Rules", parts=(Table(title="Rules", columns=columns, rows=tuple(rows), names=5),))
+    columns = ("rule", "cell", "arm", "result", "seen")
+    return Section(title="Rules", parts=(Table(title="What must not be", columns=columns, rows=tuple(rows), names=5),))
 
 
 def _about(rule: Rule, cell: Cell) -> bool:

@@ -58,4 +58,4 @@ def test_runs_without_a_cell_in_common_have_nothing_beside_each_other() -> None:
     found = compared(a_run(pairs=8, arms=("baseline",)), a_run(pairs=8, arms=("fastlane",)))
 
     assert "They have no cell and arm in common" in said(found)
-    assert [table.title for table in found.tables()] == ["Terms"]
+    assert [table.title for table in found.tables()] == ["Metrics"]

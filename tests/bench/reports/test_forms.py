@@ -90,7 +90,7 @@ def test_a_refused_run_has_no_table_with_figures(kind: str) -> None:
     found = made(kind, run, checked)
 
     assert found.verdicts[0].text == "Refused: no figure of this run may be used. clock: No. See Checks."
-    assert [table.title for table in found.tables()] == ["Terms"]
+    assert [table.title for table in found.tables()] == ["Metrics"]
     data = document(run, findings_of(run), checked)
     assert not any("figures" in cell for cell in data["cells"])
     assert data["problems"] == ["No."]

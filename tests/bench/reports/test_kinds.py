@@ -373,7 +373,7 @@ def test_rules_and_what_became_of_them_stand_in_the_report() -> None:
 
     found = report("sweep", run, findings, checked, rules=judge(run, findings, checked, rules))
 
-    assert [row[:2] + row[3:4] for row in texts(table(found, "Rules"))] == [
+    assert [row[:2] + row[3:4] for row in texts(table(found, "What must not be"))] == [
         ["ttft_mean > 9 s", "chat, 1", "passed"],
         ["ttft_mean > 9 s", "agent, 1", "invalid"],
         ["decode_speed_p50 @ chat < 5000", "chat, 1", "failed"],

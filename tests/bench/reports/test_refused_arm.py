@@ -37,7 +37,7 @@ def test_report_of_a_run_with_a_bad_arm_shows_the_others() -> None:
     assert any(line.startswith("good: time to first token faster by ") for line in said)
     assert not any(line.startswith("bad: ") for line in said)
     for table in shown.tables():
-        if table.title.startswith(("The very first request", "Terms")):
+        if table.title.startswith(("The very first request", "Metrics")):
             continue  # They came before the cell, and are in no other figure.
         for row in table.rows:
             assert any(entry.text == f"invalid: {BAD}" for entry in row) == (row[0].text == "bad"), (table.title, row)

@@ -51,7 +51,7 @@ def test_captions_of_a_refused_run_are_true(kind: str) -> None:
     assert not re.search(r'<p class="note">\.?</p>', text)
     assert text.count(f"invalid: {LAG}") == 0
     assert "<figure" not in text
-    assert [table.title for table in shown.tables()] == ["Terms"]
+    assert [table.title for table in shown.tables()] == ["Metrics"]
 
 
 def test_users_of_a_closed_load_are_said_to_be_shared() -> None:

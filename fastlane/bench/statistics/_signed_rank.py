@@ -24,12 +24,18 @@ def signed_rank_p(differences: ArrayLike) -> float:
     """Return the two-sided p value of Wilcoxon's signed-rank test that differences lie evenly around 0; 1 without any.
 
     Zeros take part in the ranking and are then left out (Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank
-    procedures", JASA 54, 1959). Raises ConfigurationError where a difference is no finite number.
+    procedures", JASA 54, 1959). Exact up to 100 differences without ties and zeros, else the normal approximation.
+    Raises ConfigurationError where a difference is no finite number.
     """
     from scipy.stats import wilcoxon
 
     data = finite(differences, "differences")
-    return float(wilcoxon(data, zero_method="pratt", correction=True).pvalue) if data.any() else 1.0
+    if not data.any():
+        return 1.0
+    sizes = np.unique(np.abs(data))
+    exact = data.size <= _COUNTED_OUT and sizes.size == data.size and sizes[0] > 0
+    method = "exact" if exact else "asymptotic"
+    return float(wilcoxon(data, zero_method="pratt", correction=True, method=method).pvalue)
 
 
 def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | None:

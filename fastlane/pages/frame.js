@@ -1,4 +1,19 @@
 "use strict";
+// Numbers as records/formatting.py writes them.
+const shown = (() => {
+  const figure = (value) => {
+    const size = Math.abs(value);
+    return size >= 99.95 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : value.toFixed(size >= 9.995 ? 1 : 2);
+  };
+  const count = (value) => value.toLocaleString("en");
+  return {
+    figure,
+    count,
+    counted: (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`,
+    duration: (ms) => (ms === 0 ? "0 ms" : Math.abs(ms) < 999.5 ? `${figure(ms)} ms` : `${figure(ms / 1e3)} s`),
+    percent: (share) => `${share >= 0.0995 ? (share * 100).toFixed(0) : (share * 100).toFixed(1).replace(/\.0$/, "")} %`,
+  };
+})();
 // Light, dark, or as the system has it.
 (() => {
   const root = document.documentElement, button = document.getElementById("theme"), themes = ["auto", "dark", "light"];

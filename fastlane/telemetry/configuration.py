@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from .._fork import new_lock, starts_over
 from ..errors import ConfigurationError, MissingExtraError
-from . import settings as telemetry_settings
+from . import running_calls, settings as telemetry_settings
 from .settings import Level, TelemetrySettings, from_environment
 from .trace_files import DIRECTORY_VARIABLE, TraceFile
 
@@ -131,6 +131,8 @@ class _Process:
         if _FILE_EXPORTER in kinds:
             self._file = self._file or TraceFile()
             kinds[_FILE_EXPORTER] = partial(kinds[_FILE_EXPORTER], stream=self._file)
+            if signal == TRACES:
+                running_calls.watched = running_calls.RunningCalls(self._file)
         return [kind() if hasattr(kind, "collect") else _Exporter(kind) for kind in kinds.values()]
 
     def _open_file(self) -> bool:

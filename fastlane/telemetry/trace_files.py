@@ -25,8 +25,12 @@ MAX_AGE_S: Final = 30 * 24 * 3600
 _IN_USE_S: Final = 3600
 """A file that was written to within this time is not deleted to make room."""
 
+RUNNING_SUFFIX: Final = ".running"
+"""The calls that a process has under way: `{"at_ns": ..., "calls": [...]}`, replaced as a whole."""
+
 # Other files of the directory are never deleted.
 _NAME = re.compile(r"\d{8}T\d{6}Z-\d+(?:-\d+)?\.jsonl")
+_RUNNING_NAME = re.compile(r"\d{8}T\d{6}Z-\d+(?:-\d+)?\.running(?:\.new)?")
 
 
 def directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -51,18 +55,18 @@ def directory(environment: Mapping[str, str] | None = None) -> Path:
 def newest() -> Path | None:
     """Return the file of traces that was written to last, or None where there is none yet."""
     try:
-        found = _files(directory())
+        found = _files(directory(), _NAME)
     except RuntimeError:
         return None
     return next((path for path, _, size in found if size), None)
 
 
-def _files(where: Path) -> list[tuple[Path, float, int]]:
-    """Return each file of traces with its time of writing, in seconds since the epoch, and its bytes; newest first."""
+def _files(where: Path, name: re.Pattern[str]) -> list[tuple[Path, float, int]]:
+    """Return each file of a kind with its time of writing, in seconds since the epoch, and its bytes; newest first."""
     found = []
     with contextlib.suppress(OSError):
         for path in where.iterdir():
-            if _NAME.fullmatch(path.name):
+            if name.fullmatch(path.name):
                 with contextlib.suppress(OSError):  # another process may delete it meanwhile
                     status = path.stat()
                     found.append((path, status.st_mtime, status.st_size))
@@ -71,11 +75,12 @@ def _files(where: Path) -> list[tuple[Path, float, int]]:
 
 def _prune(where: Path) -> None:
     now_s = wall_ns() / 1e9
-    for number, (path, written_s, _) in enumerate(_files(where)):
-        age_s = now_s - written_s
-        if age_s > MAX_AGE_S or (number >= KEPT_FILES and age_s > _IN_USE_S):
-            with contextlib.suppress(OSError):
-                path.unlink()
+    for name, most in ((_NAME, KEPT_FILES), (_RUNNING_NAME, 0)):
+        for number, (path, written_s, _) in enumerate(_files(where, name)):
+            age_s = now_s - written_s
+            if age_s > MAX_AGE_S or (number >= most and age_s > _IN_USE_S):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 class TraceFile:

@@ -14,6 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ..compat.clients import pool_settings_of
 from ..transport.drivers.transports import TRACED
+from . import running_calls
 from .attributes import (
     CANCELLATIONS,
     call_attributes,
@@ -117,6 +118,8 @@ class TracedCall:
         if self._body is None and isinstance(body, Mapping):
             # The prompt must not wait for an exporter.
             self._body = {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
+        if running_calls.watched is not None and not self._is_dropped:
+            running_calls.watched.begin(id(self), observation)
 
     def attempting(self, observation: CallState, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span, where that is needed early."""
@@ -198,6 +201,8 @@ class TracedCall:
             self._open.pop()  # in one step, for upstreams that end at once
         except IndexError:
             return
+        if running_calls.watched is not None:
+            running_calls.watched.end(id(self))
         standing, context = self._standing, None
         try:
             if self._starts_early and not self._is_started:

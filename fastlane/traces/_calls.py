@@ -10,6 +10,7 @@ from ._spans import Span
 
 # By name: https://github.com/open-telemetry/semantic-conventions/blob/main/docs/dotnet/dotnet-network-traces.md
 _BY_NAME: Final = (
+    ("wait_for_place", "queue"),
     ("HTTP wait_for_connection", "queue"),
     ("HTTP connection_setup", "connection"),
     ("DNS lookup", "dns"),
@@ -32,6 +33,7 @@ _ATTRIBUTES: Final = {
     "decode": "fastlane.decode.duration",
     "validate": "fastlane.validate.duration",
 }
+_QUEUES: Final = ("fastlane.admission.wait.duration", "fastlane.rate_limits.wait.duration")
 _NOT_ANSWERED: Final = frozenset({"failed", "lost", "late", "cancelled", "replaced"})
 
 
@@ -195,6 +197,8 @@ def _told(span: Span, issued_ns: int) -> dict[str, float]:
         for name, attribute in _ATTRIBUTES.items()
         if (seconds := span.number(attribute)) is not None and seconds > 0
     }
+    if queued_s := sum(span.number(name) or 0.0 for name in _QUEUES):
+        told["queue"] = told.get("queue", 0.0) + queued_s
     before_s = (span.start_ns - issued_ns) / 1e9
     if before_s > 0:
         told.pop("prepare", None)

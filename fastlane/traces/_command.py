@@ -17,6 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from ..errors import ConfigurationError, FastlaneError
+from ..records.formatting import counted, duration, figure, percent
 from ._compare import ExperimentComparison, compare
 from ._document import document
 from ._entries import entries as entries_of
@@ -122,8 +123,7 @@ def live(
 ) -> None:
     """Follow the calls of running applications: times, cache hits, connections, and why a call was slow.
 
-    It follows the trace files that the applications write (`FASTLANE_TRACE_DIR`). A call is shown when it has ended.
-    Ctrl-C ends it.
+    It follows the trace files that the applications write (`FASTLANE_TRACE_DIR`). Ctrl-C ends it.
 
     Exit codes: 0 when it was ended, 2 for a directory or a port that cannot be used.
     """
@@ -157,12 +157,17 @@ def live(
 
 
 def _follow(follower: Follower) -> None:
-    """Print a line for each call as it ends."""
+    """Print a line for each call when it is seen to run, when its first token has come, and when it has ended."""
     pause = Event()
+    announced: set[tuple[float, bool]] = set()
     with suppress(KeyboardInterrupt):
         while True:
             for row in follower.poll():
                 typer.echo(_live_line(row))
+            running = {(row.at_ms, row.time_to_first_token_s is None): row for row in follower.running()}
+            for key in running.keys() - announced:
+                typer.echo(_live_line(running[key]))
+            announced = set(running)
             pause.wait(_POLL_S)
 
 
@@ -170,15 +175,15 @@ def _live_line(row: LiveCall) -> str:
     words = [
         f"{datetime.fromtimestamp(min(row.at_ms / 1e3, 1e11)).astimezone():%H:%M:%S}",
         f"{_printable(row.model):<24}",
-        "first token      -  "
+        "first token        -"
         if row.time_to_first_token_s is None
-        else f"first token {row.time_to_first_token_s * 1e3:6,.0f} ms",
-        f"total {row.duration_s * 1e3:7,.0f} ms",
+        else f"first token {duration(row.time_to_first_token_s):>8}",
+        f"{'so far' if row.is_running else 'total'} {duration(row.duration_s):>8}",
     ]
     if row.tokens_per_second is not None:
-        words.append(f"{row.tokens_per_second:,.0f} tokens/s")
+        words.append(f"{figure(row.tokens_per_second, 'tokens/s')} tokens/s")
     if row.cached_tokens is not None and row.input_tokens:
-        words.append(f"cached {row.cached_tokens / row.input_tokens:.0%}")
+        words.append(f"cached {percent(row.cached_tokens / row.input_tokens)}")
     if row.price is not None:
         words.append(f"price {row.price:.4g}")
     if row.connection_reused is not None:
@@ -189,6 +194,8 @@ def _live_line(row: LiveCall) -> str:
         words.append(f"failed: {_printable(row.error)}")
     if row.is_slow:
         words.append("SLOW")
+    if row.is_running:
+        words.append("running")
     return "  ".join((*words, *map(_printable, row.reasons)))
 
 
@@ -242,11 +249,11 @@ def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
 
 def _line(entry: TraceEntry) -> str:
     started = datetime.fromtimestamp(min(entry.start_ns / 1e9, 1e11)).astimezone()
-    words = [f"{started:%Y-%m-%d %H:%M:%S}", f"{entry.duration_s * 1e3:10.1f} ms", _printable(entry.name)]
+    words = [f"{started:%Y-%m-%d %H:%M:%S}", f"{duration(entry.duration_s):>9}", _printable(entry.name)]
     if len(entry.calls) > 1:
-        words.append(f"({len(entry.calls)} calls)")
+        words.append(f"({counted(len(entry.calls), 'call')})")
     if entry.time_to_first_token_s is not None:
-        words.append(f"first token {entry.time_to_first_token_s * 1e3:.1f} ms")
+        words.append(f"first token {duration(entry.time_to_first_token_s)}")
     if entry.experiment is not None:
         words.append(f"{_printable(entry.experiment.experiment)}: {_printable(entry.experiment.arm)}")
     if entry.error is not None:
@@ -257,8 +264,8 @@ def _line(entry: TraceEntry) -> str:
 def _compared(comparison: ExperimentComparison) -> Sequence[str]:
     name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
     return [
-        f"{name}: {_printable(arm.arm)} took {arm.median_ratio:.2f} of {baseline}'s time in the median of {arm.pairs} "
-        f"{'pair' if arm.pairs == 1 else 'pairs'}; {arm.faster} got faster, {arm.slower} got slower"
+        f"{name}: {_printable(arm.arm)} took {percent(arm.median_ratio)} of {baseline}'s time in the median of "
+        f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
         for arm in comparison.arms[1:]
         if arm.median_ratio is not None
     ]

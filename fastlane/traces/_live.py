@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from .._clock import now_ns, wall_ns
 from ..pages import html_page
+from ..records.formatting import duration
+from ..telemetry.trace_files import RUNNING_SUFFIX
 from ._entries import entries
 from ._model import TraceCall
 from ._otlp import TraceFileError, read_spans
@@ -31,11 +34,15 @@ SLOW: Final = 1.5
 _LEAST_SHARE: Final = 0.2
 """Of the time to the first token: what took less does not explain a slow call."""
 _READ_AT_ONCE: Final = 8 << 20
+_STALE_NS: Final = 5_000_000_000
+"""A process that has not written its running calls for so long has ended or hangs."""
+_GRACE_NS: Final = 1_500_000_000
+"""A call that runs no more keeps its row for so long: its span is written a little later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCall:
-    """One call that has ended. None is unknown."""
+    """One call. None is unknown, and what is known only when a call has ended."""
 
     id: str
     at_ms: float
@@ -43,19 +50,21 @@ class LiveCall:
     service: str
     model: str
     duration_s: float
+    """Until now, of a call that runs."""
     time_to_first_token_s: float | None
-    tokens_per_second: float | None
-    input_tokens: int | None
-    cached_tokens: int | None
-    output_tokens: int | None
-    price: float | None
+    tokens_per_second: float | None = None
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    price: float | None = None
     """In the catalog's currency."""
-    connection_reused: bool | None
+    connection_reused: bool | None = None
     attempts: int
-    error: str | None
+    error: str | None = None
     is_slow: bool
+    is_running: bool = False
     reasons: tuple[str, ...]
-    """What a slow call waited for, and why the provider's cache was missed."""
+    """What a slow call waited for, and why the provider's cache was missed; of a running call how far it is."""
 
 
 @dataclass(slots=True)
@@ -83,6 +92,17 @@ class _File:
     """The beginning of a line that is not written yet."""
 
 
+class _RunningCall(NamedTuple):
+    """A running call as its process has written it."""
+
+    start_ns: int
+    model: str
+    stream: bool
+    attempts: int
+    first_token_s: float | None
+    chunks: int
+
+
 @dataclass(slots=True)
 class Follower:
     """Reads what applications add to the trace files of a directory. Threads may share it."""
@@ -97,6 +117,8 @@ class Follower:
     """Calls that have had their row: a long user action comes again with each of its calls."""
     _times: dict[str, deque[float]] = field(default_factory=dict)
     _openings: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    _running: dict[float, tuple[int, _RunningCall]] = field(default_factory=dict)
+    """By the start of a call: when it was last seen to run, and what was written of it."""
     _lock: Lock = field(default_factory=Lock)
 
     def skip(self) -> None:
@@ -118,6 +140,44 @@ class Follower:
             while len(self._spans) > _MOST_TRACES:
                 self._spans.popitem(last=False)
             return found
+
+    def running(self) -> list[LiveCall]:
+        """Return the calls that run now, by their start. Those that `poll` has returned are not among them."""
+        with self._lock:
+            for path in self.directory.glob(f"*{RUNNING_SUFFIX}"):
+                try:
+                    written = json.loads(path.read_bytes())
+                    if wall_ns() - written["at_ns"] < _STALE_NS:
+                        calls = [_RunningCall(**call) for call in written["calls"]]
+                        self._running |= {call.start_ns / 1e6: (now_ns(), call) for call in calls}
+                except (OSError, ValueError, TypeError, KeyError):
+                    continue  # it was replaced meanwhile, or is not fastlane's
+            ended = {row.at_ms for row in self.rows.values()}
+            for at_ms, (seen_ns, _) in list(self._running.items()):
+                if at_ms in ended or now_ns() - seen_ns > _GRACE_NS:
+                    del self._running[at_ms]
+            return [self._running_row(at_ms, call) for at_ms, (_, call) in sorted(self._running.items())]
+
+    def _running_row(self, at_ms: float, call: _RunningCall) -> LiveCall:
+        model, first_s = call.model or "(no model)", call.first_token_s
+        elapsed_s = max(0.0, wall_ns() - call.start_ns) / 1e9
+        how_far = f"{call.chunks:,} chunks" if call.chunks else "no token yet" if call.attempts else "not sent yet"
+        return LiveCall(
+            id=f"running {at_ms}",
+            at_ms=at_ms,
+            service="",
+            model=model,
+            duration_s=elapsed_s,
+            time_to_first_token_s=first_s,
+            attempts=call.attempts,
+            is_slow=_is_slow(self._before(model, call.stream), elapsed_s if first_s is None else first_s),
+            is_running=True,
+            reasons=(how_far,),
+        )
+
+    def _before(self, model: str, is_stream: bool) -> deque[float]:
+        """Return the times of a model's latest calls. Those of streams and of whole answers are not comparable."""
+        return self._times.setdefault(f"{model} {is_stream}", deque(maxlen=_LATEST))
 
     def _paths(self) -> list[Path]:
         return sorted(self.directory.glob("*.jsonl"))
@@ -159,9 +219,8 @@ class Follower:
         model = call.response_model or call.model or "(no model)"
         duration_s = (call.span.end_ns - call.issued_ns) / 1e9
         measured = duration_s if call.time_to_first_token_s is None else call.time_to_first_token_s
-        # Streamed or not: the times of the two are no measure for each other.
-        before = self._times.setdefault(f"{model} {call.time_to_first_token_s is None}", deque(maxlen=_LATEST))
-        is_slow = len(before) >= _LEAST and measured > SLOW * median(before)
+        before = self._before(model, call.time_to_first_token_s is not None)
+        is_slow = _is_slow(before, measured)
         if call.error is None:
             before.append(measured)
         opening_s = sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls"))
@@ -199,6 +258,10 @@ class Follower:
         saved.opening_s = saved.reused * (median(self._openings) if self._openings else 0.0)
 
 
+def _is_slow(before: Sequence[float], measured_s: float) -> bool:
+    return len(before) >= _LEAST and measured_s > SLOW * median(before)
+
+
 def reasons(call: TraceCall, waited_s: float | None) -> Iterator[str]:
     """Return what a call waited for, where it is slow and waited `waited_s`, and why a cache was missed."""
     if waited_s is not None:
@@ -212,7 +275,7 @@ def reasons(call: TraceCall, waited_s: float | None) -> Iterator[str]:
         parts[", ".join(dict.fromkeys(str(status or "connection lost") for status in statuses)) or "retry"] = retries_s
         for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
             if seconds >= _LEAST_SHARE * waited_s:
-                yield f"{name} {seconds * 1e3:,.0f} ms"
+                yield f"{name} {duration(seconds)}"
     if call.cache_miss is not None:
         lost = f", {call.cache_lost_tokens:,} tokens" if call.cache_lost_tokens else ""
         where = f" in {call.cache_miss_path}" if call.cache_miss_path else ""
@@ -247,7 +310,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == f"{place}calls":
             follower = self.server.follower
             follower.poll()
-            told = {"saved": asdict(follower.saved), "calls": [asdict(row) for row in follower.rows.copy().values()]}
+            running = follower.running()
+            rows = [asdict(row) for row in (*follower.rows.copy().values(), *running)]
+            told = {"saved": asdict(follower.saved), "calls": rows}
             self._answer("application/json", json.dumps(told))
         else:
             self.send_error(404)

@@ -15,7 +15,8 @@ PHASES: Final = (
 
 - prepare: planning and encoding, before anything is sent
 - retries: attempts that failed or lost, and the pauses after them
-- queue, dns, connect, tls, send: of the answering attempt
+- queue: for a slot that a play gives, and for a connection of the answering attempt
+- dns, connect, tls, send: of the answering attempt
 - server: from the last byte sent to the first token, to the answer's head where there was no stream, or to a timeout
 - unsplit: until the first token, where nobody said what it was spent with
 - decode: from the first token to the last

@@ -10,7 +10,7 @@
   const WORDS = {
     prepare: ["prepare", "planning and encoding, before anything is sent"],
     retries: ["earlier attempts", "attempts that failed or lost, and the pauses after them"],
-    queue: ["queue", "waiting for a connection"],
+    queue: ["queue", "waiting for a slot or a connection"],
     dns: ["DNS", "looking up the host's address"],
     connect: ["connect", "opening the TCP connection"],
     tls: ["TLS", "the TLS handshake"],
@@ -47,21 +47,9 @@
     node.replaceChildren(...children.flat(9).filter((child) => child !== null && child !== undefined));
   }
 
-  function ms(value) {
-    if (value === undefined || value === null) return "–";
-    const size = Math.abs(value);
-    if (size === 0) return "0 ms";
-    if (size < 0.01) return `${(value * 1000).toFixed(1)} µs`;
-    if (size < 10) return `${value.toFixed(2)} ms`;
-    if (size < 100) return `${value.toFixed(1)} ms`;
-    if (size < 1000) return `${value.toFixed(0)} ms`;
-    if (size < 60e3) return `${(value / 1e3).toFixed(2)} s`;
-    if (size < 7200e3) return `${Math.floor(value / 60e3)} min ${Math.round((value % 60e3) / 1e3)} s`;
-    return `${(value / 3600e3).toFixed(1)} h`;
-  }
-  const count = (value) => (value === undefined ? "–" : value.toLocaleString("en-GB"));
-  const some = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
-  const percent = (share) => `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
+  const ms = (value) => (value === undefined || value === null ? "–" : shown.duration(value));
+  const count = (value) => (value === undefined ? "–" : shown.count(value));
+  const some = shown.counted, percent = shown.percent;
   function moment(at, long) {
     const date = new Date(at);
     if (Number.isNaN(date.getTime())) return "no date";
@@ -111,12 +99,13 @@
 
   // State.
   const state = {
-    view: "browse", shown: [], at: 0, opened: null, experiment: 0, errors: false, slow: false, query: "", sort: {}, row: null,
+    view: "browse", shown: [], at: 0, opened: null, experiment: 0, errors: false, slow: false, misses: false, query: "", sort: {}, row: null,
   };
   const lengths = entries.map((entry) => entry.d || 0).sort((one, other) => one - other);
   const slowest = lengths.length ? lengths[Math.min(lengths.length - 1, Math.ceil(lengths.length * 0.9))] : Infinity;
   const longest = Math.max(1e-6, lengths.length ? lengths[Math.min(lengths.length - 1, Math.floor(lengths.length * 0.98))] : 1);
   const isSlow = (entry) => lengths.length >= 5 && (entry.d || 0) >= slowest && slowest > lengths[0];
+  const misses = entries.filter((entry) => entry.y).length;
   const failures = entries.filter((entry) => entry.e || entry.x).length;
 
   const SORTS = {
@@ -166,6 +155,7 @@
     const kept = all.filter((index) => {
       const own = browse ? [index] : Object.values(members(index));
       if (state.errors && !own.some((at) => entries[at].e || entries[at].x)) return false;
+      if (state.misses && !own.some((at) => entries[at].y)) return false;
       if (state.slow && !(browse ? isSlow(entries[index]) : worstRatio(index) > 1)) return false;
       return !wanted.length || own.some((at) => matches(at, wanted));
     });
@@ -289,7 +279,7 @@
     const told = [
       ["Calls", count(calls.reduce((sum, entry) => sum + entry.c, 0))], ["Failed", count(entries.filter((entry) => entry.e).length)],
       ["Duration, p50", middle(calls.map((entry) => entry.d))], ["First token, p50", middle(calls.map((entry) => entry.f).filter((value) => value !== undefined))],
-      ["Cache misses", count(entries.filter((entry) => entry.y).length)],
+      ["Cache misses", count(misses)],
     ];
     const slow = entries.map((entry, index) => [index, entry.d || 0]).sort((one, other) => other[1] - one[1]).slice(0, 5);
     const line = ([index, took]) => h("li", null, h("button", { type: "button", onclick: () => { choose(Math.max(0, state.shown.indexOf(index))); open(); } }, `${entries[index].n} · ${ms(took)}${entries[index].y ? ` · ${entries[index].y}` : ""}${entries[index].e ? ` · ✕ ${entries[index].e}` : ""}`));
@@ -322,7 +312,7 @@
     add(entry.k === "action" ? "Application end-to-end" : "Duration", ms(entry.d), told.calls.length > 1 ? some(told.calls.length, "call") : "");
     if (only) {
       add("Time to first token", only.ttft === undefined ? undefined : ms(only.ttft), only.ttft_kind);
-      add("Decode rate", only.rate === undefined ? undefined : `${only.rate.toFixed(1)} tok/s`);
+      add("Decode rate", only.rate === undefined ? undefined : `${shown.figure(only.rate)} tokens/s`);
     }
     const input = sum("input");
     const cached = sum("cached");
@@ -356,13 +346,13 @@
   function callTable(entry, told) {
     if (told.calls.length < 2) return null;
     const cell = (value) => h("td", null, value);
-    const head = ["Call", "Started", "First token", "Duration", "Input", "Cached", "Output", "tok/s", "Attempts", "Connection"];
+    const head = ["Call", "Started", "First token", "Duration", "Input", "Cached", "Output", "tokens/s", "Attempts", "Connection"];
     return h("div", { class: "card wide" }, h("h3", null, "Calls"), h("table", null,
       h("thead", null, h("tr", null, head.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", null, told.calls.map((call) => h("tr", null,
         h("th", { scope: "row" }, call.response_model || call.model || "call", call.error ? h("span", { class: "bad" }, ` ✕ ${call.error}`) : null),
         cell(ms(call.at)), cell(ms(call.ttft)), cell(ms(call.ms)), cell(count(call.input)), cell(count(call.cached)), cell(count(call.output)),
-        cell(call.rate === undefined ? "–" : call.rate.toFixed(1)), cell(count(call.attempts)), cell(call.reused === undefined ? "–" : call.reused ? "reused" : "opened"))))));
+        cell(call.rate === undefined ? "–" : shown.figure(call.rate)), cell(count(call.attempts)), cell(call.reused === undefined ? "–" : call.reused ? "reused" : "opened"))))));
   }
 
   // A waterfall is a tree for the keyboard and for screen readers.
@@ -652,6 +642,7 @@
   $("experiment").addEventListener("change", () => { state.experiment = Number($("experiment").value); setView("compare"); });
   $("only-errors").addEventListener("click", (event) => toggleFilter("errors", event.currentTarget));
   $("only-slow").addEventListener("click", (event) => toggleFilter("slow", event.currentTarget));
+  $("only-misses").addEventListener("click", (event) => toggleFilter("misses", event.currentTarget));
   $("view-browse").addEventListener("click", () => setView("browse"));
   $("view-compare").addEventListener("click", () => setView("compare"));
   $("all").addEventListener("click", () => { setView("browse"); if (entries.length > 1) overall(); if (isNarrow()) document.body.dataset.open = ""; });
@@ -686,7 +677,7 @@
     if (event.target.matches("input, select, textarea")) return;
     const does = {
       "/": () => { if (isNarrow()) back(); $("search").focus(); $("search").select(); }, "?": () => $("help").showModal(),
-      e: () => $("only-errors").click(), s: () => $("only-slow").click(), b: () => setView(state.view === "browse" ? "compare" : "browse"),
+      e: () => $("only-errors").click(), s: () => $("only-slow").click(), m: () => $("only-misses").click(), b: () => setView(state.view === "browse" ? "compare" : "browse"),
     }[event.key];
     if (does) { does(); event.preventDefault(); }
   });
@@ -698,6 +689,8 @@
   $("source").title = $("source").textContent;
   $("only-errors").textContent = `Errors (${count(failures)})`;
   $("only-errors").title = "What failed, or had an attempt that did";
+  $("only-misses").textContent = `Cache misses (${count(misses)})`;
+  $("only-misses").hidden = !misses;
   $("views").hidden = !comparisons.length;
   $("experiment").replaceChildren(...comparisons.map((each, at) => h("option", { value: at }, each.experiment)));
   $("glossary").replaceChildren(...data.phases.map((phase) => h("div", null, h("dt", null, swatch(phase), " ", WORDS[phase][0]), h("dd", null, WORDS[phase][1]))));

@@ -68,6 +68,7 @@ def test_old_files_go_when_a_new_one_is_begun_and_no_others(where: Path) -> None
     old = [written_before(where / f"20260101T0000{age:02}Z-1.jsonl", day_s + age) for age in range(KEPT_FILES + 5)]
     in_use = [written_before(where / f"20260102T0000{age:02}Z-1.jsonl", age) for age in range(3)]
     ancient = written_before(where / "20200101T000000Z-1.jsonl", MAX_AGE_S + 60)
+    written_before(where / "20260101T000000Z-1.running", day_s)
     foreign = written_before(where / "mine.jsonl", MAX_AGE_S + 60)
 
     file = TraceFile()

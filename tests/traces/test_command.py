@@ -69,7 +69,7 @@ def test_a_list_says_what_an_experiment_came_to(tmp_path: Path) -> None:
     result = run("list", experiment(tmp_path / "spans.jsonl"))
 
     assert result.stdout.splitlines()[-1] == (
-        "answer tickets: fastlane took 0.65 of baseline's time in the median of 24 pairs; 22 got faster, 2 got slower"
+        "answer tickets: fastlane took 65 % of baseline's time in the median of 24 pairs; 22 got faster, 2 got slower"
     )
 
 

@@ -246,6 +246,14 @@ def a_cache_miss(path: Path) -> Path:
     return path
 
 
+def calls_of_which_one_missed(path: Path) -> Path:
+    with recording(path) as made:
+        made.chat(0, 400)
+        made.chat(500, 900, fastlane__cache__mismatch_reason="changed")
+        made.chat(1_000, 1_400)
+    return path
+
+
 def test_difference_of_equal_arms_is_neither_red_nor_green(opens: Opens) -> None:
     page = opens(an_a_a_experiment)
 
@@ -267,6 +275,19 @@ def test_cache_miss_has_a_badge_in_the_list_and_above_the_call(opens: Opens) -> 
     for badge in badges.all():
         expect(badge).to_have_text("cache miss: timestamp, about 1,666 tokens")
         expect(badge).to_be_visible()
+
+
+def test_cache_misses_are_found_by_a_filter_where_there_are_any(opens: Opens) -> None:
+    page = opens(calls_of_which_one_missed)
+    expect(listed(page)).to_have_count(3)
+
+    page.get_by_role("button", name="Cache misses (1)").click()
+
+    expect(listed(page)).to_have_count(1)
+    expect(listed(page)).to_contain_text("cache miss")
+    page.keyboard.press("m")
+    expect(listed(page)).to_have_count(3)
+    expect(opens(everyday).locator("#only-misses")).to_be_hidden()
 
 
 def test_it_can_be_read_on_a_narrow_screen(opens: Opens) -> None:

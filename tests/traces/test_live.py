@@ -15,22 +15,32 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
+from fastlane._clock import wall_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.traces._live import Follower, LiveServer
 from scripts.browser import ARGUMENTS, program
 from scripts.distribution import UnavailableError
-from tests.traces.recorded import everyday, recording
+from tests.races.callers import until
+from tests.traces.recorded import MODEL, START_NS, everyday, recording
 
 APPLICATION = """
-import fastlane, fastlane.telemetry
+import fastlane, fastlane.telemetry, os, pathlib, time
 fastlane.telemetry.configure()
-with fastlane.OpenAI(api_key="key") as client:
+files = pathlib.Path(os.environ["FASTLANE_TRACE_DIR"])
+with fastlane.OpenAI(api_key="the-key-is-snipe") as client:
     for number in range(3):
-        for _ in client.chat.completions.create(
+        stream = client.chat.completions.create(
             model="large", messages=[{"role": "user", "content": "the-launch-code-is-plover"}], stream=True,
             stream_options={"include_usage": True},
-        ):
-            pass
+        )
+        for at, _ in enumerate(stream):
+            if (number, at) == (2, 3):
+                time.sleep(3)
+                print(*(path.read_text() for path in files.glob("*.running")))
+deadline = time.monotonic() + 20
+while list(files.glob("*.running")) and time.monotonic() < deadline:
+    time.sleep(0.1)
+print(*files.glob("*.running*"))
 """
 
 
@@ -107,6 +117,59 @@ def test_a_slow_call_says_what_it_waited_for(tmp_path: Path) -> None:
     assert follower.saved.slow == 2
 
 
+def test_a_slow_call_that_waited_for_a_slot_says_queue(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
+    follower.poll()
+
+    with recording(tmp_path / "slow.jsonl") as made:
+        made.chat(0, 900, ttft=600, phases={"send": 2}, server=98, fastlane__admission__wait__duration=0.5)
+
+    assert follower.poll()[0].reasons == ("queue 500 ms",)
+
+
+def write_running(path: Path, *start_ns: int, at_ns: int | None = None, **fields: object) -> None:
+    call = {"model": "large", "stream": True, "attempts": 1, "first_token_s": 0.1, "chunks": 12} | fields
+    calls = [{"start_ns": each, **call} for each in start_ns]
+    path.write_text(json.dumps({"at_ns": wall_ns() if at_ns is None else at_ns, "calls": calls}))
+
+
+def test_a_running_call_has_a_row_until_it_has_ended(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    write_running(tmp_path / "a.running", START_NS, wall_ns() - 2_000_000_000)
+
+    first, second = follower.running()
+    some_calls(tmp_path / "a.jsonl", 100.0)
+    follower.poll()
+
+    assert (first.is_running, first.time_to_first_token_s, first.reasons) == (True, 0.1, ("12 chunks",))
+    assert 2 <= second.duration_s < 60
+    assert [row.at_ms for row in follower.running()] == [second.at_ms]
+    (tmp_path / "a.running").unlink()
+    until(lambda: follower.running() == [])
+
+
+def test_running_calls_of_a_process_that_died_are_not_shown(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    write_running(tmp_path / "a.running", START_NS, at_ns=wall_ns() - 60_000_000_000)
+    (tmp_path / "b.running").write_text('{"at_ns": 1}')
+    (tmp_path / "c.running").write_text('{"calls": [')
+
+    assert follower.running() == []
+
+
+def test_a_running_call_that_waits_says_so_and_can_be_slow(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
+    follower.poll()
+    write_running(tmp_path / "a.running", START_NS + 1, model=MODEL, first_token_s=None, chunks=0, attempts=0)
+
+    (row,) = follower.running()
+
+    assert row.is_slow
+    assert row.reasons == ("not sent yet",)
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     some_calls(tmp_path / "many.jsonl", *[100.0] * 900)
@@ -173,12 +236,18 @@ def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, b
     page.on("console", lambda message: heard.append(message.text))
     page.on("pageerror", lambda error: heard.append(str(error)))
     page.goto(server.url)
-    expect(page.get_by_role("status")).to_have_text("Waiting for the first call to end.")
+    expect(page.get_by_role("status")).to_have_text("Waiting for the first call.")
 
     some_calls(tmp_path / "calls.jsonl", 100.0, 100.0)
     rows = page.locator("#calls tbody tr")
     expect(rows).to_have_count(2, timeout=20_000)
     expect(page.locator("#saved")).to_contain_text("19,200 tokens, 91 %")
+    write_running(tmp_path / "a.running", wall_ns(), model="<i>mid", first_token_s=None, chunks=0)
+    expect(rows).to_have_count(3, timeout=20_000)
+    expect(rows.first).to_contain_text("running · no token yet")
+    expect(rows.first).to_contain_text("<i>mid")
+    (tmp_path / "a.running").unlink()
+    expect(rows).to_have_count(2, timeout=20_000)
     some_calls(
         tmp_path / "more.jsonl", 400.0, fastlane__cache__mismatch_reason="<b>timestamp", model="<img src=x>",
         fastlane__route__price=0.00123,
@@ -201,12 +270,23 @@ def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None
         try:
             with Emulator(model=preset("instant")) as emulator:
                 its = {**environment, **emulator.environment, "OPENAI_BASE_URL": emulator.base_url}
-                subprocess.run([sys.executable, "-c", APPLICATION], env=its, check=True, timeout=60)
+                application = [sys.executable, "-c", APPLICATION]
+                done = subprocess.run(application, env=its, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
             assert live.stdout is not None
-            lines = [live.stdout.readline() for _ in range(3)]
+            lines = [live.stdout.readline() for _ in range(4)]
         finally:
             live.send_signal(signal.SIGINT)
     assert live.returncode == 0
+    running, left = done.stdout.splitlines()
+    (call,) = json.loads(running)["calls"]
+    assert (call["model"], call["stream"], call["attempts"], call["chunks"] > 0) == ("large", True, 1, True)
+    assert call["first_token_s"] > 0
+    assert "plover" not in running
+    assert "snipe" not in running
+    assert left == ""
+    (under_way,) = [line for line in lines if "running" in line]
+    assert "chunks" in under_way
+    lines.remove(under_way)
     assert all("large" in line and "first token" in line for line in lines)
     assert "new connection" in lines[0]
     assert "connection reused" in lines[1]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ..records.quantiles import quantile
 from .phases import PHASES, Phase, phases_of
 
 if TYPE_CHECKING:
@@ -40,14 +40,6 @@ class Percentiles:
     p99: float | None
     """None below 100 numbers."""
     highest: float
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which `share` of the ordered numbers lie, interpolated between the two neighbours."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
-    return min(high, low + (high - low) * (place - below))  # between the two even after rounding
 
 
 def percentiles(values: Iterable[float | None]) -> Percentiles | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..records.ledger import seconds_shown
+from ..records.formatting import counted, duration, figure, percent
 from ..records.savings import figures
 from ..records.section import section_classes
 from .groups import LEAST_FOR_P95, LEAST_FOR_P99, METRICS, Group, Percentiles
@@ -62,8 +62,8 @@ def _head(report: Report) -> TextTable:
     everything = report.everything
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
     return TextTable(
-        title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
-        + (f", which took {seconds_shown(everything.total_s)} one after the other" if everything.answered else ""),
+        title=f"{counted(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
+        + (f", which took {duration(everything.total_s)} one after the other" if everything.answered else ""),
         notes=(" \N{MIDDLE DOT} ".join(_answer(report)), *((f"attempts: {attempts}",) if attempts else ())),
     )
 
@@ -71,16 +71,14 @@ def _head(report: Report) -> TextTable:
 def _answer(report: Report) -> Iterator[str]:
     """Return the whole in one line: "56% wait, 36% decode", "p50 268 ms", "91% cached", "1 failed"."""
     phases = sorted(report.everything.phases.items(), key=lambda phase: -(phase[1].share or 0.0))
-    longest = [
-        f"{_percent(found.share)} {phase}" for phase, found in phases[:_MOST_NAMED] if (found.share or 0) >= 0.01
-    ]
+    longest = [f"{_share(found.share)} {phase}" for phase, found in phases[:_MOST_NAMED] if (found.share or 0) >= 0.01]
     if longest:
         yield ", ".join(longest)
-    duration = report.everything.metrics.get("duration_s")
-    if duration is not None:
-        yield f"p50 {seconds_shown(duration.p50)}"
+    whole = report.everything.metrics.get("duration_s")
+    if whole is not None:
+        yield f"p50 {duration(whole.p50)}"
     if report.ledger.hit_ratio is not None:
-        yield f"{_percent(report.ledger.hit_ratio)} of prompt tokens cached"
+        yield f"{percent(report.ledger.hit_ratio)} of prompt tokens cached"
     yield from (f"{count:,} {outcome}" for outcome, count in report.outcomes.items() if outcome != "completed")
     if report.cache_misses:
         kinds = list(report.cache_misses)
@@ -89,22 +87,22 @@ def _answer(report: Report) -> Iterator[str]:
 
 
 def _misses(report: Report) -> str:
-    return _count(sum(report.cache_misses.values()), "cache miss", "cache misses")
+    return counted(sum(report.cache_misses.values()), "cache miss", "cache misses")
 
 
 def _look_at(report: Report) -> TextTable | None:
     """Return what is worth a look: what failed, what the cache missed, and waits that need not be."""
     found = [
-        f"{ended.error or ended.outcome}: {_count(ended.calls, 'call')}, {seconds_shown(ended.total_s)} in all"
+        f"{ended.error or ended.outcome}: {counted(ended.calls, 'call')}, {duration(ended.total_s)} in all"
         for ended in report.unanswered[:_MOST_NAMED]
         if ended.outcome == "failed"
     ]
     found += [
-        f"cache miss, {kind.replace('_', ' ')}: {_count(count, 'call')}; `call.prompt_cache.drift` says where"
+        f"cache miss, {kind.replace('_', ' ')}: {counted(count, 'call')}; `call.prompt_cache.drift` says where"
         for kind, count in list(report.cache_misses.items())[:_MOST_NAMED]
     ]
     found += [
-        f"{phase.replace('_', ' ')}: {_percent(share)} of the time"
+        f"{phase.replace('_', ' ')}: {percent(share)} of the time"
         for phase in _AVOIDABLE
         if phase in report.everything.phases and (share := report.everything.phases[phase].share or 0.0) >= 0.05
     ]
@@ -126,8 +124,8 @@ def _phases(group: Group) -> TextTable | None:
             phase.replace("_", " "),
             f"{found.seconds.n:,}",
             *_times(found.seconds),
-            seconds_shown(found.seconds.highest),
-            _percent(found.share),
+            duration(found.seconds.highest),
+            _share(found.share),
             "#" * round(_BAR * (found.share or 0.0) / longest),
         )
         for phase, found in shown.items()
@@ -148,7 +146,7 @@ def _metrics(group: Group) -> TextTable | None:
         return None
     rows = []
     for name, found in group.metrics.items():
-        shown = _rate if name == "decode_rate" else seconds_shown
+        shown = figure if name == "decode_rate" else duration
         rows.append((METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
     return TextTable(title="Metrics", header=("metric", "calls", "p50", "p95", "p99", "highest"), rows=tuple(rows))
 
@@ -212,7 +210,7 @@ def _unanswered(report: Report) -> TextTable | None:
             _clipped(ended.error or "-"),
             "-" if ended.status_code is None else str(ended.status_code),
             f"{ended.calls:,}",
-            seconds_shown(ended.total_s),
+            duration(ended.total_s),
         )
         for ended in report.unanswered[:_ROWS]
     ]
@@ -234,7 +232,7 @@ def _savings(ledger: Ledger) -> TextTable | None:
         rows.append(
             (
                 "time that opening these would have taken",
-                seconds_shown(ledger.connections_saved_s),
+                duration(ledger.connections_saved_s),
                 f"{priced:,}",
                 "estimated",
             )
@@ -246,11 +244,11 @@ def _savings(ledger: Ledger) -> TextTable | None:
     notes = []
     if ledger.connections_unpriced:
         notes.append(
-            f"What opening a connection takes is not known for {_count(ledger.connections_unpriced, 'reused one')}: "
+            f"What opening a connection takes is not known for {counted(ledger.connections_unpriced, 'reused one')}: "
             "no call of this client waited for one there."
         )
     if ledger.hit_ratio is not None:
-        notes.append(f"Read from caches: {_percent(ledger.hit_ratio)} of {ledger.prompt_tokens_said:,} prompt tokens.")
+        notes.append(f"Read from caches: {percent(ledger.hit_ratio)} of {ledger.prompt_tokens_said:,} prompt tokens.")
     return _table("Savings", rows, notes)
 
 
@@ -275,7 +273,7 @@ def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequenc
 
 def _row(what: str, total: Total) -> tuple[str, str, str, str]:
     if total.unit == "s":
-        value = seconds_shown(total.value)
+        value = duration(total.value)
     else:
         value = f"{total.value:,.6g}" if isinstance(total.value, float) else f"{total.value:,}"
     return (what, value, f"{total.calls:,}", total.basis)
@@ -291,7 +289,7 @@ def _legend(group: Group) -> TextTable | None:
 # Cells
 
 
-def _times(found: Percentiles | None, shown: Callable[[float], str] = seconds_shown) -> tuple[str, str, str]:
+def _times(found: Percentiles | None, shown: Callable[[float], str] = duration) -> tuple[str, str, str]:
     """The three percentiles."""
     if found is None:
         return ("-", "-", "-")
@@ -299,23 +297,13 @@ def _times(found: Percentiles | None, shown: Callable[[float], str] = seconds_sh
     return p50, p95, p99
 
 
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return "-"
-    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}"
+def _share(share: float | None) -> str:
+    return "-" if share is None else percent(share)
 
 
 def _mostly(group: Group) -> str:
     longest = group.longest_phase
-    return "-" if longest is None else f"{longest} {_percent(group.phases[longest].share)}"
-
-
-def _count(number: int, what: str, many: str | None = None) -> str:
-    return f"{number:,} {what if number == 1 else many or what + 's'}"
+    return "-" if longest is None else f"{longest} {_share(group.phases[longest].share)}"
 
 
 def _clipped(text: str, width: int = _WIDTH) -> str:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.reports.groups import percentiles, quantile
+from fastlane.records.quantiles import quantile
+from fastlane.reports.groups import percentiles
 
 times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 some = st.lists(times, min_size=1, max_size=150)

@@ -150,7 +150,7 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
     assert said == {
         "Routing": (3, 2, "1 model answered, 1 of 2 within the predicted time"),
         "Hedging": (3, 1, "1 won, 0 lost, 40 tokens spent on it (estimated)"),
-        "Connection": (3, 2, "14 ms of opening connections (estimated)"),
+        "Connection": (3, 2, "14.0 ms of opening connections (estimated)"),
         "Mine": (3, None, None),
     }
     assert "secret" not in str(report(*calls))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastlane.records.ledger import Ledger, seconds_shown
+from fastlane.records.formatting import duration
+from fastlane.records.ledger import Ledger
 from fastlane.records.record import CallRecord
 from fastlane.records.section import RecordSection
 
@@ -24,4 +25,4 @@ class ConnectionSection(RecordSection):
         """What opening connections would have taken."""
         if ledger.connections_saved_s is None:
             return "none of the client's calls opened a connection to compare with"
-        return f"{seconds_shown(ledger.connections_saved_s)} of opening connections (estimated)"
+        return f"{duration(ledger.connections_saved_s)} of opening connections (estimated)"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import httpx2
 
 from ..records.attempts import Form
-from ._answers import at_path, count_paths
 from ._findings import MeasuredFact, ProviderFinding, found
+from ._model import at_path, count_paths
 from ._session import CHAT, DoctorSession, of_status
 
 if TYPE_CHECKING:

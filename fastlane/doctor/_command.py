@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..errors import ConfigurationError, MissingExtraError
-from ._examination import examine
+from ._examination import Cost, Examination, examine
 from ._facts import facts_file
 from ._report import document, print_report
-from ._session import Cost, DoctorSettings, Examination
-from .target import Target, target_of
+from ._session import DoctorSettings, Target, target_of
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _INTERRUPTED = 130

@@ -2,72 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import _bodies, _model, _network, _server
-from ._answers import judge_answers
 from ._facts import compare
 from ._findings import ProviderFinding, found
-from ._session import CHAT, Cost, DoctorSession, DoctorSettings, Examination, ProviderCheck, RunningCheck, has_proxy
+from ._session import CHAT, DoctorSession, DoctorSettings, StatusError, has_proxy, of_status, problem_of
 
-_NETWORK_S = 60.0
-# Longest check of one thing, however many calls it takes.
-_MOST_S = 180.0
 # Tokens of a short prompt, with what chat templates add.
 _SHORT = 40
 
+
+class Cost(NamedTuple):
+    """What checks take of the provider, as estimated before."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class ProviderCheck(NamedTuple):
+    """One check: its row in the report, what it yields, and what it costs."""
+
+    name: str
+    look: Callable[[DoctorSession], Iterator[ProviderFinding]]
+    cost: Cost = Cost()
+
+
 Allow = Callable[[Cost, str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """The result of all checks."""
+
+    settings: DoctorSettings
+    findings: tuple[ProviderFinding, ...]
+    is_reached: bool
+    """Whether the provider answered over HTTP."""
+    model: str | None
+    """The model that was called, or would have been."""
+    interrupted: bool = False
 
 
 def examine(
     settings: DoctorSettings, *, allow: Allow, on_check: Callable[[str], None] = lambda _name: None
 ) -> Examination:
     """Run all checks. `allow` is asked once, before what costs tokens; `on_check` gets the name of each check."""
-    proxied = has_proxy(settings.target)
     interrupted = False
     findings: list[ProviderFinding] = []
-    with _network.http_client(settings.timeout_s, through_proxy=proxied) as http:
+    with _network.http_client(settings.timeout_s, through_proxy=has_proxy(settings.target)) as http:
         session = DoctorSession(settings=settings, http=http)
         try:
-            _run(session, proxied, allow, on_check, findings)
+            findings.extend(_run(session, allow, on_check))
         except KeyboardInterrupt:
             interrupted = True
+    compared = compare(session.known, findings)
     return Examination(
         settings=settings,
-        findings=tuple(findings),
+        findings=(*findings, compared) if compared else tuple(findings),
         is_reached=session.is_reached,
         model=session.model,
         interrupted=interrupted,
     )
 
 
-def _run(
-    session: DoctorSession,
-    proxied: bool,
-    allow: Allow,
-    on_check: Callable[[str], None],
-    findings: list[ProviderFinding],
-) -> None:
+def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) -> Iterator[ProviderFinding]:
     settings = session.settings
 
-    def run(check: ProviderCheck) -> None:
+    def checked(check: ProviderCheck) -> Iterator[ProviderFinding]:
         on_check(check.name)
-        findings.extend(RunningCheck(check, session).finish())
+        try:
+            yield from check.look(session)
+        except StatusError as error:
+            problem, source = problem_of(error.status), settings.key_source
+            yield found(check.name, of_status(error.status), "error", problem, key_source=source)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong with one check, the others go on
+            cause = f" <- {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
+            yield found(check.name, f"{type(error).__name__}{cause}", "error")
 
-    idle: RunningCheck | None = None
-    if proxied:
-        findings.append(
-            found("DNS", "left out: the system names a proxy for this URL, so this would examine the proxy", "proxy")
-        )
+    idle: Callable[[], ProviderFinding] | None = None
+    if has_proxy(settings.target):
+        yield found("DNS", "left out: the system names a proxy for this URL, so this would examine the proxy", "proxy")
     else:
-        run(ProviderCheck("DNS", _network.look, _NETWORK_S))
-        if any(finding.state == "failed" for finding in findings):
-            return
+        for finding in checked(ProviderCheck("DNS", _network.look)):
+            yield finding
+            if finding.state == "failed":
+                return
         if settings.idle_s and not settings.quick:
-            idle = RunningCheck(
-                ProviderCheck("idle life", _network.look_idle, settings.idle_s + 3 * settings.timeout_s), session
-            )
-    run(ProviderCheck("models", _server.look, 3 * settings.timeout_s))
+            idle = _network.begin_idle(session)
+    yield from checked(ProviderCheck("models", _server.look))
     if session.is_reached:
         session.model = settings.model
         if session.model is None and session.models is not None and len(session.models) == 1:
@@ -76,45 +102,36 @@ def _run(
         missing = _missing(session, checks, allow)
         for check in checks:
             if missing:
-                findings.append(found(check.name, f"left out: {missing}", "not run"))
+                yield found(check.name, f"left out: {missing}", "not run")
                 continue
-            run(check)
+            yield from checked(check)
             missing = "" if session.has_answered else "the first call to the model failed"
-        findings.extend(judge_answers(session))
+        yield from _model.judge_answers(session)
     if idle is not None:
         on_check(f"idle life of a connection, up to {settings.idle_s:g} s")
-        findings.extend(idle.finish())
-    compared = compare(session.known, findings)
-    if compared is not None:
-        findings.append(compared)
+        yield idle()
 
 
 def paid_checks(session: DoctorSession) -> tuple[ProviderCheck, ...]:
     """Return the checks that cost tokens. The others build on the first one."""
-    answer_s = session.settings.answer_timeout_s
     endpoints = 1 if session.settings.quick else len(_bodies.ENDPOINTS)
     forms = (len(_bodies.FORMS) + 1) * endpoints
     prompt = _model.cache_tokens(session.known)
-    costs = (
-        ("first call", _model.look_first, Cost(1, _SHORT, 16)),
-        (CHAT, _bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
-        ("the stream", _model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
-        ("equal prompts", _model.look_cache, Cost(2, 2 * prompt, 2)),
-        ("json_object", _model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),
-    )
-    return tuple(
-        ProviderCheck(name, look, min(_MOST_S, max(cost.calls, 2) * answer_s), cost) for name, look, cost in costs
+    return (
+        ProviderCheck("first call", _model.look_first, Cost(1, _SHORT, 16)),
+        ProviderCheck(CHAT, _bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
+        ProviderCheck("the stream", _model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
+        ProviderCheck("equal prompts", _model.look_cache, Cost(2, 2 * prompt, 2)),
+        ProviderCheck("json_object", _model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),
     )
 
 
-def _missing(session: DoctorSession, checks: Sequence[ProviderCheck], allow: Allow) -> str:
+def _missing(session: DoctorSession, checks: tuple[ProviderCheck, ...], allow: Allow) -> str:
     """Return why the model cannot be called; empty where it can."""
     settings = session.settings
     if session.needs_key:
         return f"it needs a key: put {'a valid one' if settings.key else 'one'} into {settings.key_source}"
     if session.model is None:
         return "it needs a model: name one with --model"
-    total = Cost()
-    for check in checks:
-        total = total.plus(check.cost)
+    total = Cost(*map(sum, zip(*(check.cost for check in checks), strict=True)))
     return "" if allow(total, session.model) else "it costs tokens: --yes allows it"

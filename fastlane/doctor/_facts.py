@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._clock import wall_ns
 from ..errors import MissingExtraError
 from ..providers import ProviderFacts
 from ..providers.registry import UNKNOWN
 from ._findings import MeasuredFact, ProviderFinding, found, measured_facts
-from ._session import Examination
+
+if TYPE_CHECKING:
+    from ._examination import Examination
 
 # Rows without a place in a facts file that its reader may want to know.
 _REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")

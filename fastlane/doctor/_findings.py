@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 State = Literal["seen", "notable", "failed", "left out"]
 """What became of a check.
@@ -31,110 +31,79 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "streaming": ("the stream", "first token", "chunks", "token counts", "end"),
     "prompt cache": ("equal prompts",),
     "structured outputs": ("json_object", "json_schema"),
-    "tokens": ("tokens",),
+    "limits and tokens": ("rate-limit headers", "tokens"),
 }
 """The rows of the report, in groups."""
 
 
-class KnownProblem(NamedTuple):
-    """A problem that a check can find: its state, and the advice, with names in braces for what was measured."""
-
-    state: State
-    advice: str
-
-
-PROBLEMS: Mapping[str, KnownProblem] = {
-    # the way there
-    "proxy": KnownProblem("left out", "Calls go through the proxy too, over the HTTP library's own connections."),
-    "no address": KnownProblem(
-        "failed", "Check the spelling of the URL, and whether this machine can resolve names at all."
-    ),
-    "slow DNS": KnownProblem(
-        "notable", "Paid again by every new connection unless something caches it; a kept connection pays nothing."
-    ),
-    "connection refused": KnownProblem(
-        "failed", "Nothing listens on port {port} there: check the port, and whether the server runs."
-    ),
-    "connect timeout": KnownProblem(
-        "failed", "Nothing answers: a firewall, a VPN that is off, or the wrong host. Try from another network."
-    ),
-    "unreachable": KnownProblem("failed", "There is no network route: check the connection, VPN and proxy settings."),
-    "certificate not trusted": KnownProblem(
-        "failed",
-        "The certificate is not trusted here. If it should be (a company's proxy, a test server), name its authority's "
-        "file in SSL_CERT_FILE.",
-    ),
-    "no TLS": KnownProblem(
-        "failed",
-        "Nothing on port {port} speaks TLS as this machine does: check the port. Does it want http://?",
-    ),
-    "not encrypted": KnownProblem("notable", "Key and prompts can be read by everybody on the network path."),
-    "old TLS": KnownProblem("notable", "One round trip more than TLS 1.3 takes, for every new connection."),
-    # the connection
-    "small window": KnownProblem("notable", "A longer body waits for a window update, a round trip each time."),
-    "few streams": KnownProblem("notable", "More calls at once than that open further connections."),
-    "intermediary": KnownProblem(
-        "notable", "TCP is answered from nearer than HTTP: something stands in between, such as a proxy."
-    ),
-    "no HTTP/2": KnownProblem(
-        "notable", "Each call at the same time needs a connection of its own: keep them open (Connection())."
-    ),
-    "pays for connections": KnownProblem(
-        "seen", "A kept connection pays nothing of it: Connection() keeps them, client.warm() opens one ahead."
-    ),
-    "not kept": KnownProblem(
-        "notable", "The server closes connections after a response: every call pays for a new one."
-    ),
-    "closed when idle": KnownProblem("notable", "Calls further apart than {lived:g} s pay for a new connection."),
-    "dead when idle": KnownProblem(
-        "notable",
-        "Something on the network path drops idle connections silently: a call then waits for a timeout or a reset.",
-    ),
-    # the provider
-    "wants https": KnownProblem("failed", "Does it want https://?"),
-    "answered like https": KnownProblem("notable", "Does it want https://?"),
-    "key needed": KnownProblem("notable", "Put a key into {key_source}."),
-    "401": KnownProblem("notable", "Put a valid key of this provider into {key_source}."),
-    "402": KnownProblem("notable", "Pay the provider, or use another key."),
-    "403": KnownProblem("notable", "Ask for the right with the provider, or use another key."),
-    "404": KnownProblem("notable", "Check --model, and the URL's path: it mostly ends in /v1."),
-    "429": KnownProblem("notable", "Wait, or look at the account's limits."),
-    "5xx": KnownProblem("notable", "Try again later."),
-    "refused": KnownProblem("notable", ""),
-    "redirect": KnownProblem("notable", "Use the URL that it leads to."),
-    "no list": KnownProblem("notable", "Is that an OpenAI-style API?"),
-    "not listed": KnownProblem("notable", "Check --model; some providers list not all."),
-    "limit ignored": KnownProblem("notable", "It ignores {ignored}: answers can grow longer than they may."),
-    "facts differ": KnownProblem(
-        "notable", "Give the measured facts to the plays that need them: RequestEncoding(facts=…)."
-    ),
-    # request bodies
-    "can be encoded": KnownProblem("seen", "RequestEncoding() can send these."),
-    "not answered": KnownProblem("notable", ""),
-    # streaming
-    "broken off": KnownProblem("failed", ""),
-    "no output": KnownProblem("failed", "The model wrote nothing within the limit of tokens."),
-    "bundles": KnownProblem("notable", "They come in bundles: what is shown stutters, whatever the client does."),
-    "no usage": KnownProblem("notable", "Tokens of streams are not known here: rates and costs can only be estimated."),
-    "no end": KnownProblem("notable", "A stream that broke off can look like one that has ended."),
-    # prompt cache
-    "cache not reported": KnownProblem("notable", "Whether prompts are cached can only be told by time."),
-    "nothing cached": KnownProblem(
-        "notable", "It may need a longer prompt, more time, another server of theirs, or to be asked for it."
-    ),
-    # structured outputs
-    "format refused": KnownProblem("notable", ""),
-    "format ignored": KnownProblem("notable", "The server ignores the format: check what comes before you use it."),
-    "cut off": KnownProblem("failed", ""),
-    # tokens
-    "not counted": KnownProblem("notable", ""),
-    # any check
-    "error": KnownProblem("failed", ""),
-    "late": KnownProblem("failed", ""),
-    "not run": KnownProblem("left out", ""),
+PROBLEMS: Mapping[State, Mapping[str, str]] = {
+    "left out": {
+        "proxy": "Calls go through the proxy too, over the HTTP library's own connections.",
+        "not run": "",
+    },
+    "failed": {
+        "no address": "Check the spelling of the URL, and whether this machine can resolve names at all.",
+        "connection refused": "Nothing listens on port {port} there: check the port, and whether the server runs.",
+        "connect timeout": "Nothing answers: a firewall, a VPN that is off, or the wrong host. Try another network.",
+        "unreachable": "There is no network route: check the connection, VPN and proxy settings.",
+        "certificate not trusted": "The certificate is not trusted here. If it should be (a company's proxy, a test "
+        "server), name its authority's file in SSL_CERT_FILE.",
+        "no TLS": "Nothing on port {port} speaks TLS as this machine does: check the port. Does it want http://?",
+        "wants https": "Does it want https://?",
+        "broken off": "",
+        "no output": "The model wrote nothing within the limit of tokens.",
+        "cut off": "",
+        "error": "",
+        "late": "",
+    },
+    "notable": {
+        "certificate ends soon": "No call gets through once it has ended: have it renewed.",
+        "slow DNS": "Paid again by every new connection unless something caches it; a kept connection pays nothing.",
+        "not encrypted": "Key and prompts can be read by everybody on the network path.",
+        "old TLS": "One round trip more than TLS 1.3 takes, for every new connection.",
+        "small window": "A longer body waits for a window update, a round trip each time.",
+        "few streams": "More calls at once than that open further connections.",
+        "intermediary": "TCP is answered from nearer than HTTP: something stands in between, such as a proxy.",
+        "no HTTP/2": "Each call at the same time needs a connection of its own: keep them open (Connection()).",
+        "not kept": "The server closes connections after a response: every call pays for a new one.",
+        "closed when idle": "Calls further apart than {lived:g} s pay for a new connection.",
+        "dead when idle": "Something on the network path drops idle connections silently: a call then waits for a "
+        "timeout or a reset.",
+        "answered like https": "Does it want https://?",
+        "key needed": "Put a key into {key_source}.",
+        "401": "Put a valid key of this provider into {key_source}.",
+        "402": "Pay the provider, or use another key.",
+        "403": "Ask for the right with the provider, or use another key.",
+        "404": "Check --model, and the URL's path: it mostly ends in /v1.",
+        "429": "Wait, or look at the account's limits.",
+        "5xx": "Try again later.",
+        "refused": "",
+        "redirect": "Use the URL that it leads to.",
+        "no list": "Is that an OpenAI-style API?",
+        "not listed": "Check --model; some providers list not all.",
+        "limit ignored": "It ignores {ignored}: answers can grow longer than they may.",
+        "facts differ": "Give the measured facts to the plays that need them: RequestEncoding(facts=…).",
+        "not answered": "",
+        "bundles": "They come in bundles: what is shown stutters, whatever the client does.",
+        "no usage": "Tokens of streams are not known here: rates and costs can only be estimated.",
+        "no end": "A stream that broke off can look like one that has ended.",
+        "cache not reported": "Whether prompts are cached can only be told by time.",
+        "nothing cached": "It may need a longer prompt, more time, another server of theirs, or to be asked for it.",
+        "format refused": "",
+        "format ignored": "The server ignores the format: check what comes before you use it.",
+        "not counted": "",
+    },
+    "seen": {
+        "pays for connections": "A kept connection pays nothing of it: Connection() keeps them, client.warm() opens "
+        "one ahead.",
+        "can be encoded": "RequestEncoding() can send these.",
+    },
 }
-"""Everything that can be wrong, with what to do about it."""
+"""Everything that can be wrong, by what it means for a check, with what to do. In braces: what was measured."""
 
+_ADVICE: Mapping[str, tuple[State, str]] = {
+    problem: (state, advice) for state, rows in PROBLEMS.items() for problem, advice in rows.items()
+}
 _WORST: tuple[State, ...] = ("seen", "notable", "failed", "left out")
 
 
@@ -173,7 +142,7 @@ class ProviderFinding:
     @property
     def state(self) -> State:
         """The worst state of its problems."""
-        return max((PROBLEMS[problem].state for problem in self.problems), key=_WORST.index, default="seen")
+        return max((_ADVICE[problem][0] for problem in self.problems), key=_WORST.index, default="seen")
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -199,7 +168,7 @@ def found(
 ) -> ProviderFinding:
     """Return a finding with the advice for its problems. Falsy problems are dropped; `measured` fills the advice in."""
     named = tuple(problem for problem in problems if isinstance(problem, str) and problem)
-    advice = " ".join(PROBLEMS[problem].advice.format(**measured) for problem in named).strip()
+    advice = " ".join(_ADVICE[problem][1].format(**measured) for problem in named).strip()
     return ProviderFinding(
         looked_at=looked_at,
         seen=seen,

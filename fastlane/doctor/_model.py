@@ -1,7 +1,8 @@
-"""Checks that call the model, each as small as can be: the first call, a stream, the cache and formats."""
+"""Checks that call the model, each as small as can be: the first call, a stream, the cache, formats, and counts."""
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +15,10 @@ import httpx2
 from .._clock import now_ns
 from ..protocol.content import choices_kind
 from ..protocol.events import EventReader
-from ..records.ledger import seconds_shown
-from ._answers import at_path, count_paths
+from ..records.formatting import counted, duration
+from ..records.quantiles import quantile
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms
-from ._session import CHAT, DoctorSession, StatusError, json_object, of_status
+from ._session import CHAT, DoctorSession, StatusError, json_object, of_status, printable
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
@@ -63,11 +64,10 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     # One that was refused for fewer tokens than this may have been too small rather than unknown.
     unknown = tuple(each for each, least in refused if each != name and least >= tokens)
     session.has_answered = True
+    session.limits = limits_in(answer.headers)
     session.count_paths[CHAT] = count_paths(answer.data, CHAT, session.known)
     heeded = name not in ignored
-    words = (
-        f"answered in {seconds_shown(answer.taken_ns / 1e9)}, limited to {tokens} token{'s' * (tokens != 1)} by {name}"
-    )
+    words = f"answered in {duration(answer.taken_ns / 1e9)}, limited to {counted(tokens, 'token')} by {name}"
     if unknown:
         words += f"; {' and '.join(unknown)} refused"
     yield found(
@@ -151,7 +151,7 @@ def stream(session: DoctorSession, prompt: str, tokens: int) -> StreamedAnswer:
                 StreamEvent(at_ns, len(b"data: \n\n") + len(data), data.decode("utf-8", "replace").strip())
                 for data in reader.feed(piece)
             ]
-            if size > _MOST_STREAM_BYTES:
+            if size > _MOST_STREAM_BYTES or at_ns > session.settings.answer_timeout_s * 1e9:
                 break
     except httpx2.HTTPError as error:
         streamed.broken_off = type(error).__name__
@@ -175,9 +175,9 @@ def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
     else:
         first_ns = output[0].at_ns
         ahead_ns = first_ns - streamed.headers_ns
-        words = seconds_shown(first_ns / 1e9)
+        words = duration(first_ns / 1e9)
         if ahead_ns > 5_000_000:
-            words += f"; the headers came {seconds_shown(ahead_ns / 1e9)} earlier"
+            words += f"; the headers came {duration(ahead_ns / 1e9)} earlier"
         yield found("first token", words, value={"ms": in_ms(first_ns), "head_earlier_ms": in_ms(ahead_ns)})
         yield _judge_chunks(output, at_path(streamed.last, "usage.completion_tokens"))
     if streamed.last:
@@ -193,14 +193,14 @@ def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
 def _judge_chunks(output: Sequence[StreamEvent], tokens: Any) -> ProviderFinding:
     moments = [event.at_ns for event in output]
     gaps = sorted(later - earlier for earlier, later in pairwise(moments))
-    p50, p90 = (gaps[min(len(gaps) - 1, int(share * len(gaps)))] if gaps else None for share in (0.5, 0.9))
+    p50, p90 = (quantile(gaps, share) if gaps else None for share in (0.5, 0.9))
     per_event = tokens / len(output) if isinstance(tokens, int) and tokens else None
     size = sum(event.size for event in output) / len(output)
     words = f"{len(output)} with output, {size:.0f} bytes each"
     if per_event is not None:
         words += f", {per_event:.1f} tokens each"
     if p50 is not None and p90 is not None:
-        words += f"; gaps p50 {seconds_shown(p50 / 1e9)}, p90 {seconds_shown(p90 / 1e9)}"
+        words += f"; gaps p50 {duration(p50 / 1e9)}, p90 {duration(p90 / 1e9)}"
     reads = len(set(moments))
     bundled = len(output) >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
     value = {
@@ -269,7 +269,7 @@ def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> Pr
     """Judge what two equal requests say of a cache."""
     times = ""
     if first.first_ns is not None and second.first_ns is not None:
-        times = f"; first token {seconds_shown(first.first_ns / 1e9)}, then {seconds_shown(second.first_ns / 1e9)}"
+        times = f"; first token {duration(first.first_ns / 1e9)}, then {duration(second.first_ns / 1e9)}"
     value = {
         "input_tokens": second.input_tokens,
         "cached_tokens": [first.cached_tokens, second.cached_tokens],
@@ -357,3 +357,85 @@ def _wrong(name: str, text: Any) -> str | None:
         and type(value["is_blue"]) is bool
     )
     return None if fits or name == "json_object" else "JSON, but not of the schema"
+
+
+# What responses report
+
+# Names of counts anywhere in `usage`; the facts on record of a provider come first.
+_COUNTS: Mapping[str, re.Pattern[str]] = {
+    "input": re.compile(r"^(?:prompt|input)_tokens$"),
+    "output": re.compile(r"^(?:completion|output)_tokens$"),
+    "cached": re.compile(
+        r"^(?:cached_tokens|(?:prompt_)?cache_(?:hit|read)_(?:input_)?tokens|(?:\w+_)?cached_tokens)$"
+    ),
+    "reasoning": re.compile(r"^reasoning_tokens$"),
+}
+
+
+# Names of headers, in lower case.
+_LIMIT_HEADER = re.compile(r"rate-?limit|^retry-after")
+
+
+def at_path(value: Any, path: str) -> Any:
+    """Return the value at a dotted path, in which a number is an index of a list; None where there is none."""
+    for name in path.split("."):
+        if isinstance(value, list):
+            value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def count_paths(answer: Mapping[str, Any], endpoint: str, known: ProviderFacts | None) -> dict[str, str]:
+    """Return where a response has its token counts: kind of token to dotted path. Only numbers count."""
+    fact = known.usage.get(endpoint) if known is not None else None
+    written: Mapping[Any, str] = (fact.value if fact is not None else None) or {}
+    found: dict[str, str] = {kind: path for kind, path in written.items() if _is_count(at_path(answer, path))}
+    usage = answer.get("usage")
+    if isinstance(usage, Mapping):
+        for path, value in _leaves(usage, "usage"):
+            name = path.rpartition(".")[2]
+            for kind, pattern in _COUNTS.items():
+                if pattern.match(name) and _is_count(value) and path not in found.values():
+                    found.setdefault(kind, path)
+    return found
+
+
+def limits_in(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that report rate limits."""
+    return {name.lower(): printable(each) for name, each in headers.items() if _LIMIT_HEADER.search(name.lower())}
+
+
+def judge_limits(limits: Mapping[str, str]) -> ProviderFinding:
+    """Judge which headers report rate limits: by them `RateLimits` learns how much is left."""
+    words = ", ".join(f"{name}: {value}" for name, value in limits.items())
+    fact = MeasuredFact(path=("rate_limits", "headers"), value=sorted(limits))
+    return found("rate-limit headers", words or "none", value=dict(limits), facts=[fact] if limits else [])
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every value with its path. Lists are left out: they hold the answer itself."""
+    for name, each in value.items():
+        if not isinstance(name, str):
+            continue
+        here = f"{path}.{name}" if path else name
+        if isinstance(each, Mapping):
+            yield from _leaves(each, here)
+        elif not isinstance(each, list):
+            yield here, each
+
+
+def judge_answers(session: DoctorSession) -> Iterator[ProviderFinding]:
+    """Judge what the responses so far report of rate limits and tokens."""
+    if session.has_answered:
+        yield judge_limits(session.limits)
+    for endpoint, paths in session.count_paths.items():
+        words = ", ".join(f"{kind}: {path}" for kind, path in paths.items()) or "not counted"
+        fact = MeasuredFact(path=("usage", endpoint), value=dict(paths))
+        yield found(
+            f"tokens, {endpoint}", words, not paths and "not counted", value=paths, facts=[fact] if paths else []
+        )

@@ -5,19 +5,18 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from statistics import median
-from typing import NamedTuple
 
 import httpx2
 
-from .._clock import now_ns
-from ..records.ledger import seconds_shown
+from .._clock import now_ns, wall_ns
+from ..records.formatting import counted, duration
 from ..transport import PHASES, Opening, Phases, Transport
 from ..transport.protocols.h2 import Http2Connection, PeerLimits
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms
-from ._session import DoctorSession
-from .target import Target
+from ._session import DoctorSession, Target
 
 # A resolver that asks others takes tens of milliseconds; one that caches takes one.
 _SLOW_DNS_NS = 50_000_000
@@ -29,29 +28,11 @@ _FEW_STREAMS = 32
 # TCP that is answered from so much nearer than HTTP is answered by something in between.
 _IN_BETWEEN_NS = 5_000_000
 
+# A certificate that is renewed by a machine is renewed weeks before it ends.
+_FEW_DAYS = 14
+
 # Of the longest idle time: each of these is tried on a connection of its own, all at the same time.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
-
-
-class OpenedConnection(NamedTuple):
-    """How a connection was opened, and what two requests on it have shown."""
-
-    opening: Opening
-    round_trip_ns: int | None = None
-    """The shortest that took a round trip to the server's end of HTTP/2; None without HTTP/2."""
-    limits: PeerLimits | None = None
-    """None without HTTP/2."""
-
-    @property
-    def tcp_ns(self) -> int:
-        """What connecting took."""
-        return self.opening.connect_ended_ns - self.opening.connect_started_ns
-
-    @property
-    def tls_ns(self) -> int | None:
-        """What the TLS handshake took; None without TLS."""
-        started, ended = self.opening.tls_started_ns, self.opening.tls_ended_ns
-        return None if started is None or ended is None else ended - started
 
 
 def look(session: DoctorSession) -> Iterator[ProviderFinding]:
@@ -66,27 +47,30 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
         return
     yield judge_dns(target, list(dict.fromkeys(str(address[0]) for *_, address in resolved)), dns_ns)
     try:
-        connections = [_opened(session) for _ in range(1 if session.settings.quick else 3)]
+        opened = [_opened(session) for _ in range(1 if session.settings.quick else 3)]
     except httpx2.HTTPError as error:
         yield judge_no_connection(target, error)
         return
-    tcp_ns = [each.tcp_ns for each in connections]
-    tls_ns = [each.tls_ns for each in connections if each.tls_ns is not None]
-    last = connections[-1]
+    openings = [opening for opening, _, _ in opened]
+    tcp_ns = [each.connect_ended_ns - each.connect_started_ns for each in openings]
+    tls_ns = [each.tls_ended_ns - each.tls_started_ns for each in openings if each.tls_ended_ns and each.tls_started_ns]
     yield found("TCP", f"{_spread(tcp_ns)}, one round trip", value={"ms": [in_ms(each) for each in tcp_ns]})
-    yield judge_tls(target, tls_ns, last.opening.tls_version)
-    if last.limits is not None:
-        yield judge_http2(last.limits)
-    round_trips_ns = [each.round_trip_ns for each in connections if each.round_trip_ns is not None]
-    yield judge_round_trip(min(tcp_ns), round_trips_ns)
-    yield judge_version(target, last.opening.alpn)
+    yield judge_tls(target, tls_ns, openings[-1].tls_version, _certificate_end(session))
+    limits = opened[-1][2]
+    if limits is not None:
+        yield judge_http2(limits)
+    yield judge_round_trip(min(tcp_ns), [each for _, each, _ in opened if each is not None])
+    yield judge_version(target, openings[-1].alpn)
     total = dns_ns + min(tcp_ns) + min(tls_ns, default=0)
-    words = f"{seconds_shown(total / 1e9)} before the first byte of a request can leave"
+    words = f"{duration(total / 1e9)} before the first byte of a request can leave"
     yield found("a new connection", words, "pays for connections", value={"ms": in_ms(total)})
 
 
-def _opened(session: DoctorSession) -> OpenedConnection:
-    """Open a connection and send two requests on it. Raises httpx2.HTTPError where none can be opened."""
+def _opened(session: DoctorSession) -> tuple[Opening, int | None, PeerLimits | None]:
+    """Open a connection and send two requests on it. Raises httpx2.HTTPError where none can be opened.
+
+    Return how it was opened, the shortest round trip to the server's end of HTTP, and HTTP/2's limits.
+    """
     transport, first, second = Transport(ping_s=None), Phases(), Phases()
     with httpx2.Client(transport=transport, timeout=session.settings.timeout_s) as client:
         try:
@@ -96,19 +80,25 @@ def _opened(session: DoctorSession) -> OpenedConnection:
             if first.opening is None:
                 raise
             # It was opened; that requests are not answered is for the list of models to say.
-        found_http = [member.http for member in transport.members()]
+        limits = [member.http.peer_limits for member in transport.members() if isinstance(member.http, Http2Connection)]
     assert first.opening is not None
-    opened = OpenedConnection(first.opening)
-    http = next((each for each in found_http if isinstance(each, Http2Connection)), None)
-    if http is None:
-        return opened
-    # Each has taken a round trip at least, and what the server or this machine did meanwhile.
-    waits_ns = [*http.round_trips_ns]
-    if opened.tls_ns is not None:
-        waits_ns.append(opened.tls_ns)
-    if second.first_byte_ns is not None and second.send_ended_ns is not None:
-        waits_ns.append(second.first_byte_ns - second.send_ended_ns)
-    return opened._replace(round_trip_ns=min(waits_ns, default=None), limits=http.peer_limits)
+    return first.opening, second.round_trip_time_ns or first.round_trip_time_ns, limits[0] if limits else None
+
+
+def _certificate_end(session: DoctorSession) -> float | None:
+    """Return when the server's certificate ends, in seconds since the epoch; None where that cannot be seen."""
+    target, timeout_s = session.target, session.settings.timeout_s
+    if not target.is_secure:
+        return None
+    context = ssl.create_default_context()
+    try:
+        with (
+            socket.create_connection((target.host, target.port), timeout_s) as sock,
+            context.wrap_socket(sock, server_hostname=target.host) as secured,
+        ):
+            return ssl.cert_time_to_seconds(str((secured.getpeercert() or {})["notAfter"]))
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def http_client(timeout_s: float, *, through_proxy: bool = False) -> httpx2.Client:
@@ -123,8 +113,7 @@ def judge_dns(target: Target, addresses: Sequence[str], taken_ns: int) -> Provid
     if list(addresses) == [target.host]:
         return found("DNS", "not needed: the URL holds an address", value={"ms": None})
     slow = taken_ns > _SLOW_DNS_NS and not target.is_local
-    count = f"{len(addresses)} address{'' if len(addresses) == 1 else 'es'}"
-    words = f"{count} in {seconds_shown(taken_ns / 1e9)}: {_few(addresses)}"
+    words = f"{counted(len(addresses), 'address', 'addresses')} in {duration(taken_ns / 1e9)}: {_few(addresses)}"
     return found("DNS", words, slow and "slow DNS", value={"ms": in_ms(taken_ns), "addresses": list(addresses)})
 
 
@@ -146,13 +135,21 @@ def judge_no_connection(target: Target, error: httpx2.HTTPError) -> ProviderFind
     return found("TCP", f"no connection to {target.host}, port {target.port} ({name})", problem, port=target.port)
 
 
-def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None) -> ProviderFinding:
-    """Judge what encryption costs, and which version it is."""
+def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None, ends_s: float | None) -> ProviderFinding:
+    """Judge what encryption costs, which version it is, and when the certificate ends."""
     if not target.is_secure:
         return found("TLS", "none: the URL begins with http://", not target.is_local and "not encrypted")
     words = f"{version or 'unknown version'}, {_spread(taken_ns)}"
-    value = {"ms": [in_ms(each) for each in taken_ns], "version": version}
-    return found("TLS", words, version not in ("TLSv1.3", None) and "old TLS", value=value)
+    days = None if ends_s is None else int((ends_s - wall_ns() / 1e9) / 86_400)
+    if ends_s is not None:
+        words += f", certificate until {datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d} ({days:,} days)"
+    return found(
+        "TLS",
+        words,
+        version not in ("TLSv1.3", None) and "old TLS",
+        days is not None and days < _FEW_DAYS and "certificate ends soon",
+        value={"ms": [in_ms(each) for each in taken_ns], "version": version, "certificate_days": days},
+    )
 
 
 def judge_http2(limits: PeerLimits) -> ProviderFinding:
@@ -169,12 +166,12 @@ def judge_http2(limits: PeerLimits) -> ProviderFinding:
 
 
 def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:
-    """Judge how far away the provider is, by TCP and by HTTP/2."""
-    words = f"{seconds_shown(tcp_ns / 1e9)} by TCP"
+    """Judge how far away the provider is: the end of its TCP, and that of its HTTP."""
+    words = f"{duration(tcp_ns / 1e9)} by TCP"
     if http_ns:
-        words += f", {seconds_shown(median(http_ns) / 1e9)} to its HTTP/2"
+        words += f", {duration(median(http_ns) / 1e9)} to its HTTP"
     between = bool(http_ns) and min(http_ns) - tcp_ns > _IN_BETWEEN_NS and min(http_ns) > 2 * tcp_ns
-    value = {"tcp_ms": in_ms(tcp_ns), "http2_ms": [in_ms(each) for each in http_ns]}
+    value = {"tcp_ms": in_ms(tcp_ns), "http_ms": [in_ms(each) for each in http_ns]}
     return found("round trip", words, between and "intermediary", value=value)
 
 
@@ -191,20 +188,24 @@ def judge_version(target: Target, alpn: str | None) -> ProviderFinding:
     )
 
 
-def look_idle(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Leave connections idle for growing times, at the same time, and use each again."""
+def begin_idle(session: DoctorSession) -> Callable[[], ProviderFinding]:
+    """Leave connections idle for growing times, at the same time, and use each again. Return what waits for that."""
     outcomes: dict[float, str] = {}
-    pauses = [round(session.settings.idle_s * share, 3) for share in _SHARES]
 
     def run(pause_s: float) -> None:
         outcomes[pause_s] = _after(session, pause_s)
 
+    pauses = [round(session.settings.idle_s * share, 3) for share in _SHARES]
     threads = [threading.Thread(target=run, args=(pause,), daemon=True) for pause in pauses]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    yield judge_idle(outcomes)
+
+    def finish() -> ProviderFinding:
+        for thread in threads:
+            thread.join(session.settings.idle_s + 3 * session.settings.timeout_s)
+        return judge_idle(dict(outcomes))
+
+    return finish
 
 
 def _after(session: DoctorSession, pause_s: float) -> str:
@@ -251,8 +252,8 @@ def judge_idle(outcomes: dict[float, str]) -> ProviderFinding:
 def _spread(taken_ns: Sequence[int]) -> str:
     """Return a few durations in words: the median and the range."""
     if len(taken_ns) < 2:
-        return seconds_shown(taken_ns[0] / 1e9) if taken_ns else "not timed"
-    middle, least, most = (seconds_shown(each / 1e9) for each in (median(taken_ns), min(taken_ns), max(taken_ns)))
+        return duration(taken_ns[0] / 1e9) if taken_ns else "not timed"
+    middle, least, most = (duration(each / 1e9) for each in (median(taken_ns), min(taken_ns), max(taken_ns)))
     return f"{middle} ({least} to {most})"
 
 

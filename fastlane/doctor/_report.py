@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ._examination import Examination
 from ._findings import GROUPS, ProviderFinding
-from ._session import Examination
 
 _STYLES = {"seen": "", "notable": "yellow", "failed": "red", "left out": "dim"}
 _MARKS = {"seen": "", "notable": "!", "failed": "x", "left out": "-"}

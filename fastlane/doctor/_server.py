@@ -11,13 +11,12 @@ import httpx2
 from .._clock import now_ns
 from ..providers import facts_of, identified_facts
 from ..providers.registry import UNKNOWN
-from ..records.ledger import seconds_shown
+from ..records.formatting import duration
 from ..transport import PHASES, Phases
 from ._findings import ProviderFinding, found, in_ms
-from ._session import DoctorSession, of_status, problem_of
+from ._session import DoctorSession, of_status, printable, problem_of
 
 _MOST_BYTES = 16 * 1_048_576
-_MOST_NAME = 60
 
 
 def look(session: DoctorSession) -> Iterator[ProviderFinding]:
@@ -61,7 +60,7 @@ def models_in(body: bytes) -> dict[str, str | None] | None:
 
 def judge_request(phases: Phases, taken_ns: int) -> ProviderFinding:
     """Judge what a request takes that needs no model, on an open connection of the transport that calls use."""
-    words = f"{seconds_shown(taken_ns / 1e9)} over {phases.http_version or 'a connection of another library'}"
+    words = f"{duration(taken_ns / 1e9)} over {phases.http_version or 'a connection of another library'}"
     new = phases.reused is False
     if new:
         words += ", on a new connection: the first one was not kept"
@@ -74,7 +73,7 @@ def judge_models(session: DoctorSession, status: int, listed: Mapping[str, Any] 
     wanted = session.settings.model
     words, problem = of_status(status), problem_of(status)
     if listed is not None:
-        names = [name[:_MOST_NAME] for name in listed]
+        names = [printable(name) for name in listed]
         words = f"{len(names)} listed" + (f": {', '.join(names[:3])}" if names else "") + (", …" * (len(names) > 3))
         problem = ""
         if wanted is not None and listed and wanted not in listed:
@@ -108,7 +107,7 @@ def identify(
             words += f"; by what it says of itself {by_word.name or by_word.slug}"
     else:
         words = "no facts are on record"
-    server = "".join(letter for letter in headers.get("server", "") if letter.isprintable())[:_MOST_NAME]
+    server = printable(headers.get("server", ""))
     if server:
         words += f' (server: "{server}")'
     value = {

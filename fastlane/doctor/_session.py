@@ -1,26 +1,26 @@
-"""What the checks share: settings, the HTTP client, what is known so far, and how a check runs."""
+"""What the checks share: the URL, the settings, the HTTP client, and what is known so far."""
 
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx2
 
 from .._clock import now_ns
 from ..errors import ConfigurationError
-from ._findings import ProviderFinding, found
-from .target import Target
+from ..providers.origins import Origin, origin_of
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
     from ..records.attempts import Form
 
 CHAT = "/chat/completions"
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/models")
 _MEANINGS = {
     400: "the request was refused",
     401: "the key was not accepted",
@@ -30,6 +30,39 @@ _MEANINGS = {
     422: "the request was refused",
     429: "too many requests, or no quota",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target(Origin):
+    """A provider's base URL, such as https://api.example.com/v1."""
+
+    base_url: str
+    """Without a slash at its end."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the connection is to be encrypted."""
+        return self.scheme == "https"
+
+
+def target_of(url: str) -> Target:
+    """Take a base URL apart. Raises ConfigurationError for one that cannot work."""
+    expected = "URL must be the base URL of an API, such as https://api.example.com/v1"
+    origin = origin_of(url)
+    if origin is None:
+        # Neither a user nor a query is shown.
+        raise ConfigurationError(f"{expected}, got {url.rpartition('@')[2].partition('?')[0]!r:.80}")
+    parts = urlsplit(url.strip())
+    if parts.username or parts.password:
+        raise ConfigurationError("URL must not hold a name or a password: put the key into --api-key-env's variable")
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"{expected}, without what follows a '?' or '#': leave that out")
+    path = parts.path.rstrip("/")
+    endpoint = next((each for each in _ENDPOINTS if path.endswith(each)), None)
+    if endpoint is not None:
+        raise ConfigurationError(f"{expected}, without {endpoint!r} at its end: leave that out")
+    base_url = parts._replace(netloc=parts.netloc.lower(), path=path).geturl()
+    return Target(scheme=origin.scheme, host=origin.host, port=origin.port, base_url=base_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +113,12 @@ class Answer(NamedTuple):
     data: Mapping[str, Any]
     """The JSON object of its body; empty for anything else."""
     taken_ns: int
+    headers: Mapping[str, str]
 
 
 @dataclass(kw_only=True)
 class DoctorSession:
-    """What is known so far. Each check adds to it; a check that runs beside others adds nothing."""
+    """What is known so far. Each check adds to it."""
 
     settings: DoctorSettings
     http: httpx2.Client = field(repr=False)
@@ -105,6 +139,8 @@ class DoctorSession:
     """Where responses have their token counts, by endpoint."""
     has_answered: bool = False
     """The model has answered the first call."""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """The headers of that answer that report rate limits."""
 
     @property
     def target(self) -> Target:
@@ -146,7 +182,7 @@ class DoctorSession:
         started = now_ns()
         response = self.http.send(request)
         taken_ns = now_ns() - started
-        return Answer(response.status_code, json_object(response.content), taken_ns)
+        return Answer(response.status_code, json_object(response.content), taken_ns, response.headers)
 
 
 def json_object(body: bytes | str) -> dict[str, Any]:
@@ -156,6 +192,11 @@ def json_object(body: bytes | str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def printable(text: str, most: int = 60) -> str:
+    """Return a server's text as a terminal can show it."""
+    return "".join(letter for letter in text if letter.isprintable())[:most]
 
 
 def has_proxy(target: Target) -> bool:
@@ -175,69 +216,3 @@ def of_status(status: int) -> str:
 def problem_of(status: int) -> str:
     """Return the name in `PROBLEMS` of a status."""
     return "5xx" if status >= 500 else str(status) if status in (401, 402, 403, 404, 429) else "refused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
-    """The result of all checks."""
-
-    settings: DoctorSettings
-    findings: tuple[ProviderFinding, ...]
-    is_reached: bool
-    """Whether the provider answered over HTTP."""
-    model: str | None
-    """The model that was called, or would have been."""
-    interrupted: bool = False
-
-
-class Cost(NamedTuple):
-    """What a check takes of the provider, as estimated before."""
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def plus(self, other: Cost) -> Cost:
-        """Return the sum of both."""
-        return Cost(*(one + two for one, two in zip(self, other, strict=True)))
-
-
-class ProviderCheck(NamedTuple):
-    """One check: its row in the report, what it yields, and the longest time it may take, in seconds."""
-
-    name: str
-    look: Callable[[DoctorSession], Iterator[ProviderFinding]]
-    timeout_s: float
-    cost: Cost = Cost()
-
-
-class RunningCheck:
-    """A check on its own thread, which is abandoned when its time is up. An error ends this check alone."""
-
-    def __init__(self, check: ProviderCheck, session: DoctorSession) -> None:
-        self._check = check
-        self._session = session
-        self._found: list[ProviderFinding] = []
-        self._over = threading.Event()
-        self._started_ns = now_ns()
-        threading.Thread(target=self._run, name=f"doctor: {check.name}", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            for finding in self._check.look(self._session):
-                self._found.append(finding)
-        except StatusError as error:
-            problem, source = problem_of(error.status), self._session.settings.key_source
-            self._found.append(found(self._check.name, of_status(error.status), "error", problem, key_source=source))
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong with one check, the others go on
-            cause = f" <- {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
-            self._found.append(found(self._check.name, f"{type(error).__name__}{cause}", "error"))
-        finally:
-            self._over.set()
-
-    def finish(self) -> tuple[ProviderFinding, ...]:
-        """Wait until it is over or its time is up, and return what it found. Ctrl-C gets through."""
-        left_s = self._check.timeout_s - (now_ns() - self._started_ns) / 1e9
-        over = self._over.wait(max(0.0, left_s))
-        late = found(self._check.name, f"not finished within {self._check.timeout_s:g} s", "late")
-        return tuple(self._found) if over else (*self._found, late)

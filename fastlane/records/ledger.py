@@ -136,12 +136,3 @@ def sum_of_known(counts: Iterable[int | None]) -> int | None:
     """Add up the known counts; None if all are unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def seconds_shown(value: float) -> str:
-    """Format seconds with their unit."""
-    if value < 0.01:
-        return f"{value * 1e3:.2f} ms"
-    if value < 0.9995:
-        return f"{value * 1e3:.0f} ms"
-    return f"{value:,.2f} s" if value < 1_000 else f"{value:,.0f} s"

@@ -8,12 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.doctor._answers import at_path, count_paths
 from fastlane.doctor._facts import compare, differs
 from fastlane.doctor._findings import MeasuredFact, ProviderFinding, found
-from fastlane.doctor._model import judge_format, look_first
-from fastlane.doctor._session import DoctorSession, DoctorSettings, StatusError
-from fastlane.doctor.target import target_of
+from fastlane.doctor._model import at_path, count_paths, judge_format, look_first
+from fastlane.doctor._session import DoctorSession, DoctorSettings, StatusError, target_of
 from fastlane.providers import Fact, ProviderFacts
 
 

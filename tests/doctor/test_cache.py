@@ -20,7 +20,9 @@ def reading(cached: int | None, first_ms: int = 100) -> CacheReading:
 def test_tokens_from_the_cache_are_a_fact() -> None:
     finding = judge(reading(0), reading(1_920, 40), 1.0)
 
-    assert finding.seen == ("1,920 of 2,000 tokens of the second of two equal requests; first token 100 ms, then 40 ms")
+    assert finding.seen == (
+        "1,920 of 2,000 tokens of the second of two equal requests; first token 100 ms, then 40.0 ms"
+    )
     assert [(fact.path, fact.value) for fact in finding.facts] == [(("cache", "automatic"), True)]
 
 

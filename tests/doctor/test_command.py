@@ -11,10 +11,10 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from fastlane.doctor._command import _own_key_of, doctor, in_words
+from fastlane.doctor._examination import Cost, Examination
 from fastlane.doctor._findings import found
 from fastlane.doctor._report import print_report
-from fastlane.doctor._session import Cost, DoctorSettings, Examination
-from fastlane.doctor.target import target_of
+from fastlane.doctor._session import DoctorSettings, target_of
 from fastlane.emulator import Emulator
 from fastlane.providers import load
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from fastlane.doctor._examination import examine
+from fastlane.doctor._examination import Cost, Examination, examine
 from fastlane.doctor._facts import facts_file
 from fastlane.doctor._findings import ProviderFinding
-from fastlane.doctor._session import Cost, DoctorSettings, Examination
-from fastlane.doctor.target import target_of
+from fastlane.doctor._session import DoctorSettings, target_of
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.emulator.wire import Wire
 from fastlane.plays import RequestEncoding
@@ -90,6 +89,19 @@ def test_neither_the_key_nor_a_prompt_is_in_what_was_found(provider: Emulator) -
     assert KEY not in said
     for prompt in ("Say yes", "Zürich", "Count from", "about the sea"):
         assert prompt not in said
+
+
+def test_headers_of_rate_limits_are_listed_with_their_values(tmp_path: Any) -> None:
+    model = dataclasses.replace(preset("limited"), name="limited")
+    with Emulator(model=model, tls=False) as running:
+        examination = look(running.base_url, quick=True)
+
+    finding = by_name(examination)["rate-limit headers"]
+    assert "x-ratelimit-limit-requests: " in finding.seen
+    assert finding.value["x-ratelimit-limit-tokens"]
+    headers = facts_of(examination, tmp_path).rate_limits.headers
+    assert headers is not None
+    assert "x-ratelimit-remaining-requests" in (headers.value or ())
 
 
 def test_without_leave_no_token_is_spent(provider: Emulator) -> None:
@@ -270,7 +282,7 @@ def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pyt
 
     assert found["HTTP/2 limits"].seen.startswith("8 requests at once, window 32 KiB per request")
     assert found["HTTP/2 limits"].state == "notable"
-    assert min(found["round trip"].value["http2_ms"]) >= 50
+    assert min(found["round trip"].value["http_ms"]) >= 50
     assert found["round trip"].state == "notable"
     assert found["a new connection"].value["ms"] >= 50
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fastlane.doctor._network import http_client, judge_idle, look_idle
-from fastlane.doctor._session import DoctorSession, DoctorSettings
-from fastlane.doctor.target import target_of
+from fastlane.doctor._network import begin_idle, http_client, judge_idle
+from fastlane.doctor._session import DoctorSession, DoctorSettings, target_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -73,8 +72,7 @@ def server(*, closes_after_s: float | None, answers_for_s: float = 60) -> Iterat
 def looked_at(url: str, idle_s: float, timeout_s: float = 10) -> object:
     settings = DoctorSettings(target=target_of(url), idle_s=idle_s, timeout_s=timeout_s)
     with http_client(10) as http:
-        (finding,) = look_idle(DoctorSession(settings=settings, http=http))
-    return finding.value
+        return begin_idle(DoctorSession(settings=settings, http=http))().value
 
 
 def test_a_server_that_closes_idle_connections_is_found_out() -> None:

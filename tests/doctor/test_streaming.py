@@ -9,8 +9,7 @@ from hypothesis import given, strategies as st
 
 from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._model import StreamedAnswer, StreamEvent, judge_stream, stream
-from fastlane.doctor._session import DoctorSession, DoctorSettings
-from fastlane.doctor.target import target_of
+from fastlane.doctor._session import DoctorSession, DoctorSettings, target_of
 
 MS = 1_000_000
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.doctor.target import target_of
+from fastlane.doctor._session import target_of
 
 
 @pytest.mark.parametrize(

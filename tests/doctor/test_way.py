@@ -5,6 +5,7 @@ import ssl
 import httpx2
 import pytest
 
+from fastlane._clock import wall_ns
 from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._network import (
     judge_dns,
@@ -14,7 +15,7 @@ from fastlane.doctor._network import (
     judge_tls,
     judge_version,
 )
-from fastlane.doctor.target import target_of
+from fastlane.doctor._session import target_of
 from fastlane.transport.protocols.h2 import PeerLimits
 
 HTTPS = target_of("https://a.example/v1")
@@ -52,7 +53,7 @@ def test_a_slow_answer_of_the_resolver_is_notable() -> None:
     slow, fast = (judge_dns(HTTPS, ["192.0.2.1", "2001:db8::1"], taken_ns) for taken_ns in (80 * MS, MS))
 
     assert (slow.state, fast.state) == ("notable", "seen")
-    assert slow.seen == "2 addresses in 80 ms: 192.0.2.1, 2001:db8::1"
+    assert slow.seen == "2 addresses in 80.0 ms: 192.0.2.1, 2001:db8::1"
 
 
 def test_a_certificate_that_is_not_trusted_is_told_from_a_port_without_tls() -> None:
@@ -64,18 +65,24 @@ def test_a_certificate_that_is_not_trusted_is_told_from_a_port_without_tls() -> 
     assert "check the port" in judge_no_connection(HTTPS, caused_by(ssl.SSLError(1, "wrong version"))).advice
 
 
-@pytest.mark.parametrize(("version", "advice"), [("TLSv1.3", ""), ("TLSv1.2", "One round trip more")])
-def test_what_tls_costs_too_much_is_said(version: str, advice: str) -> None:
-    finding = judge_tls(HTTPS, [20 * MS, 30 * MS, 90 * MS], version)
+@pytest.mark.parametrize(
+    ("version", "days", "advice"),
+    [("TLSv1.3", 90, ""), ("TLSv1.2", None, "One round trip more"), ("TLSv1.3", 3, "have it renewed")],
+)
+def test_what_tls_costs_too_much_is_said(version: str, days: int | None, advice: str) -> None:
+    ends_s = None if days is None else wall_ns() / 1e9 + days * 86_400 + 60
 
-    assert finding.seen.startswith(f"{version}, 30 ms (20 ms to 90 ms)")
+    finding = judge_tls(HTTPS, [20 * MS, 30 * MS, 90 * MS], version, ends_s)
+
+    assert finding.seen.startswith(f"{version}, 30.0 ms (20.0 ms to 90.0 ms)")
+    assert finding.value["certificate_days"] == days
     assert advice in finding.advice
     assert (finding.state == "notable") is bool(advice)
 
 
 def test_no_encryption_is_notable_only_where_somebody_can_listen() -> None:
-    assert judge_tls(target_of("http://a.example"), [], None).state == "notable"
-    assert judge_tls(target_of("http://localhost"), [], None).state == "seen"
+    assert judge_tls(target_of("http://a.example"), [], None, None).state == "notable"
+    assert judge_tls(target_of("http://localhost"), [], None, None).state == "seen"
 
 
 def test_narrow_limits_of_http2_are_notable() -> None:
@@ -88,7 +95,7 @@ def test_narrow_limits_of_http2_are_notable() -> None:
 def test_a_proxy_shows_by_http_that_is_farther_away_than_tcp() -> None:
     assert judge_round_trip(MS, [40 * MS, 41 * MS]).state == "notable"
     assert judge_round_trip(40 * MS, [41 * MS, 90 * MS]).state == "seen"
-    assert judge_round_trip(40 * MS, []).seen == "40 ms by TCP"
+    assert judge_round_trip(40 * MS, []).seen == "40.0 ms by TCP"
 
 
 @pytest.mark.parametrize(

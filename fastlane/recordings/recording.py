@@ -222,8 +222,8 @@ def record(
 ) -> Recording:
     """Append every generating call of a client to a file of JSON lines from now on, for `fastlane bench` to replay.
 
-    What is written of a call is its shape: when it was issued, model, endpoint, roles and lengths of messages, number
-    and length of tools, salted digests of the prompt's blocks of 512 characters (which say what prompts share, and
+    What is written of a call is its shape: when it was issued, model, endpoint, numbers of messages, tools and
+    characters, salted digests of the prompt's blocks of 512 characters (which say what prompts share, and
     nothing else), sampling parameters, urgency, token counts, how it ended. No text of prompt or answer, no key and no
     header. With `text` the messages and tools are written too; answers never are.
 

@@ -36,15 +36,11 @@ MESSAGE = st.fixed_dictionaries(
 TALK = st.lists(MESSAGE, max_size=8)
 
 
-def length(shape: Shape) -> int:
-    return sum(message.laid_out for message in shape.messages) + (1 + shape.tools_length if shape.tools else 0)
-
-
 @given(talk=TALK, tools=st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=200)), max_size=3))
-def test_lengths_alone_say_where_every_block_ends(talk: list[dict[str, Any]], tools: list[Any]) -> None:
+def test_a_prompt_has_a_digest_for_each_block(talk: list[dict[str, Any]], tools: list[Any]) -> None:
     shape = shape_of(talk, tools, SALT)
 
-    assert len(shape.blocks) == -(-length(shape) // BLOCK_CHARACTERS)
+    assert len(shape.blocks) == -(-shape.characters // BLOCK_CHARACTERS)
 
 
 @given(talk=TALK, more=TALK)
@@ -52,7 +48,7 @@ def test_a_conversation_that_goes_on_shares_every_whole_block(
     talk: list[dict[str, Any]], more: list[dict[str, Any]]
 ) -> None:
     before, after = shape_of(talk, (), SALT), shape_of([*talk, *more], (), SALT)
-    whole = length(before) // BLOCK_CHARACTERS
+    whole = before.characters // BLOCK_CHARACTERS
 
     assert before.blocks[:whole] == after.blocks[:whole]
 
@@ -79,8 +75,7 @@ def recorded(path: Path, *shapes: Shape, input_tokens: int | None = None) -> Pat
          "block_characters": BLOCK_CHARACTERS}
     ]  # fmt: skip
     rows += [
-        {"session": "s", "at": at, "messages": [message.to_dict() for message in shape.messages], "tools": shape.tools,
-         "tools_length": shape.tools_length, "blocks": list(shape.blocks), "sampling": {"max_tokens": 9},
+        {"session": "s", "at": at, "blocks": list(shape.blocks), "sampling": {"max_tokens": 9},
          "input_tokens": input_tokens, "output_tokens": None}
         for at, shape in enumerate(shapes)
     ]  # fmt: skip
@@ -102,7 +97,7 @@ def test_the_replay_shares_what_the_recorded_prompts_shared(
     (one,), (two,) = (each.turns[0].messages for each in read_workload(path).conversations)
 
     # All that lies in whole blocks of the shorter prompt is the same text in both, at four characters a token.
-    shared = BLOCK_CHARACTERS // 4 * (length(shapes[0]) // BLOCK_CHARACTERS)
+    shared = BLOCK_CHARACTERS // 4 * (shapes[0].characters // BLOCK_CHARACTERS)
     words = [message["content"].split() for message in (one, two)]
     assert [len(each) for each in words] == [BLOCK_CHARACTERS // 4 * len(shape.blocks) for shape in shapes]
     assert words[0][:shared] == words[1][:shared]
@@ -134,7 +129,7 @@ def test_a_recorded_call_without_its_messages_is_named(tmp_path: Path) -> None:
     header, _ = path.read_text().splitlines()
 
     path.write_text(f'{header}\n{{"session": "s", "at": 1}}\n')
-    with pytest.raises(ConfigurationError, match=r'line 2: expected a recorded call with "at", "messages"'):
+    with pytest.raises(ConfigurationError, match=r'line 2: expected a recorded call with "at" and "blocks"'):
         read_workload(path)
     path.write_text(f"{header}\n")
     with pytest.raises(ConfigurationError, match="holds no call"):

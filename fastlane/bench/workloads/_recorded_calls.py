@@ -128,19 +128,18 @@ def _call(
             text=text,
             fields={name: sampling[name] for name in _SENT_AGAIN if sampling.get(name) not in (None, "other")},
         )
-        attachments = any(message.get("attachments") for message in row["messages"])
     except UnusableMessageError:
         changes["left out calls with messages that no chat request takes"] += 1
         return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f'{where}: expected a recorded call with "at", "messages" and "blocks", got {described(row)} '
+            f'{where}: expected a recorded call with "at" and "blocks", got {described(row)} '
             f"({type(error).__name__}: {error})"
         ) from None
     if not call.blocks:
         changes["left out calls without a message"] += 1
         return None
-    if attachments and text is None:
+    if row.get("attachments") and text is None:
         changes["left out pictures, sounds and files of calls"] += 1
     return call
 

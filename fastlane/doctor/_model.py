@@ -68,6 +68,9 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     session.count_paths[CHAT] = count_paths(answer.data, CHAT, session.known)
     heeded = name not in ignored
     words = f"answered in {duration(answer.taken_ns / 1e9)}, limited to {counted(tokens, 'token')} by {name}"
+    tier = at_path(answer.data, "service_tier")
+    if isinstance(tier, str):
+        words += f", served in tier {printable(tier)!r}"
     if unknown:
         words += f"; {' and '.join(unknown)} refused"
     yield found(
@@ -80,6 +83,7 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
             "least_tokens": tokens,
             "refused_limits": list(unknown),
             "ignored_limits": ignored,
+            "tier": tier,
         },
         facts=[MeasuredFact(path=("parameters", name), value=True)] * heeded
         + [MeasuredFact(path=("parameters", each), value=False) for each in unknown],

@@ -56,7 +56,7 @@ class RunningCalls:
 
     def _write(self) -> None:
         self._idle.append(True)
-        running = [call for each in list(self._calls.values()) if (call := each()) is not None and not call.is_over]
+        running = [call for each in self._calls.copy().values() if (call := each()) is not None and not call.is_over]
         # A directory that cannot be written to is for the exporter to report.
         with contextlib.suppress(OSError):
             if running:

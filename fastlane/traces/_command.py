@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import sys
 import tempfile
@@ -19,7 +18,6 @@ import typer
 from ..errors import ConfigurationError, FastlaneError
 from ..records.formatting import counted, duration, figure, percent
 from ._compare import ExperimentComparison, compare
-from ._document import document
 from ._entries import entries as entries_of
 from ._live import Follower, LiveCall, LiveServer
 from ._model import TraceEntry
@@ -55,7 +53,6 @@ def view(
         str | None,
         typer.Option(help="The arm that an experiment's others are compared with; found by its name if not given."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was read, and write no page.")] = False,
 ) -> None:
     """Write one HTML page with the waterfall of each user action and call, and print where it is.
 
@@ -68,9 +65,6 @@ def view(
         path = _chosen(file, last=last)
         read, entries = _read(path)
         comparisons = compare(entries, baseline=baseline)
-        if as_json:
-            typer.echo(json.dumps(document(read, entries, comparisons), indent=2))
-            return
         written = _write(page(read, entries, comparisons), path, out, is_own=last)
     except FastlaneError as error:
         _complain(str(error))

@@ -1,20 +1,14 @@
-"""The model as plain JSON data: under full names for other programs, and tightly for the page."""
+"""The model as plain JSON data for the page, tightly."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final
 
-from ._compare import ExperimentComparison
 from ._model import TraceCall, TraceEntry, WaterfallBar
-from ._otlp import SpanFile
 from ._spans import Span
-
-SCHEMA: Final = 2
-"""Raised when a field of `document` changes its meaning or goes away."""
 
 # Where a number is of no use to a script that reads doubles.
 _EXACT = 1 << 53
@@ -25,34 +19,6 @@ _DRAWN: Final = frozenset({
     "decode", "validate",
 })  # fmt: skip
 """The phases that have a colour in the list."""
-
-
-def document(
-    file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison]
-) -> dict[str, Any]:
-    """Everything that was read, for other programs. `_s` are seconds, `_ns` nanoseconds since the epoch."""
-    return {
-        "schema": SCHEMA,
-        "source": file.source,
-        "notes": list(file.notes),
-        "spans": len(file.spans),
-        "entries": [_fields(entry) for entry in entries],
-        "comparisons": [asdict(comparison) for comparison in comparisons],
-    }
-
-
-def _fields(value: Any) -> Any:
-    """Return the fields of a part of the model; a span by its id, and with its attributes in a waterfall."""
-    if isinstance(value, Span):
-        return value.span_id
-    if isinstance(value, tuple):
-        return [_fields(each) for each in value]
-    if not is_dataclass(value):
-        return dict(value) if isinstance(value, Mapping) else value
-    found = {field.name: _fields(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, WaterfallBar) and value.span is not None:
-        found["attributes"] = dict(value.span.attributes)
-    return found
 
 
 def overview(entry: TraceEntry) -> dict[str, Any]:

@@ -44,10 +44,8 @@ _GRACE_NS: Final = 1_500_000_000
 class LiveCall:
     """One call. None is unknown, and what is known only when a call has ended."""
 
-    id: str
     at_ms: float
     """When it was issued, in milliseconds since the epoch."""
-    service: str
     model: str
     duration_s: float
     """Until now, of a call that runs."""
@@ -55,7 +53,6 @@ class LiveCall:
     tokens_per_second: float | None = None
     input_tokens: int | None = None
     cached_tokens: int | None = None
-    output_tokens: int | None = None
     price: float | None = None
     """In the catalog's currency."""
     connection_reused: bool | None = None
@@ -163,9 +160,7 @@ class Follower:
         elapsed_s = max(0.0, wall_ns() - call.start_ns) / 1e9
         how_far = f"{call.chunks:,} chunks" if call.chunks else "no token yet" if call.attempts else "not sent yet"
         return LiveCall(
-            id=f"running {at_ms}",
             at_ms=at_ms,
-            service="",
             model=model,
             duration_s=elapsed_s,
             time_to_first_token_s=first_s,
@@ -226,16 +221,13 @@ class Follower:
         opening_s = sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls"))
         self._count(call, opening_s, is_slow=is_slow)
         return LiveCall(
-            id=call.span.span_id,
             at_ms=call.issued_ns / 1e6,
-            service=call.span.service,
             model=model,
             duration_s=duration_s,
             time_to_first_token_s=call.time_to_first_token_s,
             tokens_per_second=call.tokens_per_second,
             input_tokens=call.input_tokens,
             cached_tokens=call.cached_tokens,
-            output_tokens=call.output_tokens,
             price=call.span.number("fastlane.route.price"),
             connection_reused=call.connection_reused,
             attempts=call.attempt_count or 1,

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import stat
 import webbrowser
 from pathlib import Path
@@ -42,18 +41,6 @@ def test_the_page_can_be_written_elsewhere_and_opened(
 
     assert result.exit_code == 0
     assert opened == [(tmp_path / "other.html").as_uri()]
-
-
-def test_the_model_can_be_had_as_json(file: Path) -> None:
-    result = run("view", file, "--json")
-
-    document = json.loads(result.stdout)
-    assert document["entries"][0]["name"] == "answer ticket"
-    assert document["entries"][0]["calls"][1]["attempts"][0]["error"] == "429"
-    assert document["spans"] == 50
-    assert not file.with_name("spans.html").exists()
-    row = document["entries"][0]["rows"][0]
-    assert row["attributes"]["fastlane.interaction.name"] == "answer ticket"
 
 
 def test_a_list_has_a_line_for_each_entry(file: Path) -> None:

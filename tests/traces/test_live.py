@@ -161,7 +161,7 @@ def test_a_running_call_that_waits_says_so_and_can_be_slow(tmp_path: Path) -> No
     follower = Follower(tmp_path)
     some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
     follower.poll()
-    write_running(tmp_path / "a.running", START_NS + 1, model=MODEL, first_token_s=None, chunks=0, attempts=0)
+    write_running(tmp_path / "a.running", START_NS + 1_000_000, model=MODEL, first_token_s=None, chunks=0, attempts=0)
 
     (row,) = follower.running()
 

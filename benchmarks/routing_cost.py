@@ -21,7 +21,7 @@ from benchmarks._report import Figure, Report
 from fastlane import Routing
 from fastlane._clock import thread_cpu_ns
 from fastlane.engine.call import Call
-from fastlane.knowledge.sightings import Sighting, Upstream
+from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
 from fastlane.plays.routing.router import RouteQuery, Router
 from fastlane.providers import facts_named
@@ -70,8 +70,7 @@ def _sighting(number: int, random: Random) -> Sighting:
 
 def _questions(*, full: bool) -> list[RouteQuery]:
     random = Random(1)
-    origins = [f"https://host-{index}.example.com:443" for index in range(_MODELS)]
-    cached = {Upstream(f"model-{index}", origin): 500.0 for index, origin in enumerate(origins)}
+    cached = {f"model-{index}": 500.0 for index in range(_MODELS)}
     return [
         RouteQuery(
             task=f"task-{number % 3}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
-from math import exp, isfinite, log
+from math import copysign, exp, hypot, isfinite, log
 from statistics import NormalDist
 
 from .sightings import Sighting
@@ -30,6 +30,8 @@ _FIRST_DEVIATION, _LEAST_DEVIATION, _MOST_DEVIATION = 0.35, 0.05, 1.0
 _OUTLIER, _MOST_SHIFT = 2.5, log(10.0)
 # Where all take the same, one that is a few per cent late comes before a second attempt would.
 _LEAST_LATE_DEVIATION = 0.15
+# Standard deviation of the logarithm of an answer's length: two of three lie within a third of the mean.
+_LENGTHS = 0.3
 # By how much a first token that did not come in time is taken to have exceeded that time.
 _LATER = 0.3
 _WINDOW, _FEW = 128, 8
@@ -143,8 +145,14 @@ class Speed:
         self.base_s *= exp(step * base)
         self.read_token_s *= exp(step * read)
 
-    def expected(self, uncached_tokens: float, now_ns: int) -> tuple[float, float]:
-        """Return the median seconds to the first token, and for each token after it."""
+    def predict(
+        self, uncached_tokens: float, output_tokens: float, deviations: float, now_ns: int, slowness: float = 1.0
+    ) -> tuple[float, float, float]:
+        """Return the seconds to the first token, from there to the last one, and of the whole answer.
+
+        The parts are medians, and the first token takes `slowness` times as long. The whole lies `deviations` above the
+        median; those of the parts count as independent of each other.
+        """
         first, pace = self.first, self.pace
         first_shift, pace_shift = first.shift, pace.shift
         if now_ns > first.at_ns:
@@ -154,8 +162,13 @@ class Speed:
                 pace_shift *= left
         if now_ns > pace.at_ns != first.at_ns:
             pace_shift *= exp((pace.at_ns - now_ns) * _FORGOTTEN_PER_NS)
-        first_s = (self.base_s + self.read_token_s * uncached_tokens) * exp(first_shift)
-        return first_s, self.output_token_s * exp(pace_shift)
+        first_s = slowness * (self.base_s + self.read_token_s * uncached_tokens) * exp(first_shift)
+        decode_s = output_tokens * self.output_token_s * exp(pace_shift)
+        if not deviations:
+            return first_s, decode_s, first_s + decode_s
+        first_off_s = first_s * (exp(deviations * first.deviation) - 1.0)
+        decode_off_s = decode_s * (exp(deviations * hypot(pace.deviation, _LENGTHS)) - 1.0)
+        return first_s, decode_s, first_s + decode_s + copysign(hypot(first_off_s, decode_off_s), deviations)
 
     def first_token(self, uncached_tokens: float, now_ns: int, quantile: float = 0.5) -> float:
         """Return the seconds to the first token of a prompt of which so many tokens have to be read."""

@@ -105,7 +105,7 @@ class RoutingKnowledge:
         blocks = self._prefixes.blocks(prompt)
         read_bytes = self._prefixes.expected(blocks, call.issued_ns)
         kept_at = self._kept_at(body) if endpoint == RESPONSES else None
-        cached: dict[Upstream, float] = {}
+        cached: dict[str, float] = {}
         unfit: dict[str, str] = {}
         for state in self.router.states.values():
             model, upstream = state.model, state.upstream
@@ -121,7 +121,7 @@ class RoutingKnowledge:
                 cache = rules.facts.cache if rules.facts is not None else None
                 if cache is None or tokens >= (value_of(cache.minimum_tokens) or 0):
                     automatic = None if cache is None else value_of(cache.automatic)
-                    cached[upstream] = tokens * _CACHED_SHARE.get(automatic, _CACHED_SHARE[None])
+                    cached[model.name] = tokens * _CACHED_SHARE.get(automatic, _CACHED_SHARE[None])
         quality, rate = route.min_quality, route.min_pass_rate
         if task is not None and (usual := self.catalog.tasks.get(task)) is not None:
             quality = usual.min_quality if quality is None else quality
@@ -189,7 +189,7 @@ class RoutingKnowledge:
             self.note_response(record.response_id, upstream)
         # Estimates of a stream that was stopped are good enough for lengths and rates, and wrong for the prompt.
         input_tokens = None if usage.estimated else usage.input_tokens
-        expected = query.cached_tokens.get(upstream, 0.0)
+        expected = query.cached_tokens.get(state.name, 0.0)
         cached = expected if usage.cached_tokens is None else usage.cached_tokens
         sent_ns = last.wire.send_started_ns or last.wire.started_ns
         first_s = whole_s = decode_s = None

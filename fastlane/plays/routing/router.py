@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from math import copysign, exp, hypot, inf
+from math import exp, inf
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # Models are explored that may take this many times as long as the fastest at most.
 _NEAR = 1.4
 _TIMEOUT_QUANTILE, _TIMEOUT_FACTOR, _LEAST_TIMEOUT_S = 0.995, 1.5, 1.0
-# Standard deviation of the logarithm of an answer's length: two of three lie within a third of the mean.
-_LENGTHS = 0.3
 # Answers that the catalog's length of a task, or the other models' answers, count as.
 _PRIOR_ANSWERS = 3.0
 _MAX_KINDS = 256
@@ -64,38 +62,33 @@ class RouteQuery:
     """Tokens of the prompt, estimated alike for all models."""
     max_output_tokens: int | None = None
     """The caller's own limit."""
-    cached_tokens: Mapping[Upstream, float] = field(default_factory=dict)
-    """Tokens of the prompt that an upstream is expected to have in its cache; 0 where it is not named."""
+    cached_tokens: Mapping[str, float] = field(default_factory=dict)
+    """Tokens of the prompt that a model, by its name, is expected to have in its cache; 0 where it is not named."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Names of models that cannot answer this call, and why, beyond what the catalog says."""
     blocks: tuple[int, ...] = ()
     """Of the prompt: see `fastlane.knowledge.prefixes`."""
 
-    def uncached_tokens(self, upstream: Upstream) -> float:
-        """Return the tokens of the prompt that an upstream has to read."""
-        return max(0.0, self.input_tokens - self.cached_tokens.get(upstream, 0.0))
-
-
-class Prediction(NamedTuple):
-    """Seconds that a call is expected to take at an upstream. The parts are medians."""
-
-    first_token_s: float
-    """From the request to the first token."""
-    decode_s: float
-    """From the first token to the last."""
-    total_s: float
-    """At the quantile that was asked for."""
-    output_tokens: float
+    def uncached_tokens(self, name: str) -> float:
+        """Return the tokens of the prompt that a model has to read."""
+        return max(0.0, self.input_tokens - self.cached_tokens.get(name, 0.0))
 
 
 class Candidate(NamedTuple):
-    """One model of the catalog, as the decision saw it."""
+    """One model of the catalog, as the decision saw it. The least of several is the fastest."""
 
+    total_s: float
+    """Seconds that the call is expected to take at the quantile that was asked for; infinite where it cannot go
+    there."""
+    number: int
+    """The position in the catalog."""
     name: str
     """As the catalog names it."""
-    upstream: Upstream
-    prediction: Prediction | None = None
-    """None where it was not eligible, unless it only rests after failures."""
+    first_token_s: float = 0.0
+    """From the request to the first token, as the median."""
+    decode_s: float = 0.0
+    """From the first token to the last, as the median."""
+    output_tokens: float = 0.0
     why_not: str | None = None
     """Why it was not eligible; None where it was."""
 
@@ -206,14 +199,18 @@ class ModelState:
     """One model of the catalog, and what is known of it."""
 
     __slots__ = (
-        "breaker", "chosen_at", "chosen_count", "context_tokens", "model", "name", "output_factor", "speed", "upstream",
-        "waiting",
+        "breaker", "chosen_at", "chosen_count", "context_tokens", "model", "name", "number", "output_factor", "speed",
+        "upstream", "waiting",
     )  # fmt: skip
 
     def __init__(
-        self, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker, waiting: _Waiting
+        self, number: int, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker, waiting: _Waiting
     ) -> None:
-        """Models at the same upstream share its speed, its breaker and the calls that wait there."""
+        """`number`: the position in the catalog.
+
+        Models at the same upstream share its speed, its breaker and the calls that wait there.
+        """
+        self.number = number
         self.model = model
         self.name = model.name
         self.output_factor = model.output_factor
@@ -232,9 +229,6 @@ _Waiting: TypeAlias = dict[int, tuple[int, float]]
 nanoseconds, and the seconds that its first token was expected to take. The oldest is the first."""
 
 _numbers = count(1)
-
-_Ranked: TypeAlias = tuple[float, int, Candidate, ModelState]
-"""Predicted seconds, the position in the catalog, and what they are of: the least of them is the fastest."""
 
 
 class Router:
@@ -259,11 +253,11 @@ class Router:
         known: dict[Upstream, tuple[Upstream, Speed, Breaker, _Waiting]] = {}
         self.states: dict[str, ModelState] = {}
         """By the name of the model."""
-        for model in catalog.models:
+        for number, model in enumerate(catalog.models):
             upstream = Upstream(model.model, catalog.origin_of(model))
             if upstream not in known:
                 known[upstream] = upstream, Speed(model.first_token_s, model.tokens_per_s), Breaker(random), {}
-            self.states[model.name] = ModelState(model, *known[upstream])
+            self.states[model.name] = ModelState(number, model, *known[upstream])
         self._by_upstream = {state.upstream: state for state in reversed(self.states.values())}
         self._suited: Table[Any, tuple[list[ModelState], list[Candidate]]] = Table("suited", max_entries=_MAX_KINDS)
 
@@ -278,43 +272,54 @@ class Router:
         self._decisions += 1
         suited, unsuited = self._suited_for(query)
         sizes = self.sizes(query.kind)
-        ranked: list[_Ranked] = []
-        resting: list[_Ranked] = []
+        ranked: list[Candidate] = []
+        resting: list[tuple[float, Candidate]] = []
         rejected = list(unsuited)
-        unfit, deviations = query.unfit, deviations_of(query.quantile)
-        for number, state in enumerate(suited):
-            why_not = unfit.get(state.name) if unfit else None
-            prediction = _predict(state, query, sizes, deviations, now_ns)
-            if why_not is None and query.input_tokens + prediction.output_tokens > state.context_tokens:
+        unfit, cached, deviations = query.unfit, query.cached_tokens, deviations_of(query.quantile)
+        input_tokens, limit, usual_tokens = query.input_tokens, query.max_output_tokens, sizes.output.value
+        for state in suited:
+            name, breaker = state.name, state.breaker
+            why_not = unfit.get(name) if unfit else None
+            own = sizes.own.get(state.upstream)
+            tokens = usual_tokens * state.output_factor if own is None else own.value
+            if limit is not None and tokens > limit:
+                tokens = limit
+            if why_not is None and input_tokens + tokens > state.context_tokens:
                 why_not = f"{state.context_tokens:,} tokens of context are too few"
             if why_not is not None:
-                rejected.append(Candidate(state.name, state.upstream, why_not=why_not))
+                rejected.append(Candidate(inf, state.number, name, why_not=why_not))
                 continue
-            candidate = _new(Candidate, (state.name, state.upstream, prediction, None))
-            if state.breaker.until_ns is None or not (rest_s := state.breaker.rest_s(now_ns)):
-                ranked.append((prediction.total_s, number, candidate, state))
+            uncached = max(0.0, input_tokens - cached.get(name, 0.0)) if cached else input_tokens
+            slowness = _slowness(state, now_ns) if state.waiting else 1.0
+            first_s, decode_s, total_s = state.speed.predict(uncached, tokens, deviations, now_ns, slowness)
+            candidate = _new(Candidate, (total_s, state.number, name, first_s, decode_s, tokens, None))
+            if breaker.until_ns is None or not (rest_s := breaker.rest_s(now_ns)):
+                ranked.append(candidate)
             else:
-                resting.append((rest_s, number, candidate, state))
+                resting.append((rest_s, candidate))
         ranked.sort()
         resting.sort()
-        left = tuple([one[2] for one in resting]) if ranked else ()
+        left = tuple([candidate for _, candidate in resting]) if ranked else ()
         reason: Reason | None = "fastest" if len(ranked) > 1 else "only"
         if not ranked:
             # An error for sure would be no better than one more failure.
-            ranked, reason = resting, None
+            ranked, reason = [candidate for _, candidate in resting], None
         else:
-            rejected += [one[2]._replace(why_not=f"failed; left alone for another {one[0]:.1f} s") for one in resting]
+            rejected += [
+                candidate._replace(why_not=f"failed; left alone for another {rest_s:.1f} s")
+                for rest_s, candidate in resting
+            ]
             if explored := self._explored(ranked, query):
                 ranked.insert(0, ranked.pop(explored))
                 reason = "explored"
         if ranked:
-            chosen = ranked[0][3]
+            chosen = self.states[ranked[0].name]
             chosen.chosen_count += 1
             chosen.chosen_at = self._decisions
             if chosen.breaker.until_ns is not None:
                 chosen.breaker.begin_probe(now_ns)
                 reason = "probed"
-        return Decision(tuple([one[2] for one in ranked]), tuple(rejected), left, reason)
+        return Decision(tuple(ranked), tuple(rejected), left, reason)
 
     def _suited_for(self, query: RouteQuery) -> tuple[list[ModelState], list[Candidate]]:
         """Return the models that can answer calls of this kind, and why the others cannot. Remembered by kind."""
@@ -327,7 +332,7 @@ class Router:
                 if why_not is None:
                     known[0].append(state)
                 else:
-                    known[1].append(Candidate(state.name, state.upstream, None, why_not))
+                    known[1].append(Candidate(inf, state.number, state.name, why_not=why_not))
             self._suited.put(kind, known)
         return known
 
@@ -340,7 +345,7 @@ class Router:
         measured = Score() if query.task is None else model.scores.get(query.task, Score())
         return clears(model, min_quality=query.min_quality, min_pass_rate=query.min_pass_rate, measured=measured)
 
-    def _explored(self, ranked: list[_Ranked], query: RouteQuery) -> int:
+    def _explored(self, ranked: list[Candidate], query: RouteQuery) -> int:
         """Return the index of the model to try instead of the fastest; 0 for none.
 
         It is the one that was not chosen for longest, of those that are about as fast, or would be at their usual
@@ -351,12 +356,19 @@ class Router:
         self._credit = min(1.0, self._credit + self._exploration)
         if self._credit < 1.0 - 1e-9:
             return 0
-        best_s = ranked[0][0]
-        near = [index for index in range(1, len(ranked)) if _at_best(ranked[index], query) <= _NEAR * best_s]
+        near_s = _NEAR * ranked[0].total_s
+        near = [index for index in range(1, len(ranked)) if self._at_best(ranked[index], query) <= near_s]
         if not near:
             return 0
         self._credit = 0.0
-        return min(near, key=lambda index: ranked[index][3].chosen_at)
+        return min(near, key=lambda index: self.states[ranked[index].name].chosen_at)
+
+    def _at_best(self, candidate: Candidate, query: RouteQuery) -> float:
+        """Return the seconds that a call takes at the predicted or at the usual speed of a model, the lower one."""
+        speed = self.states[candidate.name].speed
+        usual_s = speed.base_s + speed.read_token_s * query.uncached_tokens(candidate.name)
+        usual_s += candidate.output_tokens * speed.output_token_s
+        return candidate.total_s - max(0.0, candidate.first_token_s + candidate.decode_s - usual_s)
 
     # What is learned
 
@@ -446,7 +458,7 @@ class Router:
         ]
 
 
-# Makes a NamedTuple in half the time that its class takes, which is a quarter of the time of a decision.
+# Makes a NamedTuple in half the time that its class takes.
 _new = tuple.__new__
 
 
@@ -468,37 +480,3 @@ def _slowness(state: ModelState, now_ns: int) -> float:
         if times > exp(_UNLIKELY * state.speed.first.deviation):
             return max(_LEAST_SLOWNESS, times)
     return 1.0
-
-
-def _predict(state: ModelState, query: RouteQuery, sizes: KindSizes, deviations: float, now_ns: int) -> Prediction:
-    """Predict a call; `deviations` above the median are those of the query's quantile.
-
-    The deviations of first token and decoding count as independent of each other.
-    """
-    speed, upstream, tokens_in = state.speed, state.upstream, query.input_tokens
-    if query.cached_tokens:
-        tokens_in = max(0.0, tokens_in - query.cached_tokens.get(upstream, 0.0))
-    first_s, token_s = speed.expected(tokens_in, now_ns)
-    if state.waiting:
-        first_s *= _slowness(state, now_ns)
-    own = sizes.own.get(upstream)
-    tokens = own.value if own is not None else sizes.output.value * state.output_factor
-    if query.max_output_tokens is not None and tokens > query.max_output_tokens:
-        tokens = query.max_output_tokens
-    decode_s = tokens * token_s
-    total_s = first_s + decode_s
-    if deviations:
-        first_off_s = first_s * (exp(deviations * speed.first.deviation) - 1.0)
-        decode_off_s = decode_s * (exp(deviations * hypot(speed.pace.deviation, _LENGTHS)) - 1.0)
-        total_s += copysign(hypot(first_off_s, decode_off_s), deviations)
-    return _new(Prediction, (first_s, decode_s, total_s, tokens))
-
-
-def _at_best(ranked: _Ranked, query: RouteQuery) -> float:
-    """Return the seconds that a call takes at the predicted or at the usual speed of a model, whichever is faster."""
-    total_s, _, candidate, state = ranked
-    prediction, speed = candidate.prediction, state.speed
-    assert prediction is not None
-    usual_s = speed.base_s + speed.read_token_s * query.uncached_tokens(state.upstream)
-    usual_s += prediction.output_tokens * speed.output_token_s
-    return total_s - max(0.0, prediction.first_token_s + prediction.decode_s - usual_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ class RoutingSession(Session):
     def _section(self, choice: _ModelChoice, outcome: CallOutcome) -> RoutingSection:
         query, decision = choice.query, choice.decision
         assert decision.reason is not None
-        first = decision.ranked[0].prediction
+        first = decision.ranked[0]
         is_answered = outcome.ending not in ("failed", "cancelled")
         by = self._answered_by if is_answered else None
         return RoutingSection(
@@ -111,11 +112,11 @@ class RoutingSession(Session):
             quantile=query.quantile,
             reason=decision.reason,
             candidates=tuple([choice.candidate(one) for one in (*decision.ranked, *decision.rejected)]),
-            chosen=decision.ranked[0].name,
+            chosen=first.name,
             model=by.name if by is not None else None,
             provider=by.provider if by is not None else None,
-            predicted_s=first.total_s if first is not None else None,
-            predicted_first_token_s=first.first_token_s if first is not None else None,
+            predicted_s=first.total_s,
+            predicted_first_token_s=first.first_token_s,
             actual_s=outcome.duration_s if is_answered else None,
             fallbacks=choice.fallbacks,
             price=_price(by, outcome.usage) if by is not None else None,
@@ -161,19 +162,17 @@ class _ModelChoice:
 
     def candidate(self, one: Candidate) -> RoutingCandidate:
         """Return what the record says of a candidate."""
-        model, seconds = self._knowledge.catalog.named(one.name), {}
-        if one.prediction is not None:
-            seconds = one.prediction._asdict()
-            del seconds["output_tokens"]
-            seconds["predicted_s"] = seconds.pop("total_s")
+        model, is_predicted = self._knowledge.catalog.named(one.name), one.total_s < inf
         return RoutingCandidate(
             model=one.name,
             provider=model.provider,
-            origin=one.upstream.origin or self._own_origin,
+            origin=self._router.states[one.name].upstream.origin or self._own_origin,
             quality=model.quality,
-            cached_tokens=round(self.query.cached_tokens.get(one.upstream, 0.0)),
+            predicted_s=one.total_s if is_predicted else None,
+            first_token_s=one.first_token_s if is_predicted else None,
+            decode_s=one.decode_s if is_predicted else None,
+            cached_tokens=round(self.query.cached_tokens.get(one.name, 0.0)),
             why_not=one.why_not,
-            **seconds,
         )
 
     # The attempts
@@ -234,7 +233,7 @@ class _ModelChoice:
         return upstream
 
     def _uncached(self, model: CatalogModel) -> float:
-        return self.query.uncached_tokens(self._router.states[model.name].upstream)
+        return self.query.uncached_tokens(model.name)
 
     def _begins(self, upstream: UpstreamAttempt, model: CatalogModel) -> None:
         """An attempt has its slot: from now on it waits for its first token."""

@@ -163,16 +163,12 @@ def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes |
         return None
 
 
-def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, object]) -> bytes | None:
-    """Return the bytes of `longer` from those of `body`, if it begins with the very same members; None otherwise."""
-    count, names = len(body), list(longer)
-    # By identity: equal members may be written differently (1 and 1.0).
-    if not body or names[:count] != list(body) or not all(map(is_, body.values(), longer.values())):
-        return None
-    if len(names) == count:
+def longer_bytes(written: bytes, fields: Mapping[str, object]) -> bytes | None:
+    """Return the bytes of an object with `fields` behind those of `written`; None if openai's code has to write it."""
+    if not fields:
         return written
-    more = stock_bytes({name: longer[name] for name in names[count:]})
-    return None if more is None else b"".join((memoryview(written)[:-1], b",", memoryview(more)[1:]))
+    more = stock_bytes(fields) if len(written) > len(b"{}") else None
+    return b"".join((memoryview(written)[:-1], b",", memoryview(more)[1:])) if more else None
 
 
 def has_float_beyond(value: object, bound: float) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..compat.requests import longer_bytes
 from ..records.attempts import AttemptKind
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class Call:
     """Fields that the provider refused for this model within the last hour. Plays must not add them."""
     unread: bool = False
     """Whether the application reads the bytes of the response itself (`with_streaming_response`). Plays must not."""
-    written: bytes | None = None
-    """The bytes of the unchanged body, if they have been written already."""
+    encoded: tuple[Mapping[str, Any], bytes] | None = None
+    """A body, and its bytes as JSON: see `written`."""
     upstream: Any = None
     """The upstream that it is sent to: an `engine.upstream_attempt.UpstreamAttempt`. None unless the client has a play
     with `routes` or `may_duplicate`."""
@@ -81,6 +82,12 @@ class Call:
         model = self.body.get("model")
         return model if isinstance(model, str) else None
 
+    @property
+    def written(self) -> bytes | None:
+        """The bytes of the body as JSON; None if they have not been written yet."""
+        encoded = self.encoded
+        return encoded[1] if encoded is not None and encoded[0] is self.body else None
+
     def get(self, kind: type[_T]) -> _T | None:
         """Return the attached data of this class; None if there is none."""
         return self.data.get(kind)
@@ -91,7 +98,24 @@ class Call:
 
     def with_body(self, changed: str, **fields: Any) -> Call:
         """Return this call with `fields` set in its body. `changed` describes the change in the record."""
-        return self.replaced(body={**self.body, **fields}, changes=(*self.changes, changed))
+        return self.with_fields(fields, (changed,))
+
+    def with_fields(self, fields: Mapping[str, Any], changes: Iterable[str], optional: Iterable[str] = ()) -> Call:
+        """Return this call with `fields` set in its body, as `with_body` does.
+
+        `optional`: those that the call is sent again without if the provider refuses them.
+        """
+        body, written = {**self.body, **fields}, self.written
+        if written is not None and len(body) == len(self.body) + len(fields):
+            written = longer_bytes(written, fields)
+        else:
+            written = None
+        return self.replaced(
+            body=body,
+            encoded=None if written is None else (body, written),
+            changes=(*self.changes, *changes),
+            optional=(*self.optional, *optional),
+        )
 
     def replaced(self, **fields: Any) -> Call:
         """Return this call with other values of its fields, as `dataclasses.replace` at a fraction of the CPU time."""

@@ -22,7 +22,7 @@ from .._fork import in_child
 from ..compat.bodies import OBSERVER, watch_body
 from ..compat.clients import RAW_RESPONSES, underlying_stream
 from ..compat.context import in_finalizer
-from ..compat.requests import Issued, body_of, issued, longer_bytes
+from ..compat.requests import Issued, body_of, issued
 from ..errors import PlayError
 from ..protocol.cache_reasons import cache_miss_reason
 from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
@@ -106,6 +106,9 @@ class CallState:
     next_kind: AttemptKind | None = None
     """The kind of the next attempt; None: "first" or "retry"."""
 
+    encoded: tuple[Any, Any, bytes | None] | None = None
+    """The body and the `extra_json` of the latest request, and the bytes of both."""
+
     # The response
 
     streaming = False
@@ -142,7 +145,6 @@ class CallState:
     """The `Stop` that ended the caller's stream."""
     _body_error: BaseException | None = None
     _headers: Any = None
-    _encoded: tuple[Any, Any, bytes | None] | None = None
     _record: CallRecord | None = None
     _usage: Usage | None = None
 
@@ -203,15 +205,11 @@ class CallState:
         call = self.issued
         body, extra = options.json_data, options.extra_json
         # Plays see the values inside the body itself, not copies. If one changes them in place, those are to be sent.
-        still_holds = call is not None and extra is None and self.pipeline.keeps_bodies
-        if call is not None and still_holds and call.body is body:
+        if call is not None and call.body is body and extra is None and self.pipeline.keeps_bodies:
             return call.written
-        encoded = self._encoded
+        encoded = self.encoded
         if encoded is None or encoded[0] is not body or encoded[1] is not extra:
-            written = None
-            if call is not None and still_holds and call.body and call.written and type(body) is dict:
-                written = longer_bytes(call.written, call.body, body)
-            encoded = self._encoded = (body, extra, body_of(options) if written is None else written)
+            encoded = self.encoded = (body, extra, body_of(options))
         return encoded[2]
 
     def begin_attempt(
@@ -476,7 +474,7 @@ class CallState:
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
         if self._headers is not None and self.answer.request_id is None:
             self.answer.request_id = self._headers.get("x-request-id")
-        self._headers = self._body_error = self._encoded = self.issued = None
+        self._headers = self._body_error = self.encoded = self.issued = None
         self.watchers = ()
         self.upstream = self.collector = self.unreturned = None
         self.answer.freeze(self.model)

@@ -56,11 +56,7 @@ def streamed(call: Call) -> Call:
     added: dict[str, Any] = {"stream": True}
     if call.endpoint != RESPONSES and "stream_options" not in body and _takes_usage(call):
         added["stream_options"] = {"include_usage": True}
-    streamed_call = call.replaced(
-        body={**body, **added},
-        changes=(*call.changes, f"{call.streams_for} had the answer streamed underneath"),
-        optional=(*call.optional, *added),
-    )
+    streamed_call = call.with_fields(added, (f"{call.streams_for} had the answer streamed underneath",), added)
     if call.collector is not None:
         return streamed_call
     return streamed_call.replaced(collector=partial(Collector, streamed_call))

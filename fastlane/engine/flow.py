@@ -24,7 +24,7 @@ from openai import NotGiven
 from ..compat.bodies import OBSERVER, watch_body
 from ..compat.clients import RAW_RESPONSE_HEADER, FinalRequestOptions, given_headers, http_client_of
 from ..compat.context import restore
-from ..compat.requests import changed_options
+from ..compat.requests import changed_options, longer_bytes
 from ..compat.responses import (
     UNDECODED,
     Reply,
@@ -153,24 +153,28 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
         return None
     if options.files is not None or options.content is not None:
         return None
+    written = issued.written if issued is not None and issued.body is body else None
     if extra:
+        count = len(body) + len(extra)
         body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
+        written = longer_bytes(written, extra) if written is not None and len(body) == count else None
     facts = None
     if pipeline.needs_facts:
         facts = None if upstream is None else upstream.facts
         if facts is None:
             facts = pipeline.providers.facts_of(state.origin)
     given = options.headers if options.headers and isinstance(options.headers, Mapping) else _NO_HEADERS
+    body = MappingProxyType(body if extra else dict(body))
     call = Call.of(
         call_id=state.call_id,
         endpoint=state.endpoint,
         origin=state.origin,
-        body=MappingProxyType(body if extra else dict(body)),
+        body=body,
         stream=state.stream,
         facts=facts,
         issued_ns=state.started_ns,
         placements=None if issued is None else issued.placements,
-        written=issued.written if issued is not None and issued.body is options.json_data else None,
+        encoded=None if written is None else (body, written),
         unread=given.get(RAW_RESPONSE_HEADER) == "stream",
         data=data,
         parser=None if isinstance(options.post_parser, NotGiven) else options.post_parser,
@@ -307,8 +311,10 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
     changed: dict[str, Any] = {}
     if planned.body is not given.body:
         state.model = planned.model
-        changed["json_data"] = planned.body if type(planned.body) is dict else dict(planned.body)
+        body = changed["json_data"] = planned.body if type(planned.body) is dict else dict(planned.body)
         changed["extra_json"] = None  # merged into the body that the plays saw
+        if state.pipeline.keeps_bodies and planned.written is not None:
+            state.encoded = body, None, planned.written
     if planned.headers:
         own = options.headers if isinstance(options.headers, Mapping) else {}
         # A play does not replace headers that the client was made with.

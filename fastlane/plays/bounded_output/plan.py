@@ -100,8 +100,7 @@ class OutputPlanner:
         is_whole = not (call.stream or call.unread or body.get("stream")) and body.get("background") is not True
         n = body.get("n")
         choices = n if isinstance(n, int) and n > 0 else 1
-        changes, optional = (*call.changes, *self._changes), (*call.optional, *self._optional)
-        call = call.replaced(body={**body, **self._fields}, changes=changes, optional=optional)
+        call = call.with_fields(self._fields, self._changes, self._optional)
         if early:
             call = streamed(call.replaced(streams_for="BoundedOutput")).replaced(streams_for=None, collector=None)
         if not (self._fields or watches):

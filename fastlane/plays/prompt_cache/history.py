@@ -149,6 +149,8 @@ class PromptText:
 class SentPrompt(PromptText):
     """One call's prompt. Once it is settled, it has no text any more."""
 
+    is_borrowed = True
+    """Whether the JSON has to be copied to be kept: what orjson has written holds its buffer of 32 kB or more."""
     count: int
     """The number of messages."""
     opening: int
@@ -248,7 +250,7 @@ class PromptHistory:
         body, endpoint, placements = call.body, call.endpoint, call.placements
         name = PROMPT_FIELDS[endpoint]
         items = body.get(name)
-        written = b"" if call.changes or volatile else call.written or b""
+        written = b"" if volatile else call.written or b""
         like = (call.origin, endpoint, body.get("model"), *body)
         head = self._heads.get(like)
         is_known = head is not None and head.facts is call.facts and head.is_of(written)
@@ -379,8 +381,8 @@ class PromptHistory:
                 line = PromptLine(prompt)
         if prompt.size >= line.size:
             body, start, stop = prompt.kept
-            # A copy, because what orjson has written holds its buffer of 32 kB or more.
-            body = bytes(memoryview(body))
+            if prompt.is_borrowed:
+                body = bytes(memoryview(body))
             self._text_bytes += len(body) - len(line.kept[0])
             line.kept, line.size, line.tokens = (body, start, stop), prompt.size, tokens
         line.used_ns = now_ns

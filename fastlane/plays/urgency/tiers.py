@@ -56,12 +56,8 @@ class RequestedTier:
         timeout_s = None if self.asked is None else value_of(self.facts.timeout_s.get(self.asked))
         if self.added is None:
             return call if timeout_s is None else call.replaced(timeout_s=timeout_s)
-        return call.replaced(
-            body={**call.body, self.field: self.added},
-            changes=(*call.changes, f"Urgency asked for the tier {self.added!r}"),
-            optional=(*call.optional, f"{self.field}={self.added}"),
-            timeout_s=timeout_s,
-        )
+        changed, optional = f"Urgency asked for the tier {self.added!r}", f"{self.field}={self.added}"
+        return call.with_fields({self.field: self.added}, (changed,), (optional,)).replaced(timeout_s=timeout_s)
 
     def took_back(self, fields: tuple[str, ...]) -> None:
         """Take note that the call went on without these fields, named as in `Call.optional`."""

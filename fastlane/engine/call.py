@@ -119,14 +119,18 @@ class Call:
 
     def replaced(self, **fields: Any) -> Call:
         """Return this call with other values of its fields, as `dataclasses.replace` at a fraction of the CPU time."""
-        return Call.of(**{**self.__dict__, **fields})
+        return _made({**self.__dict__, **fields})
 
     @classmethod
     def of(cls, **fields: Any) -> Call:
         """Make a call, as `Call(**fields)` at a fraction of the CPU time."""
-        call = object.__new__(cls)
-        object.__setattr__(call, "__dict__", fields)
-        return call
+        return _made(fields)
+
+
+def _made(fields: dict[str, Any]) -> Call:
+    call = object.__new__(Call)
+    object.__setattr__(call, "__dict__", fields)
+    return call
 
 
 # `Call.of` leaves out fields with a default, which are then read from the class, as dataclasses do with all but these.

@@ -425,7 +425,7 @@ class CallState:
         self._close()
         sessions, self.sessions = self.sessions, NO_SESSIONS
         if sessions is not NO_SESSIONS:
-            sessions.close_upstream(self._outcome())
+            sessions.close_upstream(CallOutcome(self))
 
     def finish(self, *, later: bool = False) -> None:
         """End the call and report it, unless that has been done.
@@ -488,7 +488,7 @@ class CallState:
         self.client = None  # the log of calls keeps this object
         try:
             if self.sessions is not NO_SESSIONS:
-                sections = self.sessions.close(self._outcome(), quietly=quietly)
+                sections = self.sessions.close(CallOutcome(self), quietly=quietly)
                 self.sessions = NO_SESSIONS
                 self.sections += sections
                 for section in self.sections:
@@ -513,24 +513,6 @@ class CallState:
             if self.trace is not None:
                 self._end_trace(quietly=quietly)
 
-    def _outcome(self) -> CallOutcome:
-        answer, attempts = self.answer, self.attempts
-        answered_ns = answer.token_ns[-1] if answer.token_ns else self.ended_ns
-        return CallOutcome(
-            ending=self.outcome or "failed",
-            ended_ns=self.ended_ns,
-            duration_s=(answered_ns - self.started_ns) / 1e9,
-            error=self.error,
-            status_code=attempts[-1].status_code if attempts else None,
-            attempts=attempts,
-            usage=self.usage,
-            finish_reason=answer.finish_reason,
-            service_tier=answer.service_tier,
-            cache_reason=answer.cache_reason,
-            refused=self.refused,
-            make_record=partial(_record_of, self),
-        )
-
     def _end_trace(self, *, quietly: bool) -> None:
         trace, self.trace = self.trace, None
         assert trace is not None
@@ -544,8 +526,12 @@ class CallState:
     def record(self) -> CallRecord:
         """Return the record of the call, which has ended. Made once."""
         if self._record is None:
-            self._record = _record_of(self)
+            self._record = self.make_record()
         return self._record
+
+    def make_record(self) -> CallRecord:
+        """Return a record of the call as it is now."""
+        return _record_of(self)
 
     def provisional_record(self) -> CallRecord:
         """Return the record as if the call ended now with a whole answer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ..compat.responses import RequestAttempt
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..records.section import RecordSection
     from ..records.usage import Usage
     from .call import Call
-    from .call_state import AttemptState
+    from .call_state import AttemptState, CallState
     from .effects import Flow
 
 SendCall = Callable[["Call"], "Flow"]
@@ -76,34 +76,73 @@ class Session:
         """Handle the end of the call and its stream. Return the play's record section, or None."""
 
 
-class CallOutcome(NamedTuple):
+class CallOutcome:
     """How a call, or its part at one upstream, has ended."""
 
-    ending: Outcome
-    """Such as "completed" or "failed"."""
-    ended_ns: int
-    """When it ended: monotonic nanoseconds."""
-    duration_s: float
-    """Seconds from issue to the last token, or to the end of an answer without tokens."""
-    error: str | None
-    """The class name of the error raised to the caller."""
-    status_code: int | None
-    """The status of the last response; None if there was none."""
-    attempts: Sequence[AttemptState]
-    """The attempts at this upstream, in order."""
-    usage: Usage
-    """The tokens that the provider counted."""
-    finish_reason: str | None
-    """The finish reason as the provider sent it."""
-    service_tier: str | None
-    """The service tier that the provider reports."""
-    cache_reason: str | None
-    """Why the provider's cache was missed, as the provider reports it."""
-    refused: tuple[str, ...]
-    """The fields of `Call.optional` that the provider refused and without which the call succeeded."""
-    make_record: Callable[[], CallRecord]
+    __slots__ = ("_state",)
+
+    def __init__(self, state: CallState) -> None:
+        self._state = state
+
+    @property
+    def ending(self) -> Outcome:
+        """Such as "completed" or "failed"."""
+        return self._state.outcome or "failed"
+
+    @property
+    def ended_ns(self) -> int:
+        """When it ended: monotonic nanoseconds."""
+        return self._state.ended_ns
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from issue to the last token, or to the end of an answer without tokens."""
+        state = self._state
+        token_ns = state.answer.token_ns
+        return ((token_ns[-1] if token_ns else state.ended_ns) - state.started_ns) / 1e9
+
+    @property
+    def error(self) -> str | None:
+        """The class name of the error raised to the caller."""
+        return self._state.error
+
+    @property
+    def status_code(self) -> int | None:
+        """The status of the last response; None if there was none."""
+        attempts = self._state.attempts
+        return attempts[-1].status_code if attempts else None
+
+    @property
+    def attempts(self) -> Sequence[AttemptState]:
+        """The attempts at this upstream, in order."""
+        return self._state.attempts
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that the provider counted."""
+        return self._state.usage
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The finish reason as the provider sent it."""
+        return self._state.answer.finish_reason
+
+    @property
+    def service_tier(self) -> str | None:
+        """The service tier that the provider reports."""
+        return self._state.answer.service_tier
+
+    @property
+    def cache_reason(self) -> str | None:
+        """Why the provider's cache was missed, as the provider reports it."""
+        return self._state.answer.cache_reason
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The fields of `Call.optional` that the provider refused and without which the call succeeded."""
+        return self._state.refused
 
     @property
     def record(self) -> CallRecord:
         """The record of the call, without the sections of sessions. Made on each access."""
-        return self.make_record()
+        return self._state.make_record()

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
-from pydantic import BaseModel
 
 from ..knowledge.tokens import Counter
 from .answer_texts import answer_texts
@@ -52,7 +51,8 @@ def _members_of(source: Any) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         return source
     members: dict[str, Any] = getattr(source, "__dict__", {})
-    extra = source.__pydantic_extra__ if isinstance(source, BaseModel) else None
+    # `isinstance(source, BaseModel)` takes a microsecond.
+    extra = getattr(source, "__pydantic_extra__", None)
     return {**members, **extra} if extra else members
 
 

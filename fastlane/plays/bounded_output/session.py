@@ -203,7 +203,7 @@ class BoundedOutputSession(Session):
     def close(self, outcome: CallOutcome) -> BoundedOutputSection | None:
         """Judge a stream that the application has read, and return the section."""
         plan, self._plan = self._plan, None
-        self._asked_again, self._planned = None, self._planned.replaced(body={}, collector=None, data={})
+        self._asked_again, self._planned = None, self._planned.replaced(body={}, encoded=None, collector=None, data={})
         if plan is None:
             return None
         answer = self._answer

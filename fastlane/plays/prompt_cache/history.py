@@ -7,7 +7,7 @@ instructions), then the messages. How far a new prompt begins like an earlier on
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -208,7 +208,7 @@ class PromptLine(PromptText):
         """The provider, the model and the key."""
         self.tokens: int | None = None
         self.used_ns = 0
-        self.ends: list[tuple[int, int, int]] = []
+        self.ends: deque[tuple[int, int, int]] = deque(maxlen=_MAX_ENDS)
         """For each call: how many calls were answered before it, the number of messages, and its time."""
         self.segments: Any = None
         """What `drift` has read of the text."""
@@ -387,8 +387,6 @@ class PromptHistory:
             line.kept, line.size, line.tokens = (body, start, stop), prompt.size, tokens
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
-        if len(line.ends) > _MAX_ENDS:
-            del line.ends[0]
         self._openings[line.opening] = line
         self.lines[line] = None
         self.lines.move_to_end(line)

@@ -117,7 +117,7 @@ class RoutingKnowledge:
                 unfit[model.name] = why
                 continue
             if upstream in read_bytes:
-                tokens = read_bytes[upstream] * input_tokens / max(1, body_bytes)
+                tokens = input_tokens * min(1.0, read_bytes[upstream] / max(1, body_bytes))
                 cache = rules.facts.cache if rules.facts is not None else None
                 if cache is None or tokens >= (value_of(cache.minimum_tokens) or 0):
                     automatic = None if cache is None else value_of(cache.automatic)

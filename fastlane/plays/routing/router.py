@@ -63,7 +63,7 @@ class RouteQuery:
     max_output_tokens: int | None = None
     """The caller's own limit."""
     cached_tokens: Mapping[str, float] = field(default_factory=dict)
-    """Tokens of the prompt that a model, by its name, is expected to have in its cache; 0 where it is not named."""
+    """Tokens of the prompt, at most all, that a model is expected to have in its cache, by its name; 0 if not named."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Names of models that cannot answer this call, and why, beyond what the catalog says."""
     blocks: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class RouteQuery:
 
     def uncached_tokens(self, name: str) -> float:
         """Return the tokens of the prompt that a model has to read."""
-        return max(0.0, self.input_tokens - self.cached_tokens.get(name, 0.0))
+        return self.input_tokens - self.cached_tokens.get(name, 0.0)
 
 
 class Candidate(NamedTuple):
@@ -271,7 +271,7 @@ class Router:
     def _decide(self, query: RouteQuery, now_ns: int) -> Decision:
         self._decisions += 1
         suited, unsuited = self._suited_for(query)
-        sizes = self.sizes(query.kind)
+        sizes = self._sizes.get(query.kind) or self.sizes(query.kind)
         ranked: list[Candidate] = []
         resting: list[tuple[float, Candidate]] = []
         rejected = list(unsuited)
@@ -289,7 +289,7 @@ class Router:
             if why_not is not None:
                 rejected.append(Candidate(inf, state.number, name, why_not=why_not))
                 continue
-            uncached = max(0.0, input_tokens - cached.get(name, 0.0)) if cached else input_tokens
+            uncached = input_tokens - cached.get(name, 0.0) if cached else input_tokens
             slowness = _slowness(state, now_ns) if state.waiting else 1.0
             first_s, decode_s, total_s = state.speed.predict(uncached, tokens, deviations, now_ns, slowness)
             candidate = _new(Candidate, (total_s, state.number, name, first_s, decode_s, tokens, None))

@@ -243,8 +243,8 @@ def test_written_body_is_read_like_its_values() -> None:
         values = {"model": "large", "messages": turns(2), "tools": [{"type": "function", "function": {"name": "f"}}]}
         body = {name: values[name] for name in names}
         plain = PromptHistory(kept_bytes=0).read(call(body))
-        fast = PromptHistory(kept_bytes=0).read(call(body, written=orjson.dumps(body)))
-        changed = PromptHistory(kept_bytes=0).read(call(body, written=orjson.dumps(values), changes=("changed",)))
+        fast = PromptHistory(kept_bytes=0).read(call(body, encoded=(body, orjson.dumps(body))))
+        changed = PromptHistory(kept_bytes=0).read(call(body, encoded=(values, orjson.dumps(values))))
         assert plain.text == fast.text == changed.text
 
 

@@ -49,13 +49,6 @@ _UNANSWERED: Mapping[str, str] = {
     "batch_cancelled": "The batch was cancelled before this request was executed.",
     "request_timeout": "The underlying call to the model timed out.",
 }
-_WRONG: Mapping[str, str] = {
-    "invalid_method": "The HTTP method of a request in a batch must be POST.",
-    "url_mismatch": "The URL provided for this request does not match the batch endpoint.",
-    "duplicate_custom_id": "The custom_id parameter must be unique for each request in a batch.",
-    "missing_required_parameter": "Missing required parameter: 'body.model'.",
-    "model_mismatch": "The model of this request does not match the rest of the batch: a batch has a single model.",
-}
 _FAILED: Mapping[str, tuple[str, str, str]] = {
     "500": ("The server had an error while processing your request.", "server_error", "server_error"),
     "429": ("Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
@@ -309,13 +302,6 @@ class Batches:
             "expires_at": (wall_ns() + lifetime_ns) // _NS,
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": body.get("metadata"),
-            "usage": {
-                "input_tokens": 0,
-                "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens": 0,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": 0,
-            },
         }
         batch = StoredBatch(record=record, created_ns=now, expires_ns=now + lifetime_ns)
         self._batches[batch.id] = batch
@@ -456,7 +442,7 @@ class Batches:
             ("model_mismatch", "body.model", model is None or model == batch.record["model"]),
         ):
             if not is_right:
-                batch.fail(code, _WRONG[code], number, param)
+                batch.fail(code, f"The parameter '{param}' of this request does not fit the batch.", number, param)
         return Line(custom_id, body)
 
     async def _carry_out(self, batch: StoredBatch, lines: list[Line]) -> int:
@@ -514,13 +500,8 @@ class Batches:
             else:
                 status = 200
                 counts["completed"] += 1
-                total, usage = batch.record["usage"], answer.usage
-                total["input_tokens"] += usage.prompt
-                total["output_tokens"] += usage.output
-                total["output_tokens_details"]["reasoning_tokens"] += usage.reasoning
-                total["total_tokens"] += usage.prompt + usage.output
                 if outcome != "missing":
-                    batch.output.append(_answered(line, request_id, status, answer.body))
+                    batch.output.append(_answered(line, request_id, status, answer))
         return LineLog(
             batch_id=batch.id,
             custom_id=line.custom_id,

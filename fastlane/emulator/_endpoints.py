@@ -7,7 +7,7 @@ import dataclasses
 import struct
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastlane.emulator import _prompt, _tokens
 from fastlane.emulator._generation import generate
@@ -27,13 +27,6 @@ _MAXIMUM_DIMENSIONS = 8_192
 _MAXIMUM_INPUTS = 2_048
 
 
-class WholeReply(NamedTuple):
-    """A whole answer: its JSON, and what it cost."""
-
-    body: bytes
-    usage: TokenUsage
-
-
 def read_request(resource: str, body: Mapping[str, Any], provider: Provider) -> GenerationRequest:
     """Read a request to a generating endpoint as this provider does. Raises ApiError (400)."""
     dialect = provider.model.dialect
@@ -44,12 +37,12 @@ def read_request(resource: str, body: Mapping[str, Any], provider: Provider) -> 
     return request if dialect.structured_outputs else dataclasses.replace(request, schema=None)
 
 
-def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, number: int) -> WholeReply:
-    """Answer a request that is not streamed as a live call of its endpoint would be. Raises ApiError."""
+def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, number: int) -> bytes:
+    """Return the answer to a request that is not streamed, as a live call would have it, as JSON. Raises ApiError."""
     if resource == "embeddings":
-        answer, tokens = embeddings(body, provider)
+        answer, _ = embeddings(body, provider)
         provider.check_model(answer["model"])
-        return WholeReply(compact(answer).encode(), TokenUsage(prompt=tokens, cached=0, output=0, reasoning=0))
+        return compact(answer).encode()
     request = read_request(resource, body, provider)
     if request.stream:
         raise ApiError(400, "Streaming is not supported in a batch.", param="stream", code="invalid_value")
@@ -58,7 +51,7 @@ def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, 
     choices = generate(request, Overrides(), provider.model, seed=provider.seed)
     usage = TokenUsage.of(choices, prompt=tokens, cached=0, cached_path=provider.model.dialect.cached_tokens_path)
     reply = GENERATING[resource][1](request, choices, usage, number=number, tier="default")
-    return WholeReply(reply.whole(usage=True), usage)
+    return reply.whole(usage=True)
 
 
 def prompt_tokens(resource: str, body: Mapping[str, Any]) -> int:

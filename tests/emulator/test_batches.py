@@ -55,13 +55,9 @@ def test_a_batch_is_answered_line_by_line_as_live_calls_are(client: openai.OpenA
     assert offline.usage == live.usage
 
 
-def test_a_batch_tells_its_moments_and_what_it_cost(client: openai.OpenAI) -> None:
+def test_a_batch_tells_its_moments(client: openai.OpenAI) -> None:
     batch = ended(client, create(client, lines(3)))
-    usages = [each["response"]["body"]["usage"] for each in read(client, batch.output_file_id).values()]
 
-    assert batch.usage is not None
-    assert batch.usage.input_tokens == sum(usage["prompt_tokens"] for usage in usages)
-    assert batch.usage.output_tokens == sum(usage["completion_tokens"] for usage in usages)
     moments = (batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at, batch.expires_at)
     assert None not in moments
     assert list(moments) == sorted(moments)  # type: ignore[type-var]

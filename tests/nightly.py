@@ -1,6 +1,6 @@
 """`make nightly`: what takes too long for each change. It keeps what came of it in tests/last_full_run.json.
 
-python -m tests.nightly                     all parts, some three hours
+python -m tests.nightly                     all parts, some hours
 python -m tests.nightly --only soak         one of them; may be given again
 python -m tests.nightly --short             a short form of each part, where it has one
 python -m tests.nightly --age               how old the results are; 1 where one is missing, bad or too old

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -83,7 +84,10 @@ class Form:
         """A client of a library, by the name of its sync class."""
         if self._runner is None:
             return getattr(library, name)(**options)
-        return Waiting(getattr(library, f"Async{name}")(**options), self._runner.run)
+        run = self._runner.run
+        # Each step sees the context variables of its caller, as a call of a sync client does.
+        made = getattr(library, f"Async{name}")(**options)
+        return Waiting(made, lambda step: run(step, context=contextvars.copy_context()))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the event loop of an async form."""

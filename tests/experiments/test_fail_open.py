@@ -16,7 +16,8 @@ import fastlane
 from fastlane import Connection
 from fastlane.experiments import unit
 from scripts.redis_server import RedisServer
-from tests.experiments.conftest import CONTROL, MESSAGES, MODEL, Make, Mark, arm_of, ask
+from tests.experiments.conftest import CONTROL, Make, Mark, arm_of, ask
+from tests.waiting import Form
 
 FILE = "experiment.sqlite"
 ARMS = {"control": CONTROL, "mark": (Connection(), Mark())}
@@ -61,9 +62,7 @@ def test_unreadable_file_sends_calls_to_the_reference(
             with unit(f"user-{number}"):
                 ask(client)
             assert arm_of(client) == "control"
-        record = client.last_call
-        assert record is not None
-        assert record.experiment is not None
+        record: Any = client.last_call
         assert record.experiment.why == "unknown"
         report = experiment.report()
 
@@ -95,11 +94,11 @@ def test_file_that_breaks_later_keeps_calls_in_their_arms(
     assert sum(arm.calls for arm in report.arms) == 31
 
 
-def test_locked_file_is_tried_again_later(arguments: dict[str, Any], make: Make, tmp_path: Path) -> None:
+def test_locked_file_is_tried_again_later(arguments: dict[str, Any], make: Make, tmp_path: Path, form: Form) -> None:
     experiment = make()
     holder = sqlite3.connect(tmp_path / FILE, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    with fastlane.OpenAI(**arguments, experiment=experiment) as client:
+    with form.make(fastlane, **arguments, experiment=experiment) as client:
         for _ in range(10):
             ask(client)
         assert not experiment.flush()
@@ -194,17 +193,3 @@ def test_client_that_cannot_be_copied_uses_the_reference(
 
     assert why == {None, "failed"}
     assert caplog.text.count("could not make a client for an arm: its calls go to the reference arm (TypeError") == 1
-
-
-@pytest.mark.asyncio
-async def test_locked_file_delays_no_call_on_an_event_loop(
-    arguments: dict[str, Any], make: Make, tmp_path: Path
-) -> None:
-    experiment = make()
-    holder = sqlite3.connect(tmp_path / FILE, isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    async with fastlane.AsyncOpenAI(**arguments, experiment=experiment) as client:
-        for _ in range(10):
-            await client.chat.completions.create(model=MODEL, messages=MESSAGES)
-        assert len(client.calls) == 10
-    holder.close()

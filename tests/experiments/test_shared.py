@@ -17,7 +17,7 @@ import fastlane
 from fastlane.experiments import Experiment, ExperimentRecord, unit
 from scripts.redis_server import RedisServer
 from tests.experiments.conftest import Make, arm_of, ask
-from tests.knowledge.redis_servers import eventually
+from tests.waiting import comes_true
 
 PROCESS = """
 import json, os, sys, time
@@ -82,7 +82,7 @@ def test_arm_ended_in_one_process_ends_in_the_others(arguments: dict[str, Any], 
 
         assert not ended()
         arms_of_process(process(arguments["base_url"], tmp_path / "experiment.sqlite", calls=0, ends=True))
-        assert eventually(ended)
+        assert comes_true(ended)
 
 
 def test_restart_goes_on_counting(arguments: dict[str, Any], make: Make) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def in_child(work: Callable[[], T], *, limit_s: int = 60) -> T:
+def in_child(work: Callable[[], T]) -> T:
     """Return what `work` returns in a forked child. Raises EOFError where the child fails or hangs."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
@@ -21,7 +21,7 @@ def in_child(work: Callable[[], T], *, limit_s: int = 60) -> T:
     if child == 0:
         try:
             os.close(reading)
-            signal.alarm(limit_s)
+            signal.alarm(60)
             data = pickle.dumps(work())
             while data:
                 data = data[os.write(writing, data) :]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,12 +47,3 @@ def guarded_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
     shown.cert_chain_pems[0].write_to_path(str(files.certificate))
     shown.private_key_pem.write_to_path(str(files.key))
     yield from _running(RedisServer(password=PASSWORD, tls=files))
-
-
-def eventually(condition: Callable[[], bool], limit_s: float = 30.0) -> bool:
-    until = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True

@@ -29,23 +29,10 @@ def read(memory: PrefixMemory, body: bytes, upstream: Upstream, now_ns: int = 0)
     memory.note(memory.blocks(body), upstream, now_ns, LIFETIME_S)
 
 
-def test_an_upstream_has_what_it_has_read_and_another_has_not() -> None:
-    memory = PrefixMemory()
-    read(memory, text(10_240), HERE)
-    assert expected(memory, text(10_240)) == {HERE: 10_240.0}
-    assert expected(memory, text(10_240, seed=1)) == {}
-
-
 def test_of_a_longer_conversation_it_has_the_beginning() -> None:
     memory = PrefixMemory()
     read(memory, text(10_240), HERE)
     assert expected(memory, text(10_240) + text(50_000, seed=1)) == {HERE: 10_240.0}
-
-
-def test_what_differs_at_the_front_shares_nothing_behind_it() -> None:
-    memory = PrefixMemory()
-    read(memory, text(10_240), HERE)
-    assert expected(memory, b"x" + text(10_240)[1:]) == {}
 
 
 def test_each_upstream_has_as_much_as_it_has_read() -> None:
@@ -144,3 +131,9 @@ def test_sharing_more_never_means_that_less_is_cached(
     greater = expected(memory, whole[:longer] + other[longer:], at_s * SECOND_NS)
     assert all(greater.get(upstream, 0.0) >= size for upstream, size in less.items())
     assert all(size <= longer for size in greater.values())
+
+
+def test_what_differs_at_the_front_shares_nothing_behind_it() -> None:
+    memory = PrefixMemory()
+    read(memory, text(10_240), HERE)
+    assert expected(memory, b"x" + text(10_240)[1:]) == {}

@@ -24,7 +24,8 @@ from fastlane.knowledge.redis import Redis, client_of, shared
 from scripts.distribution import UnavailableError
 from scripts.redis_server import RedisCluster, RedisServer
 from tests.knowledge.forks import in_child
-from tests.knowledge.redis_servers import PASSWORD, eventually
+from tests.knowledge.redis_servers import PASSWORD
+from tests.waiting import comes_true
 
 SECRET = "hunter2"
 AWAY = f"redis://somebody:{SECRET}@127.0.0.1:1/0"
@@ -82,11 +83,11 @@ def test_redis_shares_counters_and_pauses_on_every_server(url: str, name: str) -
     other.redis.add(name, {"a": 3})
     one.redis.pause(name, 100)
 
-    assert eventually(lambda: one.counts == {"a": 3} and other.counts == {"a": 2, "b": 0.5})
-    assert eventually(lambda: len(other.pauses) == 1)
+    assert comes_true(lambda: one.counts == {"a": 3} and other.counts == {"a": 2, "b": 0.5})
+    assert comes_true(lambda: len(other.pauses) == 1)
     assert 0 < other.pauses[0] <= 100
     one.redis.add(name, {"a": 1})
-    assert eventually(lambda: other.counts == {"a": 3, "b": 0.5})
+    assert comes_true(lambda: other.counts == {"a": 3, "b": 0.5})
     assert one.counts == {"a": 3}
     assert (len(one.pauses), len(other.pauses)) == (0, 1)
 
@@ -102,14 +103,14 @@ def test_redis_late_reader_gets_this_minute_and_the_last(
         first.exchange()
     late = Reader(Redis(redis_server.url), name)
 
-    assert eventually(lambda: late.counts == {"-1": 1, "0": 1})
+    assert comes_true(lambda: late.counts == {"-1": 1, "0": 1})
 
 
 def test_redis_pause_expires(redis_server: RedisServer, name: str) -> None:
     one = Redis(redis_server.url)
     one.pause(name, 0.2)
     reader = Reader(Redis(redis_server.url), name)
-    assert eventually(lambda: len(reader.pauses) == 1)
+    assert comes_true(lambda: len(reader.pauses) == 1)
     time.sleep(0.3)
     late = Reader(Redis(redis_server.url), name)
     late.redis.exchange()
@@ -128,7 +129,7 @@ def test_redis_unreachable_is_logged_once_without_password_and_waits_for_nothing
         redis.add(name, {"a": 1})
     took_s = time.monotonic() - began_s
 
-    assert eventually(lambda: redis._failures > 3)
+    assert comes_true(lambda: redis._failures > 3)
     messages = [record.getMessage() for record in caplog.records]
     assert messages == ["Redis at redis://127.0.0.1:1 is unreachable; using local state. (ConnectionError)"]
     assert SECRET not in caplog.text + repr(redis)
@@ -142,7 +143,7 @@ def test_redis_silent_server_is_unreachable_and_holds_nobody_up(name: str, caplo
         redis = Redis(f"redis://127.0.0.1:{server.getsockname()[1]}?socket_timeout=0.1")
         redis.add(name, {"a": 1})
 
-        assert eventually(lambda: "is unreachable; using local state. (TimeoutError)" in caplog.text)
+        assert comes_true(lambda: "is unreachable; using local state. (TimeoutError)" in caplog.text)
 
 
 def test_redis_that_comes_back_is_used_again(
@@ -150,16 +151,16 @@ def test_redis_that_comes_back_is_used_again(
 ) -> None:
     one, other = (Reader(Redis(redis_of_its_own.url), name) for _ in range(2))
     one.redis.add(name, {"a": 5})
-    assert eventually(lambda: other.counts == {"a": 5})
+    assert comes_true(lambda: other.counts == {"a": 5})
     redis_of_its_own.kill()
-    assert eventually(lambda: one.redis._failures > 0 and other.redis._failures > 0)
+    assert comes_true(lambda: one.redis._failures > 0 and other.redis._failures > 0)
     with caplog.at_level(logging.INFO, logger="fastlane"):
         redis_of_its_own.start()
-        assert eventually(lambda: one.redis._failures == 0)
+        assert comes_true(lambda: one.redis._failures == 0)
         one.redis.add(name, {"a": 3})
 
         # It has lost its data, and counts from 0.
-        assert eventually(lambda: other.counts == {"a": 8})
+        assert comes_true(lambda: other.counts == {"a": 8})
     assert "is reachable again." in caplog.text
 
 
@@ -169,7 +170,7 @@ def test_redis_refused_command_is_logged_without_password(
     redis = Redis(guarded_redis.url.replace("rediss://:", f"rediss://{SECRET}:"))
     redis.add(name, {"a": 1})
 
-    assert eventually(lambda: "is unreachable" in caplog.text)
+    assert comes_true(lambda: "is unreachable" in caplog.text)
     assert SECRET not in caplog.text
     assert PASSWORD not in caplog.text
 
@@ -188,7 +189,7 @@ def test_redis_receiver_that_raises_does_not_keep_it_from_others(
     other = Redis(redis_server.url)
     other.add(name, {"a": 1})
 
-    assert eventually(lambda: reader.counts == {"a": 1})
+    assert comes_true(lambda: reader.counts == {"a": 1})
     assert "ValueError" in caplog.text
     assert SECRET not in caplog.text
 
@@ -200,10 +201,10 @@ def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisS
     gone = weakref.ref(redis)
     del reader
     gc.collect()
-    assert eventually(partial(rests, redis))
+    assert comes_true(partial(rests, redis))
     del redis
 
-    assert eventually(lambda: gc.collect() >= 0 and gone() is None)
+    assert comes_true(lambda: gc.collect() >= 0 and gone() is None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -212,7 +213,7 @@ def test_redis_child_connects_itself_and_adds_only_its_own(
 ) -> None:
     parent, other = (Reader(Redis(redis_server.url), name) for _ in range(2))
     parent.redis.add(name, {"parent": 1})
-    assert eventually(lambda: other.counts == {"parent": 1})
+    assert comes_true(lambda: other.counts == {"parent": 1})
     monkeypatch.setattr(module, "_EVERY_S", 0.5)
     parent.redis.exchange()
     time.sleep(0.1)
@@ -224,8 +225,8 @@ def test_redis_child_connects_itself_and_adds_only_its_own(
         return True
 
     assert in_child(child)
-    assert eventually(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
-    assert eventually(lambda: parent.counts == {"child": 1})
+    assert comes_true(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
+    assert comes_true(lambda: parent.counts == {"child": 1})
 
 
 def test_redis_is_one_for_each_address() -> None:

@@ -19,7 +19,7 @@ from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from scripts.redis_server import RedisServer
-from tests.knowledge.redis_servers import eventually
+from tests.waiting import comes_true
 
 AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"
 NS = 1_000_000_000
@@ -77,7 +77,7 @@ def test_rate_limits_what_one_spends_the_other_has_not(redis_server: RedisServer
         wait_s(other)  # both state the limit
         ask(one, 0, {})
 
-    assert eventually(lambda: wait_s(other) > 0)
+    assert comes_true(lambda: wait_s(other) > 0)
 
 
 def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer, two: Any) -> None:
@@ -86,7 +86,7 @@ def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer, 
     ticket.start(bool)
     ask(one, 429, {"retry-after": "600"})
 
-    assert eventually(lambda: wait_s(other) > 50)
+    assert comes_true(lambda: wait_s(other) > 50)
     assert wait_s(other) <= 60.5
     with other.lock:
         later = other.limiter.spend(now_ns(), RequestCost())
@@ -101,7 +101,7 @@ def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: Re
     third, _ = limit_queues(redis_server, keys=("a", "a"))
     ask(one, 429, {"retry-after": "600"})
 
-    assert eventually(lambda: wait_s(third) > 50)
+    assert comes_true(lambda: wait_s(third) > 50)
     assert wait_s(other) == 0
 
 

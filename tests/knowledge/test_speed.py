@@ -20,12 +20,12 @@ def speed() -> Speed:
     return Speed(first_token_s=((1_000, 0.52), (10_000, 0.7)), tokens_per_s=100.0)
 
 
-def seen(known: Speed, count: int, *, factor: float = 1.0, start: int = 0, noise: float = 0.2, seed: int = 0) -> int:
+def seen(known: Speed, count: int, *, factor: float = 1.0, start: int = 0, seed: int = 0) -> int:
     """Answers of an upstream that is `factor` times as slow as the catalog says, one a second; the last one's time."""
     random = Random(seed)
     for number in range(count):
         size = random.choice((1_000.0, 4_000.0, 20_000.0))
-        first = factor * (0.5 + 2e-5 * size) * random.lognormvariate(0, noise)
+        first = factor * (0.5 + 2e-5 * size) * random.lognormvariate(0, 0.2)
         known.note(sighting(uncached_tokens=size, first_token_s=first), start + number * S)
     return start + count * S
 

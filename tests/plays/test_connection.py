@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import AsyncOpenAI, ConfigurationError, Connection, OpenAI
+from fastlane import AsyncOpenAI, Connection
 from fastlane.emulator import Emulator, preset
 from tests.transport.callers import CALLERS, Caller, request as asking
 from tests.transport.connect_proxy import ConnectProxy
@@ -26,36 +25,6 @@ def connections(provider: Emulator) -> int:
 
 
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"http2": "always"}, 'Connection(http2=...) takes "prefer", "require" or "never", got \'always\''),
-        ({"http2": True}, 'Connection(http2=...) takes "prefer", "require" or "never", got True'),
-        ({"idle_s": -1}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got -1"),
-        ({"idle_s": 86_401}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got 86401"),
-        ({"idle_s": float("nan")}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got nan"),
-        ({"idle_s": "5"}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got '5'"),
-        ({"idle_s": True}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got True"),
-        ({"idle_s": None}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got None"),
-        ({"max_connections": 0}, "Connection(max_connections=...) takes a whole number from 1, got 0"),
-        ({"max_connections": 2.5}, "Connection(max_connections=...) takes a whole number from 1, got 2.5"),
-        ({"max_connections": True}, "Connection(max_connections=...) takes a whole number from 1, got True"),
-        ({"ping_s": 0.9}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None, got 0.9"),
-        ({"ping_s": 0}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None, got 0"),
-        ({"ping_s": 86_401}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None, got 86401"),
-        ({"ping_s": True}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None, got True"),
-        ({"ping_s": "45"}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None, got '45'"),
-        (
-            {"ping_s": float("nan")},
-            "Connection(ping_s=...) takes seconds from 1 to 86,400, or None, got nan",
-        ),
-    ],
-)
-def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
-        Connection(**settings)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +135,6 @@ def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any],
     assert connections(provider) == 4
 
 
-def test_a_client_for_every_call_works_and_leaves_nothing_open(arguments: dict[str, Any], provider: Emulator) -> None:
-    for _ in range(5):
-        with OpenAI(**arguments, max_retries=0) as client:
-            client.chat.completions.create(**asking(output_tokens=1))
-            assert list(client.chat.completions.create(**asking(output_tokens=1), stream=True))
-
-    assert all(entry.status == 200 for entry in provider.log())
-
-
 def test_a_client_that_is_closed_disturbs_no_other(make_caller: Any, arguments: dict[str, Any]) -> None:
     with make_caller(**arguments, max_retries=0) as caller:
         stream = caller.start(1, output_tokens=30, token_ms=5)
@@ -184,7 +144,6 @@ def test_a_client_that_is_closed_disturbs_no_other(make_caller: Any, arguments: 
         last = caller.last_call
 
     assert len(rest) >= 30
-    assert last is not None
     assert last.outcome == "completed"
 
 

@@ -12,7 +12,6 @@ import pytest
 import fastlane
 from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
-from fastlane.errors import ConfigurationError
 from fastlane.plays.context_trimming.play import ContextTrimming
 from fastlane.plays.context_trimming.section import ContextTrimmingSection
 from fastlane.records.usage import Usage
@@ -22,10 +21,9 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def plan(play: ContextTrimming, asked: Call) -> tuple[Call, ContextTrimmingSection]:
-    session = play.open(asked)
-    assert session is not None
+    session: Any = play.open(asked)
     planned = session.plan(asked)
-    section = session.close(SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
+    section = session.close(SimpleNamespace(usage=Usage()))
     assert isinstance(section, ContextTrimmingSection)
     return planned, section
 
@@ -61,17 +59,6 @@ def small(**settings: Any) -> ContextTrimming:
     return ContextTrimming(**{"high_water_tokens": 4_000, "low_water_tokens": 2_000, **settings})
 
 
-# Settings
-
-
-def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
-    play = small()
-    plan(play, call(conversation(20)))
-
-    assert repr(ContextTrimming()) == ("ContextTrimming(high_water_tokens=32000, low_water_tokens=None, keep_turns=2)")
-    assert eval(repr(play)) == play == small()
-
-
 def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
     play = small()
     plan(play, call(conversation(20)))
@@ -79,28 +66,6 @@ def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
     for copied in (copy.deepcopy(play), pickle.loads(pickle.dumps(play))):
         assert copied == play
         assert len(copied.memory) == 0 < len(play.memory)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (
-            {"high_water_tokens": "32k"},
-            "ContextTrimming(high_water_tokens=...) takes a whole number from 1, got '32k'",
-        ),
-        (
-            {"low_water_tokens": 0},
-            "ContextTrimming(low_water_tokens=...) takes a whole number from 1, or None, got 0",
-        ),
-        ({"low_water_tokens": 32_000}, "must be below the high-water mark, or every turn is a cut"),
-        ({"keep_turns": 0}, "ContextTrimming(keep_turns=...) takes a whole number from 1"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        ContextTrimming(**settings)
-
-    assert words in str(raised.value)
 
 
 # What it does to a call
@@ -157,13 +122,6 @@ def test_the_same_call_again_cuts_nothing_new() -> None:
     assert again == dataclasses.replace(cut, new_cuts=0)
 
 
-def test_another_process_cuts_at_the_same_places() -> None:
-    remembering = small()
-    for steps in range(1, 30):
-        asked = call(conversation(steps))
-        assert plan(remembering, asked)[0].body == plan(small(), asked)[0].body
-
-
 def test_instructions_and_tools_are_part_of_the_prompt() -> None:
     tools = [
         {"type": "function", "function": {"name": f"tool{number}", "description": "x y " * 99}} for number in range(9)
@@ -183,7 +141,7 @@ def test_what_was_declared_stable_is_kept_and_what_is_volatile_is_no_part_of_the
     example = {"role": "user", "content": "An example. " * 100}
     messages = [SYSTEM, example, *conversation(12)[1:]]
     placements = ["stable", "stable", *["session"] * (len(messages) - 2), "volatile"]
-    planned = [
+    planned: Any = [
         plan(play, call([*messages, {"role": "system", "content": f"It is {time}."}], placements=tuple(placements)))
         for time in ("10:00", "10:05")
     ]
@@ -194,7 +152,6 @@ def test_what_was_declared_stable_is_kept_and_what_is_volatile_is_no_part_of_the
     assert second[-1]["content"] == "It is 10:05."
     assert planned[1][1].new_cuts == 0
     for one, _ in planned:
-        assert one.placements is not None
         assert len(one.placements) == len(one.body["messages"])
         assert one.placements[:2] == ("stable", "stable")
         assert one.placements[-1] == "volatile"
@@ -244,10 +201,8 @@ def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dic
     with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), small()], raise_play_errors=True) as client:
         for steps in range(1, 20):
             client.chat.completions.create(model="m", messages=conversation(steps))  # type: ignore[arg-type]
-        record = client.last_call
+        record: Any = client.last_call
 
-    assert record is not None
-    assert record.context_trimming is not None
     assert record.context_trimming.batches >= 2
     assert record.changes[0].startswith("ContextTrimming cut messages from ")
     prompts = [request.prompt_tokens for request in provider.log()]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,6 @@ import pytest
 
 from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
-from fastlane.plays import Stage
 from fastlane.plays.request_encoding.bodies import Writing
 from fastlane.plays.request_encoding.play import RequestEncoding
 from fastlane.plays.request_encoding.session import RequestEncodingSession
@@ -57,57 +55,6 @@ def choose(play: RequestEncoding, asked: Call) -> Chosen:
     return Chosen(session._forms, session._writing)
 
 
-# Settings
-
-
-def test_it_plans_last_because_it_is_about_bytes() -> None:
-    assert RequestEncoding.stage is Stage.ENCODE
-    assert RequestEncoding.needs_facts
-
-
-FORMS = "RequestEncoding(forms=...) takes a tuple of 'json', 'json+gzip', 'msgpack', 'msgpack+gzip', or None, got "
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"forms": ()}, f"{FORMS}()"),
-        ({"forms": "json+gzip"}, f"{FORMS}'json+gzip'"),
-        ({"forms": ("json+gzip", "zstd")}, f"{FORMS}('json+gzip', 'zstd')"),
-        ({"forms": ([],)}, f"{FORMS}([],)"),
-        ({"min_bytes": -1}, "RequestEncoding(min_bytes=...) takes a whole number from 0, got -1"),
-        ({"min_bytes": 1.5}, "RequestEncoding(min_bytes=...) takes a whole number from 0, got 1.5"),
-        ({"min_bytes": True}, "RequestEncoding(min_bytes=...) takes a whole number from 0, got True"),
-        ({"gzip_level": 0}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got 0"),
-        ({"gzip_level": 10}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got 10"),
-        ({"gzip_level": True}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got True"),
-        ({"gzip_level": "6"}, "RequestEncoding(gzip_level=...) takes a whole number from 1 to 9, got '6'"),
-        (
-            {"facts": {"slug": "example"}},
-            (
-                "RequestEncoding(facts=...) takes ProviderFacts, the path of a facts file, or None for what fastlane "
-                "knows, got dict"
-            ),
-        ),
-    ],
-)
-def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
-        RequestEncoding(**settings)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"min_bytes": 0},
-        {"gzip_level": 9},
-        {"forms": ALL},
-    ],
-)
-def test_a_setting_at_its_bound_works(settings: dict[str, Any]) -> None:
-    choose(RequestEncoding(**settings), call())
-
-
 def test_a_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
     file = tmp_path / "example.toml"
     file.write_text(FILE)
@@ -148,10 +95,6 @@ def test_facts_hold_with_those_that_they_extend() -> None:
 
 
 # Which forms
-
-
-def test_text_goes_as_gzipped_json_first() -> None:
-    assert choose(RequestEncoding(), call(facts=facts(*ALL))).forms == ("json+gzip", "msgpack+gzip", "msgpack")
 
 
 @pytest.mark.parametrize(
@@ -242,22 +185,3 @@ def test_a_provider_says_what_it_calls_messagepack() -> None:
 @pytest.mark.parametrize("endpoint", [CHAT, "/completions", "/responses"])
 def test_prompts_are_planned_for(endpoint: str) -> None:
     assert choose(RequestEncoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).forms
-
-
-@pytest.mark.parametrize("endpoint", ["/embeddings", "/files", "/uploads", "/audio/transcriptions", "/responses/x"])
-def test_nothing_but_prompts_is_touched(endpoint: str) -> None:
-    planned = call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))
-
-    assert RequestEncoding().open(planned) is None
-
-
-@pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])
-def test_a_call_whose_body_another_play_describes_is_left_alone(name: str) -> None:
-    planned = call(headers={name: "application/json"}, facts=facts(*ALL))
-
-    session = RequestEncoding().open(planned)
-
-    assert session is not None
-    assert session.plan(planned) is planned
-    outcome: Any = None
-    assert session.close(outcome) is None

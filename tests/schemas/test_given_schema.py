@@ -137,8 +137,3 @@ def test_a_literal_is_as_long_as_the_longer_of_its_two_forms() -> None:
 
         assert found.tokens == len(json.dumps(text))
         assert keyed.tokens == len(json.dumps({text: text}, indent=4))
-
-
-def test_a_bound_that_was_asked_for_before_is_the_same() -> None:
-    assert bound(CLOSED) is bound(dict(CLOSED))
-    assert bound(Ticket) is bound(Ticket)

@@ -8,6 +8,7 @@ from typing import Any
 import fastlane
 from fastlane import BoundedOutput, Connection
 from tests.call_peer import JSON, CallPeer, Reply
+from tests.waiting import SYNC, Form
 
 EVENT_STREAM = ("content-type", "text/event-stream; charset=utf-8")
 MESSAGES: list[Any] = [{"role": "user", "content": "Which category is this ticket?"}]
@@ -75,23 +76,13 @@ def refusing(message: str, *, status: int = 400, **more: Any) -> Reply:
     return Reply(status, (JSON,), json.dumps({"error": error}).encode())
 
 
-def _arguments(peer: CallPeer, play: BoundedOutput, more: dict[str, Any]) -> dict[str, Any]:
+def bounded(peer: CallPeer, play: BoundedOutput | None = None, form: Form = SYNC, **more: Any) -> Any:
     connection = Connection(http2="require" if peer.protocol == "HTTP/2" else "never")
     made = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0, "raise_play_errors": True}
-    return {**made, "only_plays": (connection, play), **more}
+    plays = (connection, play or BoundedOutput())
+    return form.make(fastlane, **{**made, "only_plays": plays, **more})
 
 
-def bounded(peer: CallPeer, play: BoundedOutput | None = None, **more: Any) -> fastlane.OpenAI:
-    return fastlane.OpenAI(**_arguments(peer, play or BoundedOutput(), more))
-
-
-def async_bounded(peer: CallPeer, play: BoundedOutput | None = None, **more: Any) -> fastlane.AsyncOpenAI:
-    return fastlane.AsyncOpenAI(**_arguments(peer, play or BoundedOutput(), more))
-
-
-def output_of(client: Any) -> fastlane.records.BoundedOutputRecord:
-    record = client.last_call
-    assert record is not None
-    assert record.output is not None
-    output: fastlane.records.BoundedOutputRecord = record.output
-    return output
+def output_of(client: Any) -> Any:
+    """What the record of the last call says of its output."""
+    return client.last_call.output

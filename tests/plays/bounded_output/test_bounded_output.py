@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any, Literal
@@ -13,8 +12,9 @@ import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane.emulator import Emulator
 from fastlane.emulator._log import RequestLog
+from tests.plays.bounded_output.answers import FORMAT, MESSAGES, output_of
+from tests.waiting import SYNC, Form, inner_of
 
-MESSAGES: list[Any] = [{"role": "user", "content": "Which category is this ticket?"}]
 MODEL = "model"
 
 
@@ -28,36 +28,13 @@ class Open(BaseModel):
     tags: list[str]
 
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "category": {"type": "string", "enum": ["billing", "bug", "shipping"]},
-        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-    },
-    "required": ["category", "confidence"],
-    "additionalProperties": False,
-}
-FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema": SCHEMA, "strict": True}}
-
-
-def client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None, **more: Any) -> fastlane.OpenAI:
+def client(
+    arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None, form: Form = SYNC, **more: Any
+) -> Any:
     headers = {} if manner is None else {"x-emulator-manner": manner}
-    return fastlane.OpenAI(
-        **arguments, only_plays=(fastlane.Connection(), *plays), raise_play_errors=True, default_headers=headers, **more
-    )
-
-
-def async_client(arguments: dict[str, Any], *plays: fastlane.Play, manner: str | None = None) -> fastlane.AsyncOpenAI:
-    headers = {} if manner is None else {"x-emulator-manner": manner}
-    return fastlane.AsyncOpenAI(
-        **arguments, only_plays=(fastlane.Connection(), *plays), raise_play_errors=True, default_headers=headers
-    )
-
-
-def output_of(record: fastlane.CallRecord | None) -> fastlane.records.BoundedOutputRecord:
-    assert record is not None
-    assert record.output is not None
-    return record.output
+    plays = (fastlane.Connection(), *plays)
+    made = {**arguments, "only_plays": plays, "raise_play_errors": True, "default_headers": headers, **more}
+    return form.make(fastlane, **made)
 
 
 def reset(provider: Emulator) -> RequestLog:
@@ -88,22 +65,14 @@ def without_ids(answer: Any) -> dict[str, Any]:
 # What the caller sees
 
 
-def test_a_parsed_answer_is_the_stock_clients(arguments: dict[str, Any]) -> None:
-    with client(arguments, BoundedOutput()) as bounded:
-        answer = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+def test_a_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: Form) -> None:
+    with client(arguments, BoundedOutput(), form=form) as bounded:
+        answer = inner_of(bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket))
 
     stock = stock_ticket(arguments)
     assert type(answer) is type(stock)
     assert without_ids(answer) == without_ids(stock)
     assert answer.choices[0].message.parsed == stock.choices[0].message.parsed
-
-
-def test_an_asynchronous_one_too(arguments: dict[str, Any]) -> None:
-    async def parse() -> Any:
-        async with async_client(arguments, BoundedOutput()) as bounded:
-            return await bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
-
-    assert without_ids(asyncio.run(parse())) == without_ids(stock_ticket(arguments))
 
 
 def test_a_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None:
@@ -123,6 +92,7 @@ def test_a_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
     assert raw.headers["content-type"] == "application/json"
     assert json.loads(raw.http_response.content)["object"] == "chat.completion"
     assert json.loads(raw.parse().choices[0].message.content or "").keys() == {"category", "confidence"}
+    assert raw.elapsed.total_seconds() > 0
 
 
 def test_an_answer_whose_bytes_the_application_reads_is_left_alone(arguments: dict[str, Any]) -> None:
@@ -143,10 +113,8 @@ def test_an_answer_whose_bytes_the_application_reads_is_left_alone(arguments: di
 def test_the_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, Any], provider: Emulator) -> None:
     with client(arguments, BoundedOutput(reasoning_tokens=0)) as bounded:
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
-        output = output_of(bounded.last_call)
+        output = output_of(bounded)
 
-    assert output.bound_tokens is not None
-    assert output.ceiling_tokens is not None
     assert output.bound_tokens <= output.ceiling_tokens < 200
     assert output.verdict == "valid"
     assert output.unbounded == ()
@@ -155,7 +123,7 @@ def test_the_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, A
 def test_the_callers_own_limit_holds(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
         bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, max_tokens=300)
-        output = output_of(bounded.last_call)
+        output = output_of(bounded)
 
     assert output.ceiling_tokens is None
     assert output.ceiling_field is None
@@ -164,7 +132,7 @@ def test_the_callers_own_limit_holds(arguments: dict[str, Any]) -> None:
 def test_a_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
-        output = output_of(bounded.last_call)
+        output = output_of(bounded)
 
     assert output.ceiling_tokens is None
     assert "Open.notes: string without maxLength" in output.unbounded
@@ -174,9 +142,8 @@ def test_a_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
 def test_a_field_without_a_bound_can_be_given_one(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput(unbounded=200, reasoning_tokens=0)) as bounded:
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
-        output = output_of(bounded.last_call)
+        output = output_of(bounded)
 
-    assert output.ceiling_tokens is not None
     assert 400 <= output.ceiling_tokens <= 2_000
 
 
@@ -197,8 +164,7 @@ def test_an_answer_that_runs_on_is_stopped(
         record = bounded.last_call
 
     assert answer.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
-    output = output_of(record)
-    assert record is not None
+    output = record.output
     assert record.outcome == "stopped"
     # What stands behind the last brace may be in one piece with it.
     assert output.stop_reason in ({"complete"} if early_stop == "at_once" else set()) | {
@@ -206,26 +172,11 @@ def test_an_answer_that_runs_on_is_stopped(
     }
     assert output.verdict == "valid"
     assert record.usage.estimated
-    assert answer.usage is not None
     assert (answer.usage.model_extra or {})["estimated"] is True
-    assert output.tokens_not_generated is not None
     assert output.tokens_not_generated > 3_000
     request = reset(provider)
     assert request.reset_code == 8
     assert request.output_tokens < 400
-
-
-def test_a_model_that_ends_by_itself_is_read_to_its_count(arguments: dict[str, Any]) -> None:
-    with client(arguments, BoundedOutput()) as bounded:
-        answer = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
-        record = bounded.last_call
-
-    assert record is not None
-    assert record.outcome == "completed"
-    assert not record.usage.estimated
-    assert answer.usage is not None
-    assert record.usage.output_tokens == answer.usage.completion_tokens
-    assert record.time_to_first_token_s is not None
 
 
 def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str, Any], provider: Emulator) -> None:
@@ -242,10 +193,9 @@ def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str
         assert texts
         record = bounded.last_call
 
-    assert record is not None
     assert record.outcome == "stopped"
     assert record.finish_reason == "stop"
-    assert output_of(record).stop_reason == "prose"
+    assert record.output.stop_reason == "prose"
     assert reset(provider).output_tokens < 400
 
 
@@ -269,18 +219,17 @@ def test_a_stream_that_runs_on_inside_of_its_json_ends_in_an_error(arguments: di
             list(stream)
         record = bounded.last_call
 
-    assert record is not None
     assert record.error == "InvalidOutputError"
     assert record.usage.estimated
-    assert output_of(record).stop_reason == "whitespace"
-    assert output_of(record).verdict == "invalid"
+    assert record.output.stop_reason == "whitespace"
+    assert record.output.verdict == "invalid"
 
 
 def test_a_stream_with_a_wrong_answer_says_so_on_its_record(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput(), manner="wrong_enum") as bounded:
         list(bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True))
 
-    output = output_of(bounded.last_call)
+    output = output_of(bounded)
     assert output.verdict == "invalid"
     assert (output.problem or "").startswith("category: ")
 
@@ -293,7 +242,7 @@ def test_a_stream_of_the_applications_that_met_its_limit_is_truncated(
     with client(arguments, BoundedOutput()) as bounded:
         list(bounded.chat.completions.create(**asked, stream=True))
 
-    assert output_of(bounded.last_call).verdict == "truncated"
+    assert output_of(bounded).verdict == "truncated"
 
 
 # Valid or not
@@ -305,13 +254,6 @@ def test_the_read_time_out_is_for_all_of_an_answer_as_where_nothing_is_streamed(
         bounded.with_options(timeout=0.4).chat.completions.parse(
             model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
         )
-
-
-def test_the_time_that_an_answer_took_is_known_to_who_asks_for_the_raw_one(arguments: dict[str, Any]) -> None:
-    with client(arguments, BoundedOutput()) as bounded:
-        raw = bounded.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
-
-    assert raw.elapsed.total_seconds() > 0
 
 
 def test_an_answer_cut_off_at_the_plays_own_limit_says_so(arguments: dict[str, Any]) -> None:
@@ -326,7 +268,7 @@ def test_an_answer_cut_off_at_the_plays_own_limit_says_so(arguments: dict[str, A
             extra_headers={"x-emulator-output-text": json.dumps({"notes": "long " * 200, "tags": []})},
         )
 
-    output = output_of(bounded.last_call)
+    output = output_of(bounded)
     assert output.verdict == "truncated"
     assert "BoundedOutput had set" in (output.problem or "")
 
@@ -341,10 +283,9 @@ def test_an_answer_that_is_not_valid_is_carried_by_the_error(arguments: dict[str
     (attempt,) = caught.value.attempts
     assert attempt.text.startswith('{"category"')
     assert attempt.text not in str(caught.value)
-    output = output_of(bounded.last_call)
+    output = output_of(bounded)
     assert output.verdict == "invalid"
     assert output.stop_reason is None
-    assert output.problem is not None
     assert output.problem.startswith("category: ")
 
 
@@ -354,37 +295,29 @@ def test_an_answer_that_is_not_valid_is_asked_for_again(
     arguments: dict[str, Any], provider: Emulator, early_stop: bool, parsed: bool
 ) -> None:
     with client(arguments, BoundedOutput(reasks=2, early_stop=early_stop), manner="wrong_enum") as bounded:
-        if parsed:
-            ticket = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
-            content = ticket.choices[0].message.content
-        else:
-            content = (
-                bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
-                .choices[0]
-                .message.content
-            )
+        ask = bounded.chat.completions.parse if parsed else bounded.chat.completions.create
+        answer = ask(model=MODEL, messages=MESSAGES, response_format=Ticket if parsed else FORMAT)
         record = bounded.last_call
 
-    Ticket.model_validate_json(content or "")
-    assert record is not None
+    Ticket.model_validate_json(answer.choices[0].message.content)
     assert record.outcome == "completed"
     assert [attempt.kind for attempt in record.attempts] == ["first", "repair"]
-    (repair,) = output_of(record).rejected
+    (repair,) = record.output.rejected
     assert repair.verdict == "invalid"
     assert repair.problem.startswith("category: ")
     assert repair.output_tokens
     assert not repair.estimated
-    assert output_of(record).verdict == "valid"
+    assert record.output.verdict == "valid"
     assert len(provider.log()) == 2
 
 
-def test_reasks_come_to_an_end_and_the_error_carries_every_answer(arguments: dict[str, Any]) -> None:
-    async def ask() -> Any:
-        async with async_client(arguments, BoundedOutput(reasks=2), manner="wrong_enum;repairs=1") as bounded:
-            await bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
-
-    with pytest.raises(InvalidOutputError, match="none of 3 answers") as caught:
-        asyncio.run(ask())
+def test_reasks_come_to_an_end_and_the_error_carries_every_answer(arguments: dict[str, Any], form: Form) -> None:
+    play = BoundedOutput(reasks=2)
+    with (
+        client(arguments, play, manner="wrong_enum;repairs=1", form=form) as bounded,
+        pytest.raises(InvalidOutputError, match="none of 3 answers") as caught,
+    ):
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
 
     assert len(caught.value.attempts) == 3
 
@@ -397,7 +330,7 @@ def test_an_answer_that_need_not_be_valid_is_stopped_where_it_runs_on(
         bounded.chat.completions.create(
             model=MODEL, messages=MESSAGES, response_format=FORMAT, extra_headers={"x-emulator-token-ms": "5"}
         )
-        output = output_of(bounded.last_call)
+        output = output_of(bounded)
 
     assert output.stop_reason == "whitespace"
     assert output.verdict is None
@@ -411,7 +344,7 @@ def test_a_truncated_answer_is_no_wrong_one(arguments: dict[str, Any]) -> None:
     ):
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket, max_tokens=3)
 
-    output = output_of(bounded.last_call)
+    output = output_of(bounded)
     assert output.verdict == "truncated"
     assert output.rejected == ()
 
@@ -426,7 +359,6 @@ def test_a_limit_for_free_text_is_sent(arguments: dict[str, Any], provider: Emul
         )
 
     assert answer.choices[0].finish_reason == "length"
-    assert answer.usage is not None
     assert answer.usage.completion_tokens <= 60
 
 
@@ -434,28 +366,7 @@ def test_json_of_any_kind_has_no_bound(arguments: dict[str, Any]) -> None:
     asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": {"type": "json_object"}}
     with client(arguments, BoundedOutput()) as bounded:
         bounded.chat.completions.create(**asked)
-        output = output_of(bounded.last_call)
+        output = output_of(bounded)
 
     assert output.unbounded == ("$: any value",)
     assert (output.ceiling_tokens, output.verdict) == (None, "valid")
-
-
-# Settings
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"unbounded": "error"}, r"unbounded=\.\.\.\) takes a whole number from 1, or None"),
-        ({"unbounded": 0}, "unbounded"),
-        ({"early_stop": "soon"}, '"at_once"'),
-        ({"reasks": -1}, "from 0 to 10"),
-        ({"reasks": True}, "from 0 to 10"),
-        ({"reasks": 1, "validate": False}, "leave one of them out"),
-        ({"max_output_tokens": 1.5}, "max_output_tokens"),
-        ({"reasoning_tokens": -5}, "reasoning_tokens"),
-    ],
-)
-def test_a_setting_that_cannot_work_is_refused_where_it_is_given(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(fastlane.ConfigurationError, match=message):
-        BoundedOutput(**settings)

@@ -174,7 +174,6 @@ def test_arguments_that_a_class_takes_are_handed_out(one_peer: CallPeer) -> None
         answer = client.chat.completions.parse(model="m", messages=MESSAGES, tools=[tool])
 
     calls = answer.choices[0].message.tool_calls
-    assert calls is not None
     assert calls[0].function.parsed_arguments == Plain(colour=Colour.RED, size="small", count=3)
 
 

@@ -14,7 +14,8 @@ import fastlane
 from fastlane import BoundedOutput
 from tests.call_peer import CallPeer
 from tests.plays.bounded_output import answers as told
-from tests.plays.bounded_output.answers import FORMAT, async_bounded, bounded, refusing, streamed, whole
+from tests.plays.bounded_output.answers import FORMAT, bounded, refusing, streamed, whole
+from tests.waiting import Form, inner_of
 
 SECRET = "the-prompt-that-nobody-may-keep"
 MESSAGES: list[Any] = [{"role": "user", "content": SECRET}]
@@ -80,7 +81,7 @@ def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str,
 
 def test_nothing_is_kept_of_an_asynchronous_one(one_peer: CallPeer) -> None:
     async def run() -> None:
-        async with async_bounded(one_peer, BoundedOutput(reasks=1)) as client:
+        async with inner_of(bounded(one_peer, BoundedOutput(reasks=1), Form("async"))) as client:
             for replies in ANSWERS.values():
                 one_peer.replies = list(replies)
                 with nothing_kept():

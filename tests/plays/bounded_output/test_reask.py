@@ -29,9 +29,8 @@ def turns(answer: str, *, endpoint: str = CHAT, **body: Any) -> list[dict[str, A
     field = "messages" if endpoint == CHAT else "input"
     body = {field: [QUESTION], **body}
     before = copy.deepcopy(body)
-    made = ask_again(body, endpoint, answer, PROBLEM)
+    made: Any = ask_again(body, endpoint, answer, PROBLEM)
     assert body == before
-    assert made is not None
     assert made[field][0] == QUESTION
     assert {**made, field: None} == {**body, field: None}
     appended: list[dict[str, Any]] = made[field][1:]

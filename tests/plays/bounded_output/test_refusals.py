@@ -16,27 +16,27 @@ from tests.plays.bounded_output.answers import (
     FORMAT,
     MESSAGES,
     VALID,
-    async_bounded,
     bounded,
     output_of,
     refusing,
     streamed,
     whole,
 )
+from tests.waiting import Form
 
 
 def create(client: Any, **more: Any) -> Any:
     return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
 
 
-def strict_server(*refused: str, says: str = "Unsupported parameter: '{}'") -> Any:
+def strict_server(*refused: str) -> Any:
     """Answers what is asked without these fields, and refuses one of them at a time."""
 
     def answer(asked: Asked) -> Reply:
         body = json.loads(asked.body)
         for name in refused:
             if name in body:
-                return refusing(says.format(name))
+                return refusing(f"Unsupported parameter: '{name}'")
         return streamed(told.told(VALID)) if body.get("stream") else whole(VALID)
 
     return answer
@@ -61,7 +61,6 @@ def test_what_the_play_has_added_is_left_out_where_it_is_refused(one_peer: CallP
     bodies = [json.loads(one.body) for one in one_peer.take()]
     assert [field in body for body in bodies] == [True, False, False]
     assert {answer.choices[0].message.content for answer in answers} == {VALID}
-    assert record is not None
     assert len(record.attempts) == 1
     assert "stream" in bodies[-1] or "stream_options" not in bodies[-1]
 
@@ -74,31 +73,21 @@ def test_fields_that_are_refused_one_after_the_other_are_all_left_out(one_peer: 
         assert len(one_peer.take()) <= 4
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def respond(client: Any) -> Any:
+    wanted = {"type": "json_schema", "name": "answer", "schema": told.SCHEMA, "strict": True}
+    return client.responses.create(model="m", input="Which?", text={"format": wanted})
+
+
+@pytest.mark.parametrize("ask", [create, respond])
 @pytest.mark.parametrize("reply", NOTHING_NAMED)
-@pytest.mark.asyncio
-async def test_a_400_that_names_no_field_is_sent_once(
-    one_peer: CallPeer, reply: Reply, asynchronous: bool, endpoint: str
-) -> None:
+def test_a_400_that_names_no_field_is_sent_once(one_peer: CallPeer, reply: Reply, form: Form, ask: Any) -> None:
     """It is the caller's error: nothing is taken back, nothing is remembered, and the next call streams."""
-    form = {"type": "json_schema", "name": "answer", "schema": told.SCHEMA, "strict": True}
     one_peer.usually = lambda _: reply
-    client: Any = async_bounded(one_peer) if asynchronous else bounded(one_peer)
-
-    async def call() -> None:
-        if endpoint == "chat":
-            made = create(client)
-        else:
-            made = client.responses.create(model="m", input="Which?", text={"format": form})
-        if asynchronous:
-            await made
-
-    for _ in range(2):
-        with pytest.raises(openai.BadRequestError):
-            await call()
-    records = client.calls
-    await client.close() if asynchronous else client.close()
+    with bounded(one_peer, form=form) as client:
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError):
+                ask(client)
+        records = client.calls
 
     assert [json.loads(one.body)["stream"] for one in one_peer.take()] == [True, True]
     assert [len(record.attempts) for record in records] == [1, 1]
@@ -198,7 +187,6 @@ def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallP
         one_peer.replies = [streamed(told.told(VALID)[:-1])]
         answer = create(client)
         assert answer.usage.completion_tokens > 3
-        assert client.last_call is not None
         assert client.last_call.usage.estimated
         assert client.last_call.outcome == "completed"
 
@@ -211,7 +199,6 @@ def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_pee
         assert answer.usage.completion_tokens == 12
         assert output_of(client).verdict == "valid"
         assert output_of(client).stop_reason is None
-        assert client.last_call is not None
         assert (client.last_call.outcome, client.last_call.usage.estimated) == ("completed", False)
 
 
@@ -286,7 +273,6 @@ def test_an_answer_that_is_to_be_kept_by_the_provider_is_read_to_its_end(
         answer = create(client, **more)
         record = client.last_call
 
-    assert record is not None
     assert record.outcome == ("stopped" if is_cut else "completed")
     assert answer.choices[0].message.content.strip() == VALID
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import threading
@@ -14,8 +13,9 @@ import fastlane
 from fastlane import BoundedOutput, Connection, InvalidOutputError
 from tests.call_peer import CallPeer, Reply
 from tests.plays.bounded_output import answers as told
-from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, async_bounded, bounded, output_of, streamed
+from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, bounded, output_of, streamed
 from tests.transport.peer_h1 import PeerH1
+from tests.waiting import Form
 
 
 class Ticket(BaseModel):
@@ -55,8 +55,8 @@ WRITTEN: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: str) -> None:
-    with bounded(peer) as client:
+def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: str, form: Form) -> None:
+    with bounded(peer, form=form) as client:
         peer.replies = [Reply(headers=(told.EVENT_STREAM,), body=WRITTEN[name])]
         answer = parse(client)
         record = client.last_call
@@ -64,7 +64,6 @@ def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: s
     assert answer.choices[0].message.parsed == Ticket(category="bug", confidence=0.5)
     assert content(answer) == VALID
     assert answer.usage.completion_tokens == 12
-    assert record is not None
     assert (record.outcome, record.usage.output_tokens, record.usage.estimated) == ("completed", 12, False)
     assert output_of(client).verdict == "valid"
     assert len(peer.take()) == 1
@@ -94,7 +93,6 @@ def test_a_stream_that_breaks_off_behind_the_last_brace_is_whole(peer: CallPeer)
     with bounded(peer) as client:
         peer.replies = [streamed(told.told(VALID, finish=None), done=False)]
         assert content(parse(client)) == VALID
-        assert client.last_call is not None
         assert client.last_call.usage.estimated
 
 
@@ -103,7 +101,6 @@ def test_a_stream_that_breaks_off_before_is_an_error_of_the_connection(peer: Cal
         peer.replies = [streamed(told.told(VALID[:-1], finish=None), done=False)]
         with pytest.raises(openai.APIConnectionError):
             parse(client)
-        assert client.last_call is not None
         assert client.last_call.outcome == "failed"
 
 
@@ -164,34 +161,14 @@ def test_several_choices_are_not_asked_for_again(peer: CallPeer) -> None:
         assert len(peer.take()) == 1
 
 
-# Asynchronously
-
-
-def test_an_asynchronous_client_reads_the_same(peer: CallPeer) -> None:
-    async def run() -> None:
-        async with async_bounded(peer) as client:
-            for name, written in WRITTEN.items():
-                peer.replies = [Reply(headers=(told.EVENT_STREAM,), body=written)]
-                answer = await parse(client)
-                assert content(answer) == VALID, name
-
-    asyncio.run(run())
-
-
 # The end of the body
 
 
-HTTP_CLIENTS: dict[str, Any] = {
-    "sync": lambda: None,
-    "async": lambda: None,
-    "sync_stock": openai.DefaultHttpxClient,
-    "async_stock": openai.DefaultAsyncHttpxClient,
-}
-
-
 @pytest.mark.parametrize("ends", [True, False])
-@pytest.mark.parametrize("kind", HTTP_CLIENTS)
-def test_body_that_goes_on_after_done_delays_no_call(trusting_peers: None, kind: str, ends: bool) -> None:
+@pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
+def test_body_that_goes_on_after_done_delays_no_call(
+    trusting_peers: None, form: Form, is_stock: bool, ends: bool
+) -> None:
     over = threading.Event()
     waited_for: list[bool] = []
 
@@ -203,27 +180,15 @@ def test_body_that_goes_on_after_done_delays_no_call(trusting_peers: None, kind:
         if not ends:
             waited_for.append(over.wait(10))
 
-    def check(client: Any, number: int) -> None:
-        record = client.last_call
-        assert record.attempts[0].error is None
-        assert record.attempts[0].connection_reused is (ends and number > 0)
-
+    stock: Any = openai.DefaultAsyncHttpxClient if form.asynchronous else openai.DefaultHttpxClient
+    plays = (Connection(http2="never"), BoundedOutput())
     with PeerH1(answer, tls=True) as server:
         made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0, "raise_play_errors": True}
-        made["only_plays"] = (Connection(http2="never"), BoundedOutput())
-
-        async def call_twice() -> None:
-            async with fastlane.AsyncOpenAI(**made, http_client=HTTP_CLIENTS[kind]()) as client:
-                for number in range(2):
-                    assert content(await create(client)) == VALID
-                    check(client, number)
-
-        if kind.startswith("async"):
-            asyncio.run(call_twice())
-        else:
-            with fastlane.OpenAI(**made, http_client=HTTP_CLIENTS[kind]()) as client:
-                for number in range(2):
-                    assert content(create(client)) == VALID
-                    check(client, number)
+        with form.make(fastlane, **made, only_plays=plays, http_client=stock() if is_stock else None) as client:
+            for number in range(2):
+                assert content(create(client)) == VALID
+                (attempt,) = client.last_call.attempts
+                assert attempt.error is None
+                assert attempt.connection_reused is (ends and number > 0)
         assert waited_for == []
         over.set()

@@ -38,15 +38,6 @@ def sent(results: list[Trimmed]) -> list[Any]:
 # What is remembered
 
 
-def test_forgetting_changes_nothing() -> None:
-    memory = new_memory()
-    whole = sent(grown("talk", memory))
-
-    memory.clear()
-
-    assert sent(grown("talk", memory)) == whole
-
-
 def test_threads_that_send_the_same_conversations_at_once_send_the_same() -> None:
     alone = {name: sent(grown(name, new_memory())) for name in "abc"}
     memory = new_memory()
@@ -81,9 +72,8 @@ def test_what_is_not_known_is_kept_with_the_pair_that_it_stands_in() -> None:
     unknown = {"type": "item_reference", "id": "msg_1"}
     output = {"type": "function_call_output", "call_id": "a", "output": "done"}
 
-    sent = trim("input", [call, unknown, output, *talk("talk", 20)], settings(new_memory())).messages
+    sent: Any = trim("input", [call, unknown, output, *talk("talk", 20)], settings(new_memory())).messages
 
-    assert sent is not None
     assert sent[:3] == [call, unknown, output]
 
 
@@ -92,9 +82,8 @@ def test_a_question_that_came_while_a_tool_was_at_work_is_kept_with_its_turn() -
     steps = [message for number in range(9) for message in (calls(f"{number}"), {**long, "tool_call_id": f"{number}"})]
     asked = {"role": "user", "content": "And the other one?"}
 
-    sent = trim("messages", [USER, calls("a"), asked, long, *steps], settings(new_memory())).messages
+    sent: Any = trim("messages", [USER, calls("a"), asked, long, *steps], settings(new_memory())).messages
 
-    assert sent is not None
     assert sent[:3] == [USER, calls("a"), asked]
 
 
@@ -150,34 +139,6 @@ def test_a_step_is_an_answer_with_the_results_of_all_its_calls() -> None:
         (5, 7, "answer"),
         (7, 8, "answer"),
     ]
-
-
-def test_a_result_that_comes_late_holds_together_what_lies_between() -> None:
-    assert spans(of(USER, calls("a"), USER, SAYS, result("a"), USER)) == [
-        (0, 1, "user"),
-        (1, 5, "answer"),
-        (5, 6, "user"),
-    ]
-
-
-def test_calls_that_are_made_while_others_wait_belong_to_the_same_step() -> None:
-    assert spans(of(calls("a", "b"), result("a"), calls("c"), result("b"), result("c"), SAYS)) == [
-        (0, 5, "answer"),
-        (5, 6, "answer"),
-    ]
-
-
-def test_ids_that_come_again_belong_to_the_latest_call() -> None:
-    assert spans(of(calls("a"), result("a"), calls("a"), result("a"))) == [(0, 2, "answer"), (2, 4, "answer")]
-
-
-def test_a_result_without_a_call_stands_for_itself() -> None:
-    assert spans(of(USER, result("elsewhere"), SAYS)) == [(0, 1, "user"), (1, 2, "other"), (2, 3, "answer")]
-
-
-def test_a_call_without_a_result_is_no_answer() -> None:
-    older = {"role": "assistant", "function_call": {"name": "run", "arguments": "{}"}}
-    assert spans(of(USER, calls("a", "b"), result("a"), older)) == [(0, 1, "user"), (1, 3, "waiting"), (3, 4, "other")]
 
 
 @pytest.mark.parametrize("kind", ["custom_tool_call", "computer_call", "local_shell_call", "shell_call"])

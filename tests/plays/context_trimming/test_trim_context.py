@@ -58,17 +58,6 @@ def size(messages: Messages) -> int:
 # What goes, and in which order
 
 
-def test_what_fits_is_returned_as_it_is() -> None:
-    messages = [SYSTEM, user("Hello"), *step("1", path="a.py")]
-
-    trimmed = trim_context(messages, 10_000)
-
-    assert trimmed == messages
-    assert trimmed[2] is messages[2]
-    assert trimmed.record.cuts == ()
-    assert trimmed.record.tokens_before == trimmed.record.tokens_after > 0
-
-
 def test_the_oldest_results_go_until_it_is_enough() -> None:
     messages = [user("?")]
     for number in range(4):
@@ -138,19 +127,6 @@ def test_the_first_question_goes_only_where_the_older_steps_of_the_last_turns_do
     assert size(trimmed) <= 2_000
 
 
-def test_parallel_calls_go_together() -> None:
-    calls = [
-        {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
-        for number in range(3)
-    ]
-    results = [{"role": "tool", "tool_call_id": f"c{number}", "content": "short"} for number in (2, 0, 1)]
-    messages = [user("a"), {"role": "assistant", "content": "w" * 400, "tool_calls": calls}, *results, *END]
-
-    trimmed = trim_context(messages, size(messages) - 1, low=20, count=tokens)
-
-    assert [message for message in trimmed if message.get("tool_calls") or message["role"] == "tool"] == []
-
-
 def test_items_of_responses_are_cut_in_their_own_form() -> None:
     call = {"type": "function_call", "call_id": "1", "name": "read_file", "arguments": '{"path": "a"}'}
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
@@ -194,23 +170,6 @@ def test_a_stub_holds_nothing_of_the_output() -> None:
 
 
 # The same at every turn
-
-
-def test_a_cut_stays_as_it_is_until_the_next_one() -> None:
-    messages = [SYSTEM, user("Solve this.")]
-    batches: list[int] = []
-    before: Messages = []
-    for number in range(40):
-        messages += step(str(number), name=f"tool{number}", output=text(80, f"{number}"))
-        trimmed = trim_context(messages, 2_000, count=tokens)
-        assert (trimmed[: len(before)] == before) == (trimmed.record.new_cuts == 0)
-        assert size(trimmed) <= 2_000
-        batches.append(trimmed.record.batches)
-        before = list(trimmed)
-
-    assert batches == sorted(batches)
-    # From 2,000 to 1,000 tokens, of which each step brings 150.
-    assert 4 <= batches[-1] <= 8
 
 
 def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:

@@ -39,15 +39,6 @@ def test_second_attempts_never_cost_more_than_their_share(events: list[tuple[str
         assert used + sum(under_way) <= share * tokens * (1 + 1e-9) + 1e-6
 
 
-def test_there_is_no_credit_before_the_first_call() -> None:
-    budget = Budget(0.05)
-
-    assert not budget.reserve(1)
-    budget.earn(1_000)
-    assert budget.reserve(50)
-    assert not budget.reserve(1)
-
-
 def test_what_a_second_attempt_did_not_use_is_there_for_the_next() -> None:
     budget = Budget(0.05)
     budget.earn(2_000)

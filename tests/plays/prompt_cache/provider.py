@@ -11,7 +11,6 @@ from fastlane.engine.call import Call
 from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers.facts import Cache
-from fastlane.records.plays import PromptCacheRecord
 from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"
@@ -72,12 +71,12 @@ class Provider:
 
     def answer(
         self, prompt: SentPrompt, cached: int | None = None, *, answered: bool = True, reason: str | None = None
-    ) -> PromptCacheRecord:
+    ) -> Any:
         usage = Usage(input_tokens=prompt.size, cached_tokens=cached) if answered else Usage()
         self.now_ns += SECOND_NS
         return self.history.settle(prompt, usage, answered=answered, now_ns=self.now_ns, reason=reason)
 
-    def call(self, messages: Any, cached: int | None = None, **options: Any) -> PromptCacheRecord:
+    def call(self, messages: Any, cached: int | None = None, **options: Any) -> Any:
         return self.answer(self.sent(messages, **options), cached)
 
 

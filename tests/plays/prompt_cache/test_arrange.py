@@ -153,12 +153,6 @@ def test_what_a_tool_gave_stays_with_its_call_whatever_it_is_marked() -> None:
     assert laid(*messages[:2], volatile("10:04"), *messages[2:]) == [*messages, message("system", "10:04")]
 
 
-def test_an_example_with_a_tool_moves_as_a_whole() -> None:
-    example = [stable(one) for one in (message("user", "e.g."), calling("x"), result("x"))]
-
-    assert laid(message("user", "Hi."), *example) == [*example, message("user", "Hi.")]
-
-
 def test_items_of_a_response_stay_together() -> None:
     items = [
         {"type": "reasoning", "id": "rs", "summary": []},

@@ -23,8 +23,7 @@ from fastlane.emulator._generation import generate
 from fastlane.emulator._prompt import read_responses
 from fastlane.emulator._reply import ResponsesReply, TokenUsage
 from fastlane.emulator._request import Overrides
-from fastlane.plays.prompt_cache.drift import similarity
-from fastlane.records.plays import Drift, DriftKind, PromptCacheRecord
+from fastlane.records.plays import Drift, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
 
 UNBOUNDED = facts(minimum_tokens=None, block_tokens=None)
@@ -70,7 +69,7 @@ def agent(turns: int = 6) -> dict[str, Any]:
     return {"tools": copy.deepcopy(TOOLS), "messages": messages}
 
 
-def between(*bodies: dict[str, Any], **settings: Any) -> Drift | None:
+def between(*bodies: dict[str, Any], **settings: Any) -> Any:
     """The drift of the last of these requests."""
     provider = Provider(**settings)
     for body in bodies:
@@ -81,9 +80,8 @@ def between(*bodies: dict[str, Any], **settings: Any) -> Drift | None:
     return record.drift
 
 
-def found(*bodies: dict[str, Any], **settings: Any) -> tuple[DriftKind, str | None, int | None]:
+def found(*bodies: dict[str, Any], **settings: Any) -> Any:
     drift = between(*bodies, **settings)
-    assert drift is not None
     return drift.kind, drift.path, drift.character
 
 
@@ -109,7 +107,6 @@ def test_changed_value_is_named_and_found(kind: str) -> None:
         if mutation.character is None:
             assert drift.character is None, mutation.name
         else:
-            assert drift.character is not None
             assert drift.character <= mutation.character < drift.character + 16, mutation.name
     assert named >= 19
 
@@ -174,7 +171,6 @@ def test_change_is_named_with_its_path(before: Any, after: Any, expected: Any) -
     assert (kind, path) == expected[:2]
     assert expected[2] is None or character is not None
     if expected[2] is not None:
-        assert character is not None
         assert character <= expected[2] < character + 8
 
 
@@ -201,7 +197,6 @@ def test_other_model_or_parameter_is_named(change: dict[str, Any], kind: str, pa
 
     drift = provider.call(turns(4), cached=0, **change).drift
 
-    assert drift is not None
     assert (drift.kind, drift.path) == (kind, path)
     assert drift.tokens_lost == pytest.approx(size_of(turns(3)), abs=20)
     assert provider.call(turns(4)).drift is None
@@ -215,21 +210,10 @@ def test_clock_costs_all_that_stands_behind_it() -> None:
     record = provider.call(edited(turns(4), 0, "10:04:33", "10:05:12"), cached=0, tools=TOOLS)
 
     drift, tools = record.drift, size_of([], tools=TOOLS)
-    assert drift is not None
     assert (drift.kind, drift.path) == ("timestamp", "messages[0].content")
     assert tools <= drift.token_offset <= tools + 96
     assert drift.tokens_lost == pytest.approx(size_of(turns(3), tools=TOOLS) - drift.token_offset, abs=200)
     assert record.reusable_tokens >= tools
-
-
-def test_reordered_and_changed_tools_are_told_apart() -> None:
-    kinds = []
-    for tools in ([TOOLS[1], TOOLS[0], *TOOLS[2:]], [*TOOLS[:2], TOOLS[3]]):
-        for turn in (1, 3):  # another conversation, and the same one
-            after = {"messages": turns(turn, "refunds" if turn == 1 else "fares"), "tools": tools}
-            kinds.append(found({"messages": turns(2), "tools": TOOLS}, after)[0])
-
-    assert kinds == ["reordered_tools"] * 2 + ["changed_tool"] * 2
 
 
 def test_reordered_keys_of_all_tools_lose_all_of_them() -> None:
@@ -244,21 +228,8 @@ def test_reordered_keys_of_all_tools_lose_all_of_them() -> None:
         tools = [tool(name, backwards=backwards) for name in ("find", "book", "cancel")]
         record = provider.call(turns(3), cached=0, tools=tools)
 
-    assert record.drift is not None
     assert record.drift.kind == "reordered_keys"
     assert record.drift.tokens_lost > 0.9 * record.prompt_tokens
-
-
-def test_clock_in_a_tools_output_is_named() -> None:
-    lookup = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
-    calling = {"role": "assistant", "content": None, "tool_calls": [lookup]}
-
-    def asked(clock: str) -> list[Any]:
-        output = "All flights of the day, " + clock + ": " + ", ".join(f"flight {number}" for number in range(200))
-        return [*turns(1), calling, {"role": "tool", "tool_call_id": "call_1", "content": output}, said("user", "so")]
-
-    later = [*asked("10:07:15"), said("assistant", "yes"), said("user", "really")]
-    assert found({"messages": asked("10:04:33")}, {"messages": later})[:2] == ("timestamp", "messages[3].content")
 
 
 def test_longest_common_prompt_is_compared_with() -> None:
@@ -269,21 +240,8 @@ def test_longest_common_prompt_is_compared_with() -> None:
     compacted = provider.call([SYSTEM, *turns(5)[5:]], tools=TOOLS).drift
     parameter = provider.call(turns(4), tools=TOOLS, verbosity="low").drift
 
-    assert compacted is not None
     assert compacted.kind == "compacted"
-    assert parameter is not None
     assert (parameter.kind, parameter.path) == ("changed_parameter", "verbosity")
-
-
-def test_shortened_history_is_compacted() -> None:
-    provider, long = Provider(), turns(12)
-    provider.call(long)
-    since = [said("assistant", "A long answer to that. " * 60), said("user", "And now?")]
-
-    drift = provider.call([SYSTEM, said("user", "A summary."), *long[-3:], *since]).drift
-
-    assert drift is not None
-    assert (drift.kind, drift.path) == ("compacted", "messages[1]")
 
 
 def test_compacted_prompt_is_compared_with_its_last_turn() -> None:
@@ -294,7 +252,6 @@ def test_compacted_prompt_is_compared_with_its_last_turn() -> None:
 
     drift = provider.call([SYSTEM, *turns(6)[5:]]).drift
 
-    assert drift is not None
     assert (drift.kind, drift.path) == ("compacted", "messages[1]")
 
 
@@ -332,7 +289,6 @@ def test_drift_is_that_of_its_time() -> None:
     provider.call(edited(turns(6), 0, "10:04:33", "10:05:12"))
 
     drift = record.drift
-    assert drift is not None
     assert (drift.kind, drift.path) == ("timestamp", "messages[0].content")
     assert record.drift is drift
     copied = pickle.loads(pickle.dumps(record))
@@ -449,7 +405,6 @@ def test_quoted_beside_message_is_not_compared_with() -> None:
 
     drift = provider.call([SYSTEM, asked, *turns(4)[1:]], tools=TOOLS[::-1]).drift
 
-    assert drift is not None
     assert drift.kind == "reordered_tools"
 
 
@@ -459,7 +414,7 @@ def test_quoted_beside_message_is_not_compared_with() -> None:
 BROKEN = edited(turns(4), 0, "10:04:33", "10:05:12")
 
 
-def drift_with(cached: int | None, reason: str | None = None, *, messages: Any = BROKEN, **body: Any) -> Drift | None:
+def drift_with(cached: int | None, reason: str | None = None, *, messages: Any = BROKEN, **body: Any) -> Any:
     provider = Provider()
     provider.call(turns(3), tools=TOOLS)
     return provider.answer(provider.sent(messages, tools=TOOLS, **body), cached, reason=reason).drift
@@ -486,7 +441,6 @@ def test_beginning_that_was_not_read_is_evicted(missing: int, kind: str | None) 
 def test_reason_of_the_provider_is_beside_what_is_found() -> None:
     drift = drift_with(0, "tools_changed")
 
-    assert drift is not None
     assert (drift.kind, drift.path, drift.provider_reason) == ("timestamp", "messages[0].content", "tools_changed")
 
 
@@ -495,7 +449,6 @@ def test_word_of_the_provider_is_a_drift_by_itself() -> None:
 
     drift = drift_with(size_of(turns(3), tools=TOOLS) // 64 * 64, "service_tier_changed", messages=turns(4))
 
-    assert drift is not None
     assert (drift.kind, drift.path, drift.provider_reason) == ("changed", None, "service_tier_changed")
     assert drift_with(whole - 64, "service_tier_changed", messages=turns(4)) is None
 
@@ -536,11 +489,9 @@ def test_response_says_by_itself_why_it_read_nothing(stream: bool) -> None:
         answer: Any = client.responses.create(**asked, reasoning={"effort": "high"}, stream=stream, extra_body=compared)
         if stream:
             list(answer)
-        seen = client.calls[-1].prompt_cache
+        seen: Any = client.calls[-1].prompt_cache
 
-    assert seen is not None
     assert seen.cached_tokens == 0
-    assert seen.drift is not None
     assert seen.drift.provider_reason == "reasoning_effort_changed"
     assert (seen.drift.kind, seen.drift.path) == ("changed_parameter", "reasoning.effort")
 
@@ -556,7 +507,6 @@ def test_drift_shows_both_texts_in_memory_alone() -> None:
 
     drift = between(then, now)
 
-    assert drift is not None
     assert drift.before is not None
     assert drift.after is not None
     assert "Request 17" in drift.before
@@ -577,21 +527,12 @@ def test_drift_shows_both_texts_in_memory_alone() -> None:
 def test_what_is_not_there_is_not_quoted(before: Any, after: Any, quoted: tuple[bool, bool]) -> None:
     drift = between(*({"messages": turns(2), **body} for body in (before, after)))
 
-    assert drift is not None
     assert (drift.before is not None, drift.after is not None) == quoted
     assert drift.diff is None
     assert not quoted[1] or (drift.after is not None and "contract" in drift.after)
 
 
 # Laws
-
-
-def test_similarity_is_the_share_of_what_is_alike() -> None:
-    message = {"role": "system", "content": POLICY}
-
-    assert similarity(message, message) == 1.0
-    assert similarity(message, {**message, "content": "It is noon.\n" + POLICY}) > 0.9
-    assert similarity(message, {**message, "content": "You name conversations in at most five words."}) < 0.2
 
 
 JSON = st.recursive(
@@ -633,7 +574,6 @@ def test_named_character_is_the_first_that_differs(value: str, other: str, at: i
         assert drift is None
     else:
         true = next((one for one in range(len(after)) if before[one : one + 1] != after[one : one + 1]), len(after))
-        assert drift is not None
         assert drift.character == true
 
 

@@ -31,13 +31,6 @@ FEW = 48
 SECRET = "the-launch-code-is-plover"
 
 
-def test_first_call_finds_nothing_and_lost_nothing() -> None:
-    record = Provider().call(turns(1), cached=0)
-
-    assert (record.reusable_tokens, record.expected_tokens, record.drift) == (0, 0, None)
-    assert record.prompt_tokens == size_of(turns(1))
-
-
 def test_growing_conversation_finds_its_last_prompt() -> None:
     provider = Provider()
     for turn in range(1, 6):
@@ -54,7 +47,6 @@ def test_another_conversation_finds_the_common_beginning() -> None:
     record = provider.call(turns(1, "refunds"), cached=0)
 
     assert size_of([SYSTEM]) <= record.reusable_tokens <= size_of([SYSTEM]) + FEW
-    assert record.drift is not None
     assert record.drift.kind == "evicted"
 
 
@@ -129,7 +121,6 @@ def test_cache_keys_keep_caches_apart() -> None:
     assert again.expected_tokens == again.reusable_tokens == size_of(turns(2))
     assert (again.key, again.shards) == ("a", 2)
     assert other.reusable_tokens == 0
-    assert other.drift is not None
     assert (other.drift.kind, other.drift.path) == ("changed_parameter", "prompt_cache_key")
 
 
@@ -142,24 +133,6 @@ def test_shards_share_a_cache_only_if_the_provider_reads_it(reads_all: bool) -> 
 
     assert (record.reusable_tokens, record.expected_tokens) == (read, read)
     assert provider.call(turns(2), key="a-1", shards=4, cached=0).reusable_tokens == size_of(turns(2))
-
-
-def test_branches_of_a_conversation_are_all_remembered() -> None:
-    provider, branches = Provider(), [[*turns(2), said("assistant", f"branch {number}")] for number in range(3)]
-    for branch in branches:
-        provider.call(branch)
-    for branch in branches:
-        record = provider.call([*branch, said("user", "go on")])
-        assert (record.reusable_tokens, record.drift) == (size_of(branch), None)
-
-
-def test_repeated_beginning_keeps_the_longer_prompt() -> None:
-    provider = Provider()
-    for turn in (3, 2, 4):
-        record = provider.call(turns(turn))
-
-    assert record.reusable_tokens == size_of(turns(3))
-    assert len(provider.history.lines) == 1
 
 
 def test_refused_key_keeps_nothing_apart() -> None:
@@ -191,7 +164,6 @@ def test_unused_beginning_expires() -> None:
     record = provider.call(turns(3), cached=0)
 
     assert (record.reusable_tokens, record.expected_tokens) == (0, 0)
-    assert record.drift is not None
     assert (record.drift.kind, record.drift.path) == ("expired", None)
     assert record.drift.tokens_lost == size_of(turns(2)) // 64 * 64
 
@@ -206,7 +178,6 @@ def test_beginning_that_others_use_does_not_expire() -> None:
     record = provider.call(turns(5), cached=shared)
 
     assert shared <= record.reusable_tokens <= shared + FEW
-    assert record.drift is not None
     assert record.drift.kind == "expired"
     assert record.drift.tokens_lost == size_of(turns(4)) // 64 * 64 - shared
 

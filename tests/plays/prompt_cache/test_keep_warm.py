@@ -15,18 +15,11 @@ from fastlane import user_action
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.view import AsyncKeepWarm
+from tests.waiting import HANG_S, comes_true
 
 # Over 1,024 tokens, from where on the embedded provider remembers prompts.
 SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}
 QUESTION: Any = {"role": "user", "content": "When do we leave?"}
-HANG_S = 30.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -42,7 +35,7 @@ def client(provider: Emulator, arguments: dict[str, Any]) -> fastlane.OpenAI:
 
 def test_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
-        wait_until(lambda: keeper.requests > 3)
+        assert comes_true(lambda: keeper.requests > 3)
 
     assert keeper.error is None
     cached = [record.usage.cached_tokens for record in client.calls]
@@ -52,9 +45,9 @@ def test_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
 
 def test_after_the_block_nothing_more_is_sent(client: fastlane.OpenAI) -> None:
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
-        wait_until(lambda: keeper.requests > 0)
+        assert comes_true(lambda: keeper.requests > 0)
     # The last one may be under way when the block ends.
-    wait_until(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
+    assert comes_true(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
     sent = keeper.requests
     keeper._run()  # as the timer would, had it been planned before
 
@@ -63,7 +56,7 @@ def test_after_the_block_nothing_more_is_sent(client: fastlane.OpenAI) -> None:
 
 def test_no_more_than_max_requests_are_sent(client: fastlane.OpenAI) -> None:
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=2, model="m") as keeper:
-        wait_until(lambda: keeper.requests == 2)
+        assert comes_true(lambda: keeper.requests == 2)
         time.sleep(0.3)
         assert keeper.requests == 2
 
@@ -71,16 +64,16 @@ def test_no_more_than_max_requests_are_sent(client: fastlane.OpenAI) -> None:
 def test_after_a_request_that_fails_the_next_one_is_sent(client: fastlane.OpenAI, provider: Emulator) -> None:
     provider.set_faults("status=401")
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
-        wait_until(lambda: keeper.error == "AuthenticationError")
+        assert comes_true(lambda: keeper.error == "AuthenticationError")
         provider.set_faults()
         sent = keeper.requests
-        wait_until(lambda: keeper.requests > sent + 1 and keeper.error is None)
+        assert comes_true(lambda: keeper.requests > sent + 1 and keeper.error is None)
 
 
 def test_a_client_that_was_closed_is_no_error_of_the_application(client: fastlane.OpenAI) -> None:
     client.close()
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=1, model="m") as keeper:
-        wait_until(lambda: keeper.error is not None)
+        assert comes_true(lambda: keeper.error is not None)
 
 
 def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:

@@ -20,12 +20,10 @@ from openai._models import FinalRequestOptions
 
 import fastlane
 from fastlane import Connection, PromptCache
-from fastlane._clock import now_ns
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.call import Call
 from fastlane.engine.flow import begin_call
-from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
+from fastlane.engine.refused_fields import without_refused
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.history import SentPrompt
 from fastlane.prompts import Prompt
@@ -35,6 +33,7 @@ from fastlane.records.usage import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
 from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts
+from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
 TOOLS: list[dict[str, Any]] = [
@@ -59,39 +58,9 @@ def known(provider: Emulator) -> Iterator[None]:
         yield
 
 
-# Settings
-
-
 def planned_by(play: PromptCache, given: Call) -> Call:
     session = play.open(given)
     return given if session is None else session.plan(given)
-
-
-def test_repr_is_the_fingerprint() -> None:
-    assert repr(PromptCache()) == (
-        "PromptCache(key=True, kept_bytes=8388608, retention=None, breakpoints=False, requests_per_key_per_minute=None)"
-    )
-    changed = PromptCache(key="mine", retention="24h", requests_per_key_per_minute=10)
-    assert eval(repr(changed)) == changed
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"key": ""}, "takes True, False or a text, got ''"),
-        ({"key": 1}, "takes True, False or a text, got 1"),
-        ({"breakpoints": None}, "takes True or False, got None"),
-        ({"kept_bytes": -1}, "takes a whole number from 0, got -1"),
-        ({"retention": 24}, 'takes a time in the provider\'s words ("30m"), or None, got 24'),
-        ({"requests_per_key_per_minute": 0}, "takes a number above 0"),
-        ({"requests_per_key_per_minute": float("nan")}, "takes a number above 0"),
-    ],
-)
-def test_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        PromptCache(**settings)
-
-    assert message in str(raised.value)
 
 
 # What is planned
@@ -142,9 +111,8 @@ def test_growing_conversation_gets_its_key_without_a_drift(known: None, argument
     keyed = [bool(record.changes) for record in records]
     assert keyed == sorted(keyed)
     assert set(keyed) == {False, True}
-    seen = [record.prompt_cache for record in records]
+    seen: list[Any] = [record.prompt_cache for record in records]
     assert [one.drift for one in seen if one is not None] == [None] * len(records)
-    assert seen[-1] is not None
     assert seen[-1].cached_tokens
 
 
@@ -166,12 +134,6 @@ def test_completions_get_no_key() -> None:
     given = call({"model": "m", "prompt": POLICY}, endpoint="/completions", facts=facts(key_field="prompt_cache_key"))
 
     assert planned_by(PromptCache(), given).body is given.body
-
-
-def test_given_key_is_sent_as_it_is() -> None:
-    planned = planned_by(PromptCache(key="mine"), call(facts=facts(key_field="prompt_cache_key")))
-
-    assert planned.body["prompt_cache_key"] == "mine"
 
 
 def test_busy_family_gets_several_keys() -> None:
@@ -247,8 +209,7 @@ def test_volatile_messages_are_expected_in_no_later_call() -> None:
 # What the records say
 
 
-def cache_record(client: fastlane.OpenAI) -> Any:
-    assert client.last_call is not None
+def cache_record(client: Any) -> Any:
     return client.last_call.prompt_cache
 
 
@@ -256,13 +217,11 @@ def test_record_has_expected_and_cached_tokens(known: None, arguments: dict[str,
     with fastlane.OpenAI(**arguments, raise_play_errors=True) as client:
         for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
             client.chat.completions.create(model="m", messages=messages)
-        first, second = (record.prompt_cache for record in client.calls)
+        records: Any = client.calls
+        first, second = (record.prompt_cache for record in records)
 
-        assert first is not None
-        assert second is not None
         assert (first.reusable_tokens, first.expected_tokens, first.drift) == (0, 0, None)
         assert second.cached_tokens == client.calls[1].usage.cached_tokens == second.expected_tokens
-        assert second.cached_tokens is not None
         assert second.cached_tokens > 1_024
         assert second.hit_ratio == second.cached_tokens / second.prompt_tokens
         assert second.drift is None
@@ -340,10 +299,8 @@ async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
             )
             async for _ in stream:
                 pass
-        seen = client.calls[-1].prompt_cache
+        seen: Any = client.calls[-1].prompt_cache
 
-        assert seen is not None
-        assert seen.drift is not None
         assert (seen.drift.kind, seen.drift.path) == ("timestamp", "messages[0].content")
         assert seen.drift.tokens_lost > 1_000
 
@@ -354,9 +311,8 @@ def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.Monke
             monkeypatch.setenv(name, value)
         with fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client:
             client.chat.completions.create(model="m", messages=conversation())
-            seen = client.calls[0].prompt_cache
+            seen: Any = client.calls[0].prompt_cache
 
-    assert seen is not None
     assert (seen.cached_tokens, seen.hit_ratio) == (None, None)
 
 
@@ -372,11 +328,9 @@ def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPa
         ):
             for _ in range(2):
                 client.chat.completions.create(model="m", messages=conversation())
-            record = client.calls[1]
+            record: Any = client.calls[1]
 
-    assert record.usage.cached_tokens is not None
     assert record.usage.cached_tokens > 1_024
-    assert record.prompt_cache is not None
     assert record.prompt_cache.cached_tokens == record.usage.cached_tokens
 
 
@@ -384,58 +338,28 @@ def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.asyncio
-async def test_refused_key_is_left_out_from_then_on(
-    stream: bool, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {"model": "m", "messages": conversation(), "stream": stream}
+def test_refused_key_is_left_out_from_then_on(stream: bool, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     with Emulator(model=replace(preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",)))) as provider:
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         options: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "raise_play_errors": True}
-        with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
-            if asynchronous:
-                async with fastlane.AsyncOpenAI(**options) as client:
-                    for _ in range(2):
-                        answer: Any = await client.chat.completions.create(**asked)
-                        seen = [event async for event in answer] if stream else [answer]
-                    calls = client.calls
-            else:
-                with fastlane.OpenAI(**options) as other:
-                    for _ in range(2):
-                        answer = other.chat.completions.create(**asked)
-                        seen = list(answer) if stream else [answer]
-                    calls = other.calls
+        with (
+            registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]),
+            form.make(fastlane, **options) as client,
+        ):
+            for _ in range(2):
+                answer = client.chat.completions.create(model="m", messages=conversation(), stream=stream)
+                assert not stream or list(answer)
+            calls = client.calls
         statuses = [entry.status for entry in provider.log()]
 
-    assert seen
     assert statuses == [400, 200, 200]
     assert [[attempt.kind for attempt in record.attempts] for record in calls] == [["first", "plain"], ["first"]]
     assert [record.outcome for record in calls] == ["completed", "completed"]
     assert "sent again without prompt_cache_key" in calls[0].changes[-1]
     assert calls[1].changes == ()
-    seen_of = [record.prompt_cache for record in calls]
-    assert [one.key for one in seen_of if one is not None] == [None, None]
-    assert seen_of[1] is not None
-    assert seen_of[1].reusable_tokens > 1_024
-
-
-def test_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Emulator(model=replace(preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",)))) as provider:
-        for name, value in provider.environment.items():
-            monkeypatch.setenv(name, value)
-        with (
-            registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]),
-            fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client,
-        ):
-            for hours in (0, 0, 1):
-                time_ns = now_ns() + hours * REFUSED_FOR_NS
-                monkeypatch.setattr(_refused_fields, "now_ns", lambda time_ns=time_ns: time_ns)
-                client.chat.completions.create(model="m", messages=conversation())
-        statuses = [entry.status for entry in provider.log()]
-
-    assert statuses == [400, 200, 200, 400, 200]
+    assert [record.prompt_cache.key for record in calls] == [None, None]
+    assert calls[1].prompt_cache.reusable_tokens > 1_024
 
 
 def test_error_that_names_no_field_reaches_the_caller(known: None, arguments: dict[str, Any]) -> None:
@@ -489,6 +413,7 @@ async def test_calls_find_what_was_prewarmed_and_kept_warm(
     provider.forget_prompts()
     prompt = Prompt(stable=POLICY)
     keeper: Any
+    answer: Any
     if asynchronous:
         async with fastlane.AsyncOpenAI(**arguments, raise_play_errors=True) as client:
             warmed = await client.prompt_cache.prewarm(prompt, model="m")
@@ -501,8 +426,6 @@ async def test_calls_find_what_was_prewarmed_and_kept_warm(
                 answer = other.chat.completions.create(model="m", messages=conversation())
 
     assert warmed.cached_tokens == 0
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens_details is not None
     assert (answer.usage.prompt_tokens_details.cached_tokens or 0) > 1_024
     assert keeper.requests <= 1
 
@@ -517,9 +440,8 @@ def test_clients_that_share_the_play_share_its_history(arguments: dict[str, Any]
         one.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
         for client in (one, other):
             client.chat.completions.create(model="m", messages=conversation())
-        seen = other.calls[0].prompt_cache
+        seen: Any = other.calls[0].prompt_cache
 
-    assert seen is not None
     assert seen.reusable_tokens > 1_024
 
 
@@ -555,9 +477,8 @@ def test_collected_stream_does_not_wait_for_the_lock(kind: str, provider: Emulat
         thread.join(20)
 
         assert not thread.is_alive()
-        assert client.last_call is not None
         # Which of the two finalisers comes first is the collector's to say.
-        assert client.last_call.outcome in {"abandoned", "closed"}
+        assert client.calls[-1].outcome in {"abandoned", "closed"}
         assert len(history.lines) == 1
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
 import openai
@@ -16,9 +14,11 @@ import fastlane
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.prompts import Prompt, stable, volatile
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from fastlane.records.usage import Usage
 from tests.call_peer import CallPeer, Reply, ours
+from tests.plays.prompt_cache.provider import fact
+from tests.waiting import Form
 
 CHAT = "/chat/completions"
 RESPONSES = "/responses"
@@ -28,22 +28,13 @@ SYSTEM: Any = {"role": "system", "content": RULES}
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 
 
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="documented")
-
-
 def facts(**cache: Any) -> ProviderFacts:
-    return ProviderFacts.model_validate(
-        {
-            "slug": "example",
-            "cache": cache,
-            "parameters": {"max_completion_tokens": fact(True), "store": fact(True)},
-        }
-    )
+    parameters = {"max_completion_tokens": fact(True), "store": fact(True)}
+    return ProviderFacts.model_validate({"slug": "example", "cache": cache, "parameters": parameters})
 
 
 @pytest.fixture
-def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
+def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[Any]:
     provider.forget_prompts()
     with fastlane.OpenAI(**arguments) as made:
         yield made
@@ -53,23 +44,24 @@ def sent(peer: CallPeer) -> list[dict[str, Any]]:
     return [json.loads(asked.body) for asked in peer.take()]
 
 
-def test_the_first_call_finds_in_the_cache_what_was_prewarmed(client: fastlane.OpenAI) -> None:
-    done = client.prompt_cache.prewarm(
-        [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS
-    )
-    answer = client.chat.completions.create(
-        model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
-    )
+def test_the_first_call_finds_in_the_cache_what_was_prewarmed(
+    provider: Emulator, arguments: dict[str, Any], form: Form
+) -> None:
+    provider.forget_prompts()
+    with form.make(fastlane, **arguments) as client:
+        done = client.prompt_cache.prewarm(
+            [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS
+        )
+        answer = client.chat.completions.create(
+            model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
+        )
 
-    assert done.input_tokens is not None
     assert done.input_tokens > 1_024
     assert done.cached_tokens == 0
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens_details is not None
     assert answer.usage.prompt_tokens_details.cached_tokens == done.input_tokens // 128 * 128
 
 
-def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlane.OpenAI) -> None:
+def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: Any) -> None:
     def prompt(question: str) -> Prompt:
         return Prompt(stable=RULES, session={"role": "user", "content": question})
 
@@ -77,29 +69,13 @@ def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlan
     answer = client.chat.completions.create(model="gpt-4o", messages=prompt("When do we leave?"), tools=TOOLS)
 
     assert done.input_tokens is not None
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens_details is not None
     assert answer.usage.prompt_tokens_details.cached_tokens == done.input_tokens // 128 * 128
 
 
-def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, provider: Emulator) -> None:
+def test_a_call_of_one_token_is_all_that_is_generated(client: Any, provider: Emulator) -> None:
     client.prompt_cache.prewarm([SYSTEM], model="gpt-4o")
 
-    assert client.last_call is not None
     assert client.last_call.usage.output_tokens == 1
-
-
-def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
-    provider.forget_prompts()
-
-    async def twice() -> list[Usage]:
-        async with fastlane.AsyncOpenAI(**arguments) as made:
-            return [await made.prompt_cache.prewarm([SYSTEM], model="gpt-4o", tools=TOOLS) for _ in range(2)]
-
-    first, second = asyncio.run(twice())
-
-    assert first.cached_tokens == 0
-    assert second.cached_tokens == (first.input_tokens or 0) // 128 * 128 > 0
 
 
 @pytest.mark.parametrize(
@@ -219,30 +195,24 @@ def test_any_other_refusal_is_raised(one_peer: CallPeer) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
-def test_what_is_no_list_of_messages_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
+def test_what_is_no_list_of_messages_cannot_be_read(client: Any, prompt: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"takes a fastlane\.prompts\.Prompt or a list of messages"):
         client.prompt_cache.prewarm(prompt, model="m")
 
 
 @pytest.mark.parametrize("prompt", [[], [{"role": "user", "content": "a"}], Prompt(volatile="now")])
-def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
+def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: Any, prompt: Any) -> None:
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
         client.prompt_cache.prewarm(prompt, model="m")
 
 
-def test_an_endpoint_without_parts_cannot_be_read(client: fastlane.OpenAI) -> None:
+def test_an_endpoint_without_parts_cannot_be_read(client: Any) -> None:
     with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
         client.prompt_cache.prewarm([SYSTEM], model="m", endpoint="/completions")
 
 
-def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
-
-    async def asked() -> Usage:
-        async with fastlane.AsyncOpenAI(base_url=one_peer.url, api_key="k") as client:
-            return await client.prompt_cache.prewarm([SYSTEM], model="m")
-
-    with fastlane.OpenAI(base_url=one_peer.url, api_key="k") as client:
+    with form.make(fastlane, base_url=one_peer.url, api_key="k") as client:
         assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
-    assert asyncio.run(asked()) == Usage()
     assert sent(one_peer) == []

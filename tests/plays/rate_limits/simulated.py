@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Literal, Protocol
+from typing import Protocol
 
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter, Reservation
@@ -18,6 +18,7 @@ from fastlane.providers.facts import Counts
 from fastlane.records.plays import Level
 
 NS = 1_000_000_000
+WAY_S = 0.02
 
 
 class Counter(Protocol):
@@ -119,10 +120,10 @@ class Sliding:
 class Quantized:
     """Says what is left of a minute, and enforces its share of each second."""
 
-    def __init__(self, limit: float, window_s: float = 60.0, quantum_s: float = 1.0) -> None:
+    def __init__(self, limit: float, window_s: float = 60.0) -> None:
         self.limit, self.window_s = limit, window_s
         self._whole = Bucket(limit, window_s)
-        self._part = Window(limit * quantum_s / window_s, quantum_s)
+        self._part = Window(limit / window_s, 1.0)
 
     def left(self, now_s: float) -> float:
         return self._whole.left(now_s)
@@ -141,16 +142,12 @@ class Quantized:
         return max(self._whole.wait_s(now_s, cost), self._part.wait_s(now_s, cost))
 
 
-Reset = Literal["duration", "seconds", "none"]
-
-
 @dataclass
 class Provider:
     """Admits or refuses, and says in headers what is left."""
 
     requests: Counter | None
     tokens: Counter | None
-    says: Reset = "duration"
     has_headers: bool = True
     has_retry_after: bool = True
     admitted: list[tuple[float, int]] = field(default_factory=list)
@@ -175,10 +172,7 @@ class Provider:
             for name, one, _ in counters:
                 headers[f"x-ratelimit-limit-{name}"] = f"{one.limit:.0f}"
                 headers[f"x-ratelimit-remaining-{name}"] = f"{max(0, int(one.left(now_s) + 1e-6))}"
-                if self.says == "duration":
-                    headers[f"x-ratelimit-reset-{name}"] = duration(one.reset_s(now_s))
-                elif self.says == "seconds":
-                    headers[f"x-ratelimit-reset-{name}"] = f"{int(one.reset_s(now_s))}"
+                headers[f"x-ratelimit-reset-{name}"] = duration(one.reset_s(now_s))
         if not fits and self.has_retry_after:
             headers["retry-after-ms"] = f"{wait_s * 1000 + 1:.0f}"
         return (200 if fits else 429), headers
@@ -209,7 +203,6 @@ def run(
     *,
     until_s: float,
     seed: int = 0,
-    way_s: float = 0.02,
     first_token_s: tuple[float, float] = (0.2, 1.5),
     others: list[tuple[float, int]] | None = None,
     stated: Sequence[tuple[Counts, float]] = (),
@@ -245,11 +238,11 @@ def run(
             queue.remove(best)
             best.sent_s = now_s
             spent = pacer.spend(int(now_s * NS), RequestCost(tokens=best.tokens))
-            push(now_s + way_s * random.uniform(0.5, 1.5), partial(arrives, who, best, spent))
+            push(now_s + WAY_S * random.uniform(0.5, 1.5), partial(arrives, who, best, spent))
 
     def arrives(who: int, job: Job, spent: Reservation, now_s: float) -> None:
         status, headers = provider.ask(now_s, job.tokens)
-        takes_s = random.uniform(*first_token_s) if status == 200 else way_s
+        takes_s = random.uniform(*first_token_s) if status == 200 else WAY_S
         push(now_s + takes_s, partial(answered, who, job, spent, status, headers))
 
     def answered(who: int, job: Job, spent: Reservation, status: int, headers: Mapping[str, str], now_s: float) -> None:

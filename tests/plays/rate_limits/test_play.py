@@ -13,7 +13,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import ConfigurationError, Connection, OpenAI, QueueFullError, QueueTimeoutError, RateLimits
+from fastlane import Connection, OpenAI, QueueFullError, QueueTimeoutError, RateLimits
 from fastlane.emulator import Emulator, KeyRateLimits, preset
 from fastlane.plays.rate_limits.queue import queues
 from tests.attempts.scripted import Script, Upstream, answer, refuse
@@ -27,31 +27,12 @@ def create(client: Any, **more: Any) -> Any:
     return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "max_tokens": 5, **more})
 
 
-# Settings
-
-
 def test_repr_is_the_fingerprint_and_holds_no_address() -> None:
     assert "tokens_per_minute=6000.0" in repr(RateLimits(tokens_per_minute=6_000))
     pytest.importorskip("redis")
     play = RateLimits(store="redis://:secret@localhost:1/0")
     assert repr(play) == repr(RateLimits())
     assert copy.deepcopy(play) == play
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"requests_per_minute": 0}, "RateLimits(requests_per_minute=...) takes a number above 0, or None, got 0"),
-        ({"tokens_per_minute": float("inf")}, "got inf"),
-        ({"requests_per_minute": True}, "got True"),
-        ({"max_queued": 0}, "RateLimits(max_queued=...) takes a whole number from 1, got 0"),
-        ({"max_wait_s": -1}, "RateLimits(max_wait_s=...) takes seconds from 0, or None, got -1"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        RateLimits(**settings)
-    assert words in str(raised.value)
 
 
 # Calls
@@ -82,8 +63,7 @@ def test_calls_wait_where_they_would_be_refused(limited: Emulator, monkeypatch: 
     assert [request.status for request in limited.log()] == [200] * 7
     assert waited
     assert waited[-1].waited_for == "requests"
-    assert client.last_call is not None
-    assert client.last_call.savings["queue_s"].value == waited[-1].waited_s
+    assert client.calls[-1].savings["queue_s"].value == waited[-1].waited_s
 
 
 def test_call_that_would_wait_too_long_fails_at_once(arguments: dict[str, Any]) -> None:
@@ -92,10 +72,8 @@ def test_call_that_would_wait_too_long_fails_at_once(arguments: dict[str, Any]) 
         create(client)
         with pytest.raises(QueueTimeoutError) as raised:
             create(client)
-        assert raised.value.expected_wait_s is not None
-        assert raised.value.expected_wait_s > 10
-        assert client.last_call is not None
-        assert client.last_call.attempts == ()
+        assert (raised.value.expected_wait_s or 0) > 10
+        assert client.calls[-1].attempts == ()
         create(client, model="another")
 
 
@@ -175,8 +153,7 @@ def test_long_retry_after_rests_a_minute_or_until_a_success() -> None:
                 first.result(PATIENCE_S)
             with pytest.raises(QueueTimeoutError) as late:
                 create(client)
-            assert late.value.expected_wait_s is not None
-            assert 50 < late.value.expected_wait_s <= 60.5
+            assert 50 < (late.value.expected_wait_s or 0) <= 60.5
             answered.set()
             second.result(PATIENCE_S)
             create(client)

@@ -216,14 +216,6 @@ def test_a_call_that_is_wrong_in_itself_is_no_verdict(negotiator: Emulator, ask:
     assert record.request_encoding.form == "json+gzip"
 
 
-def test_an_unknown_provider_gets_json(negotiator: Emulator, ask: Any) -> None:
-    answer, record = ask(negotiator, RequestEncoding(), stream=False)
-
-    assert is_whole(answer)
-    assert [is_encoded(entry) for entry in negotiator.log()] == [False]
-    assert "forms=" in record.request_encoding.reason
-
-
 def test_a_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
     _, record = ask(negotiator, RequestEncoding(facts=takes_all, min_bytes=10**6), stream=False)
 
@@ -262,9 +254,7 @@ def test_a_client_with_its_own_http_client_encodes(negotiator: Emulator, takes_a
     ):
         client.chat.completions.create(**CALL)
 
-        record = client.last_call
-        assert record is not None
-        assert record.request_encoding is not None
+        record: Any = client.last_call
         assert record.request_encoding.form == "json+gzip"
 
 
@@ -275,9 +265,7 @@ def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_body={"metadata": {"number": 2**70}})
 
-        record = client.last_call
-        assert record is not None
-        assert record.request_encoding is not None
+        record: Any = client.last_call
         assert "OverflowError" in record.request_encoding.reason
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
     assert "OverflowError" in caplog.text
@@ -313,6 +301,5 @@ def test_near_server_gets_json_once_encoding_has_cost_more_than_a_round_trip(
                 model="m", messages=[{"role": "user", "content": PROMPT * 30}], max_completion_tokens=3
             )
         assert forms(client) == ["json+gzip", "json"]
-        assert client.last_call is not None
-        assert client.last_call.request_encoding is not None
-        assert "more than a round trip" in client.last_call.request_encoding.reason
+        record: Any = client.last_call
+        assert "more than a round trip" in record.request_encoding.reason

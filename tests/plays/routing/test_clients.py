@@ -97,20 +97,14 @@ def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(firs
     http_client.close()
 
 
-def test_with_proxies_it_goes_by_openai_s_own_http_client(
-    first: CallPeer, key: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("proxy", "options"), [("http://127.0.0.1:9", {}), (None, {"only_plays": []})])
+def test_with_proxies_or_without_the_connection_play_openai_s_own_http_client_is_used(
+    first: CallPeer, key: None, proxy: str | None, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    if proxy is not None:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
     clients = UpstreamClients()
-    with client_of(first) as client:
-        sibling: Any = clients.of(client, model_at(NOWHERE))
-        assert sibling._fastlane.transport == "stock"
-        clients.close()
-
-
-def test_without_the_connection_play_it_goes_by_openai_s_own_http_client(first: CallPeer, key: None) -> None:
-    clients = UpstreamClients()
-    with client_of(first, only_plays=[]) as client:
+    with client_of(first, **options) as client:
         sibling: Any = clients.of(client, model_at(NOWHERE))
         assert sibling._fastlane.transport == "stock"
         clients.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from fastlane.plays.routing.play import Routing
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
 from tests.plays.routing.driving import model_at, options_of, run
 from tests.transport.peer import authority
+from tests.waiting import SYNC, Form
 
 SECRET = "planted-secret"
 PLAYS = [Connection(http2="prefer")]
@@ -89,7 +89,7 @@ def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Row:
 
 
 def client_of(
-    row: Row, first: CallPeer, second: CallPeer, *, asynchronous: bool, others: Sequence[CatalogModel] = ()
+    row: Row, first: CallPeer, second: CallPeer, form: Form = SYNC, *, others: Sequence[CatalogModel] = ()
 ) -> Any:
     routing = Routing(Catalog(models=(*others, model_at(second.url))), streams=False, exploration=0.0)
     options: dict[str, Any] = {"api_key": "sk-first", "base_url": f"{first.url}/v1", "max_retries": 0}
@@ -98,18 +98,17 @@ def client_of(
     if row.is_azure:
         options["api_version"] = "2026-01-01"
     if row.http_client:
-        made: Any = openai.DefaultAsyncHttpxClient if asynchronous else openai.DefaultHttpxClient
+        made: Any = openai.DefaultAsyncHttpxClient if form.asynchronous else openai.DefaultHttpxClient
         context = ssl.create_default_context()
         authority().configure_trust(context)
         options["http_client"] = made(verify=context, **row.http_client)
-    if asynchronous and callable(options["api_key"]):
+    if form.asynchronous and callable(options["api_key"]):
 
         async def key() -> str:
             return SECRET
 
         options["api_key"] = key
-    kind: Any = getattr(fastlane, f"{'Async' if asynchronous else ''}{'AzureOpenAI' if row.is_azure else 'OpenAI'}")
-    return kind(**options)
+    return form.make(fastlane, "AzureOpenAI" if row.is_azure else "OpenAI", **options)
 
 
 def planted(asked: list[Asked]) -> list[str]:
@@ -126,7 +125,21 @@ def failing_once(peer: CallPeer) -> None:
     peer.replies = [Reply(status=500, headers=(JSON, ("retry-after-ms", "1")))]
 
 
-def check(row: Row, first: CallPeer, second: CallPeer) -> None:
+def ask(client: Any, row: Row, model: str, **options: Any) -> Any:
+    """One call, by a resource, or as an application may post it."""
+    if "?" in row.path:
+        body = {"model": model, "messages": MESSAGES}
+        return client.post(row.path, body=body, cast_to=ChatCompletion, options=options)
+    return client.chat.completions.create(model=model, messages=MESSAGES, **row.call)
+
+
+def test_another_provider_sees_nothing_of_it(row: Row, first: CallPeer, second: CallPeer, form: Form) -> None:
+    with client_of(row, first, second, form) as client:
+        ask(client, row, "m")
+        for _ in range(2):
+            ask(client, row, "fastlane/auto")
+        failing_once(second)
+        ask(client.with_options(max_retries=1), row, "fastlane/auto")
     own, others = first.take(), second.take()
     assert bool(planted(own)) is row.is_sent
     assert len(others) == 4
@@ -136,37 +149,6 @@ def check(row: Row, first: CallPeer, second: CallPeer) -> None:
     assert all(b"Name a river." in one.body for one in others)
 
 
-def ask(client: Any, row: Row, model: str, **options: Any) -> Any:
-    """One call, by a resource, or as an application may post it."""
-    if "?" in row.path:
-        body = {"model": model, "messages": MESSAGES}
-        return client.post(row.path, body=body, cast_to=ChatCompletion, options=options)
-    return client.chat.completions.create(model=model, messages=MESSAGES, **row.call)
-
-
-def test_another_provider_sees_nothing_of_it(row: Row, first: CallPeer, second: CallPeer) -> None:
-    with client_of(row, first, second, asynchronous=False) as client:
-        ask(client, row, "m")
-        for _ in range(2):
-            ask(client, row, "fastlane/auto")
-        failing_once(second)
-        ask(client.with_options(max_retries=1), row, "fastlane/auto")
-    check(row, first, second)
-
-
-def test_another_provider_sees_nothing_of_it_asynchronously(row: Row, first: CallPeer, second: CallPeer) -> None:
-    async def calls() -> None:
-        async with client_of(row, first, second, asynchronous=True) as client:
-            await ask(client, row, "m")
-            for _ in range(2):
-                await ask(client, row, "fastlane/auto")
-            failing_once(second)
-            await ask(client.with_options(max_retries=1), row, "fastlane/auto")
-
-    asyncio.run(calls())
-    check(row, first, second)
-
-
 @pytest.mark.parametrize("row", ["default_headers", "extra_headers: api-key", "OPENAI_CUSTOM_HEADERS"], indirect=True)
 def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
     row: Row, first: CallPeer, second: CallPeer
@@ -174,7 +156,7 @@ def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
     first.usually = lambda _: Reply(status=503)
     own = model_at(second.url, name="own", quality=9.0).model_copy(update={"base_url": None, "api_key_env": None})
     fast = own.model_copy(update={"tokens_per_s": 10_000.0})
-    with client_of(row, first, second, asynchronous=False, others=[fast]) as client:
+    with client_of(row, first, second, others=[fast]) as client:
         ask(client, row, "fastlane/auto")
         assert client.last_call.routing.chosen == "own"
         assert client.last_call.routing.model == "second"
@@ -187,7 +169,7 @@ def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
 @pytest.mark.parametrize("row", ["OPENAI_ADMIN_KEY", "OPENAI_WEBHOOK_SECRET", "OPENAI_ORG_ID"], indirect=True)
 def test_what_openai_takes_from_its_environment_is_not_even_kept(row: Row, first: CallPeer, second: CallPeer) -> None:
     clients = UpstreamClients()
-    with client_of(row, first, second, asynchronous=False) as client:
+    with client_of(row, first, second) as client:
         assert SECRET in client.__dict__.values()
         sibling: Any = clients.of(client, model_at(second.url))
         assert SECRET not in sibling.__dict__.values()

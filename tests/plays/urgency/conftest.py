@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fastlane import CallRecord
 from fastlane.emulator import Emulator, preset
 from fastlane.plays.urgency.slots import queues
 from fastlane.providers import facts_named, registered
@@ -33,3 +34,8 @@ def tiered(tiered_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterat
     origin = tiered_provider.base_url.removesuffix("/v1")
     with registered(facts_named("openai"), origins=[origin]):
         yield tiered_provider
+
+
+def statuses(record: CallRecord) -> list[tuple[str, int | None]]:
+    """Why each attempt was made, and what came."""
+    return [(attempt.kind, attempt.status_code) for attempt in record.attempts]

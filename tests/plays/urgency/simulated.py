@@ -29,7 +29,6 @@ class Load:
     jitter: float = 0.6
     """Sigma of the log-normal distribution of first tokens."""
     decode_s: float = 1.7
-    decode_jitter: float = 0.5
     interactive_per_s: float = 2 / 3
     background: int = 300
     """So many background calls are wanted at any time: each that is over is followed by another."""
@@ -40,12 +39,8 @@ class Load:
 @dataclass
 class Outcome:
     limits: list[tuple[float, float]] = field(default_factory=list)
-    interactive: list[tuple[float, float]] = field(default_factory=list)
-    """When it came, and seconds until its first token."""
     waited: list[tuple[float, float]] = field(default_factory=list)
-    """Of them in our queue."""
-    idle: list[float] = field(default_factory=list)
-    """What the first token of each would have taken alone."""
+    """When each interactive call came, and seconds in our queue."""
     background_done: list[float] = field(default_factory=list)
     refused: int = 0
     most_under_way: int = 0
@@ -139,7 +134,7 @@ class Simulation:
         load, random = self.load, self.random
         came_ns = self.now_ns
         prefill_s = load.first_token_s * math.exp(random.gauss(0, load.jitter))
-        decode_s = load.decode_s * math.exp(random.gauss(0, load.decode_jitter))
+        decode_s = load.decode_s * math.exp(random.gauss(0, 0.5))
         slot = Slot(self.queue, level, max_concurrency=load.max_concurrency)
 
         def send() -> None:
@@ -147,14 +142,10 @@ class Simulation:
             self._provider.take(begin, refuse)
 
         def begin() -> None:
-            begun = self.now_ns
-
             def finish() -> None:
                 self._provider.end()
                 if level == 0:
-                    self.outcome.interactive.append((came_ns / S, (begun - came_ns) / S + prefill_s))
                     self.outcome.waited.append((came_ns / S, slot.waited_s))
-                    self.outcome.idle.append(prefill_s)
                 else:
                     self.outcome.background_done.append(self.now_ns / S)
                     self._at(0.001, lambda: self._call(1))

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -92,33 +91,11 @@ def test_other_levels_are_refused(level: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_tasks_go_on_with_the_level_and_others_are_untouched() -> None:
-    async def level() -> str | None:
-        await asyncio.sleep(0)
-        return current_urgency()
-
-    async with urgency("background"):
-        inside = asyncio.create_task(level())
-    outside = asyncio.create_task(level())
-    assert await inside == "background"
-    assert await outside is None
-
-
-@pytest.mark.asyncio
 async def test_a_block_left_in_another_context_leaves_that_alone() -> None:
     block = urgency("background")
     contextvars.copy_context().run(block.__enter__)
     block.__exit__(None, None, None)
     assert current_urgency() is None
-
-
-# Threads
-
-
-def test_threads_have_the_level_if_the_context_is_copied() -> None:
-    with ThreadPoolExecutor(1) as pool, urgency("background"):
-        assert pool.submit(contextvars.copy_context().run, current_urgency).result() == "background"
-        assert pool.submit(current_urgency).result() is None
 
 
 # Clients

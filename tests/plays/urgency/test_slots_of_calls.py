@@ -29,7 +29,9 @@ from fastlane import (
 from fastlane.catalog import Catalog  # fmt: skip
 from fastlane.emulator import Emulator
 from fastlane.plays.urgency.slots import SlotQueue, queues
-from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
+from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams
+from tests.races.callers import until
+from tests.waiting import SYNC, Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 ONE = Urgency(max_concurrency=1)
@@ -54,22 +56,26 @@ def waiting(model: str = "m") -> int:
     return sum(queue_of(model).queued)
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.002)
-
-
 async def async_eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - a gate sets no event
             await asyncio.sleep(0.002)
 
 
+def one_at_a_time(form: Form, arguments: dict[str, Any]) -> Any:
+    return form.make(fastlane, **arguments, only_plays=[Connection(), ONE], max_retries=0, raise_play_errors=True)
+
+
 @pytest.fixture
-def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[OpenAI]:
-    with OpenAI(**arguments, only_plays=[Connection(), ONE], max_retries=0, raise_play_errors=True) as made:
+def client(arguments: dict[str, Any]) -> Iterator[Any]:
+    with one_at_a_time(SYNC, arguments) as made:
+        yield made
+
+
+@pytest.fixture
+def either(form: Form, arguments: dict[str, Any]) -> Iterator[Any]:
+    """A client of either kind."""
+    with one_at_a_time(form, arguments) as made:
         yield made
 
 
@@ -83,25 +89,22 @@ async def async_client(arguments: dict[str, Any], *plays: Any) -> AsyncIterator[
 # Given back
 
 
-def test_a_whole_answer_gives_the_place_back(client: OpenAI) -> None:
-    create(client)
-    create(client)
+def test_a_whole_answer_gives_the_place_back(either: Any) -> None:
+    create(either)
+    create(either)
     assert under_way() == 0
-    assert client.last_call is not None
-    assert client.last_call.urgency is not None
-    assert client.last_call.urgency.admission is not None
-    assert client.last_call.urgency.admission.concurrency == 1
-    assert client.last_call.urgency.admission.waited_s == 0
+    assert either.last_call.urgency.admission.concurrency == 1
+    assert either.last_call.urgency.admission.waited_s == 0
 
 
-def test_a_stream_that_is_closed_early_gives_it_back(client: OpenAI) -> None:
-    with create(client, stream=True) as stream:
+def test_a_stream_that_is_closed_early_gives_it_back(either: Any) -> None:
+    with create(either, stream=True) as stream:
         next(iter(stream))
         assert under_way() == 1
     assert under_way() == 0
 
 
-def test_a_stream_that_was_dropped_gives_it_back(client: OpenAI) -> None:
+def test_a_stream_that_was_dropped_gives_it_back(client: Any) -> None:
     stream = create(client, stream=True)
     assert under_way() == 1
     del stream
@@ -110,19 +113,19 @@ def test_a_stream_that_was_dropped_gives_it_back(client: OpenAI) -> None:
     assert under_way() == 0
 
 
-def test_an_answer_that_the_application_reads_itself_gives_it_back(client: OpenAI) -> None:
-    with client.chat.completions.with_streaming_response.create(model="m", messages=MESSAGES) as response:
+def test_an_answer_that_the_application_reads_itself_gives_it_back(either: Any) -> None:
+    with either.chat.completions.with_streaming_response.create(model="m", messages=MESSAGES) as response:
         assert under_way() == 1
         response.read()
     assert under_way() == 0
-    client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
+    either.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
     assert under_way() == 0
 
 
 @pytest.mark.parametrize("fault", ["status=400", "status=500", "reset"])
-def test_a_call_that_fails_gives_it_back(client: OpenAI, fault: str) -> None:
+def test_a_call_that_fails_gives_it_back(either: Any, fault: str) -> None:
     with pytest.raises(openai.OpenAIError):
-        create(client, extra_headers={"x-emulator-fault": fault})
+        create(either, extra_headers={"x-emulator-fault": fault})
     assert under_way() == 0
 
 
@@ -136,23 +139,6 @@ async def test_a_time_out_that_no_clock_counts_to_is_none(arguments: dict[str, A
         await stream.close()
         await second
     assert under_way() == 0
-
-
-@pytest.mark.asyncio
-async def test_asynchronous_calls_give_it_back_too(arguments: dict[str, Any]) -> None:
-    async with async_client(arguments) as client:
-        await create(client)
-        assert under_way() == 0
-        stream = await create(client, stream=True)
-        assert under_way() == 1
-        assert [event async for event in stream]
-        assert under_way() == 0
-        async with await create(client, stream=True) as stream:
-            await anext(aiter(stream))
-        assert under_way() == 0
-        with pytest.raises(openai.InternalServerError):
-            await create(client, extra_headers={"x-emulator-fault": "status=500"})
-        assert under_way() == 0
 
 
 @pytest.mark.asyncio
@@ -190,18 +176,15 @@ def in_a_thread(function: Callable[[], Any]) -> Iterator[list[Any]]:
         assert not thread.is_alive()
 
 
-def test_a_call_waits_for_its_place_and_says_so(client: OpenAI) -> None:
+def test_a_call_waits_for_its_place_and_says_so(client: Any) -> None:
     stream = create(client, stream=True)
     with in_a_thread(lambda: create(client)) as got:
-        eventually(lambda: waiting() == 1)
+        until(lambda: waiting() == 1)
         assert under_way() == 1
         list(stream)
     assert isinstance(got[0], openai.types.chat.ChatCompletion)
     record = client.last_call
-    assert record is not None
-    assert record.urgency is not None
     admission = record.urgency.admission
-    assert admission is not None
     assert admission.waited_s > 0
     assert record.savings["queue_s"].value == admission.waited_s
     # The wait is the call's and none of its attempt's.
@@ -210,7 +193,7 @@ def test_a_call_waits_for_its_place_and_says_so(client: OpenAI) -> None:
     assert first.started_ns - record.timeline.started_ns >= admission.waited_s * 1e9 * 0.99
 
 
-def test_an_interactive_call_goes_before_background_ones_that_came_first(client: OpenAI) -> None:
+def test_an_interactive_call_goes_before_background_ones_that_came_first(client: Any) -> None:
     stream = create(client, stream=True)
     order: list[str] = []
 
@@ -220,15 +203,15 @@ def test_an_interactive_call_goes_before_background_ones_that_came_first(client:
             list(answers)
 
     with in_a_thread(lambda: call("background")):
-        eventually(lambda: waiting() == 1)
+        until(lambda: waiting() == 1)
         with in_a_thread(lambda: call("interactive")):
-            eventually(lambda: waiting() == 2)
+            until(lambda: waiting() == 2)
             list(stream)
     assert order == ["interactive", "background"]
 
 
 @pytest.mark.asyncio
-async def test_clients_of_both_kinds_share_the_places(client: OpenAI, arguments: dict[str, Any]) -> None:
+async def test_clients_of_both_kinds_share_the_places(client: Any, arguments: dict[str, Any]) -> None:
     stream = create(client, stream=True)
     async with async_client(arguments) as other:
         task = asyncio.create_task(create(other))
@@ -238,7 +221,7 @@ async def test_clients_of_both_kinds_share_the_places(client: OpenAI, arguments:
     assert under_way() == 0
 
 
-def test_keys_have_places_of_their_own(client: OpenAI, arguments: dict[str, Any]) -> None:
+def test_keys_have_places_of_their_own(client: Any, arguments: dict[str, Any]) -> None:
     with (
         create(client, stream=True),
         OpenAI(**{**arguments, "api_key": "sk-other"}, only_plays=[Connection(), ONE]) as other,
@@ -271,7 +254,7 @@ def test_a_full_queue_refuses_and_is_not_tried_again(provider: Emulator, argumen
     with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=5) as client:
         stream = create(client, stream=True)
         with in_a_thread(lambda: create(client)):
-            eventually(lambda: waiting() == 1)
+            until(lambda: waiting() == 1)
             with pytest.raises(QueueFullError) as raised:
                 create(client)
             list(stream)
@@ -290,28 +273,24 @@ def test_a_place_that_comes_too_late_is_a_time_out(arguments: dict[str, Any], by
             with pytest.raises(QueueTimeoutError) as raised:
                 create(client, **({"timeout": 0.05} if by == "the call" else {}))
             assert isinstance(raised.value, openai.APITimeoutError)
-            assert client.last_call is not None
-            assert client.last_call.attempts == ()
+            assert client.calls[-1].attempts == ()
         assert under_way() == 0
 
 
 # Retries and repairs
 
 
-def test_a_retry_waits_without_a_place(client: OpenAI, provider: Emulator) -> None:
+def test_a_retry_waits_without_a_place(client: Any, provider: Emulator) -> None:
     retrying = client.with_options(max_retries=1)
     fault = {"x-emulator-fault": "status=503;times=1;retry_after=1", "x-emulator-tag": "retry-place"}
     with in_a_thread(lambda: create(retrying, extra_headers=fault)):
         # The first attempt has failed, and nobody is under way while it waits for the next.
-        eventually(lambda: len(provider.log()) == 1 and under_way() == 0)
+        until(lambda: len(provider.log()) == 1 and under_way() == 0)
         stream = create(client, stream=True)
-        eventually(lambda: waiting() == 1)
+        until(lambda: waiting() == 1)
         list(stream)
     record = client.last_call
-    assert record is not None
     assert [attempt.status_code for attempt in record.attempts] == [503, 200]
-    assert record.urgency is not None
-    assert record.urgency.admission is not None
     assert record.urgency.admission.waited_s > 0
     assert under_way() == 0
 
@@ -328,7 +307,7 @@ def test_a_repair_takes_a_place_anew(provider: Emulator, arguments: dict[str, An
 
 
 @pytest.mark.parametrize("kind", ["status", "connection"])
-def test_a_retry_for_which_no_place_comes_is_not_made(client: OpenAI, provider: Emulator, kind: str) -> None:
+def test_a_retry_for_which_no_place_comes_is_not_made(client: Any, provider: Emulator, kind: str) -> None:
     fault = "status=500;times=1" if kind == "status" else "reset;times=1"
     headers = {"x-emulator-fault": fault, "x-emulator-tag": f"unretried-{kind}"}
     expected = openai.InternalServerError if kind == "status" else openai.APIConnectionError
@@ -336,7 +315,7 @@ def test_a_retry_for_which_no_place_comes_is_not_made(client: OpenAI, provider: 
     retrying = client.with_options(max_retries=1, timeout=PATIENCE_S)
     play = Urgency(max_concurrency=1, max_wait_s=0.05)
     with in_a_thread(lambda: create(retrying.copy(only_plays=[Connection(), play]), extra_headers=headers)) as got:
-        eventually(lambda: len(provider.log()) == 1 and under_way() == 0)
+        until(lambda: len(provider.log()) == 1 and under_way() == 0)
         held.append(create(client, stream=True))
     assert isinstance(got[0], expected)
     assert isinstance(got[0].__cause__, QueueTimeoutError)
@@ -370,8 +349,7 @@ def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
         with OpenAI(api_key="sk-test", only_plays=plays, raise_play_errors=True) as client:
             with create(client, model="fastlane/auto", stream=True):
                 create(client, model="fastlane/auto")
-            record = next(one for one in client.calls if not one.stream)
-        assert record.routing is not None
+            record: Any = next(one for one in client.calls if not one.stream)
         assert [(one.model, one.why) for one in record.routing.fallbacks] == [("near", "queue")]
         assert record.routing.model == "far"
         assert [attempt.kind for attempt in record.attempts] == ["fallback"]
@@ -392,7 +370,7 @@ def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
             assert [one.urgency.urgency for one in client.calls if one.urgency] == ["background"]
 
 
-def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> OpenAI:
+def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> Any:
     plays = [Connection(), Hedging(budget=1.0, minimum_delay_s=minimum_delay_s), play]
     return OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, raise_play_errors=True, max_retries=0)
 
@@ -405,10 +383,8 @@ def test_a_second_attempt_takes_a_place_of_its_own_and_the_loser_gives_its_back(
         upstream.scripts = [say_nothing]
         create(client)
         record = client.last_call
-        assert record is not None
-        assert record.hedging is not None
         assert record.hedging.won
-        eventually(lambda: under_way() == 0)
+        until(lambda: under_way() == 0)
 
 
 @pytest.mark.usefixtures("trusting_peers")
@@ -419,8 +395,6 @@ def test_a_second_attempt_is_not_waited_for() -> None:
         upstream.scripts = [_late]
         create(client)
         record = client.last_call
-        assert record is not None
-        assert record.hedging is not None
         assert (record.hedging.hedged, record.hedging.why_not) == (False, "no place was free")
         assert under_way() == 0
 
@@ -437,15 +411,12 @@ def test_a_wait_for_a_place_makes_no_call_late() -> None:
             create(client)
         others = [create(client, stream=True, max_tokens=5) for _ in range(2)]
         with in_a_thread(lambda: create(client)):
-            eventually(lambda: waiting() == 1)
+            until(lambda: waiting() == 1)
             time.sleep(2.0)  # more than what makes a call late
             for other in others:
                 other.close()
         record = next(one for one in client.calls[-3:] if not one.stream)
-        assert record.urgency is not None
-        assert record.urgency.admission is not None
         assert record.urgency.admission.waited_s > 1.5
-        assert record.hedging is not None
         assert not record.hedging.hedged
 
 
@@ -475,30 +446,3 @@ async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, A
         task.cancel()
         with suppress(asyncio.CancelledError, RuntimeError):
             await task
-
-
-# How many at once
-
-
-class Barrier:
-    """A provider without limits: it answers when so many requests are under way at once, and none before that."""
-
-    def __init__(self, parties: int) -> None:
-        self.under_way = 0
-        self._barrier = asyncio.Barrier(parties)
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        async with await asyncio.start_server(self._serve, "127.0.0.1", backlog=1_024) as server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
-            self.under_way += 1
-            await self._barrier.wait()
-            body = whole("m", "yes")
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
-            writer.write(b"content-length: %d\r\n\r\n%b" % (len(body), body))
-        writer.close()

@@ -12,9 +12,13 @@ calls of a side. Outside: the provider, which has a process of its own and, wher
 has the collector. The threads that export have the client's core.
 
 Inside `_growth_kib`, of calls that are made sixteen at a time: how much more of the process is in memory after 10,000
-further calls, by the slope of a line through what was counted after every thousand calls, the first fifth of them left
-out (queues fill up meanwhile); not known where the system is not Linux. A span that is not let go for each call would
-make it 40,000; errors of connections that wait for Python's collector make steps of some hundred.
+further calls. It is counted ten times, when the queues are empty, Python's garbage has been collected and the allocator
+has given back what it can: the spans of an export under way and the garbage of one that has failed are megabytes that
+come and go. What the allocator keeps goes up and down by two megabytes all the same, so that the least of the last four
+counts is compared with the least of the four before; what is kept for good raises both. The first two are left out.
+Exporters give up after a second there, so that they fail often. `_resident_mib` is what was in memory in the end. `off`
+makes the same calls without telemetry. Not known where the system is not Linux. A span that is not let go for each call
+would make it 40,000.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from statistics import linear_regression, quantiles
+from statistics import quantiles
 
 from benchmarks._child import Child
 from benchmarks._paired import differences, median
@@ -34,14 +38,14 @@ _ARMS = ("off", "off_again", "healthy", *_BROKEN)
 _EXPORT_INTERVAL_MS = 2_000
 
 
-def _client(base_url: str, port: int | None) -> Child:
+def _client(base_url: str, port: int | None, **more: str) -> Child:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "FASTLANE_"))}
     if port is None:
         kept["FASTLANE_TELEMETRY_LEVEL"] = "off"
     else:
         kept["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
         kept["OTEL_METRIC_EXPORT_INTERVAL"] = str(_EXPORT_INTERVAL_MS)
-    return Child("benchmarks._telling", base_url, environment=kept)
+    return Child("benchmarks._telling", base_url, environment=kept | more)
 
 
 def _p99(values: list[float]) -> float:
@@ -71,11 +75,12 @@ def _latencies(clients: Mapping[str, Child], rounds: int, block: int) -> dict[st
     return figures
 
 
-def _growth_kib(resident: list[int]) -> float | None:
-    settled = resident[max(3, len(resident) // 5) :]
-    if len(settled) < 2 or not all(settled):
-        return None
-    return linear_regression(range(len(settled)), settled).slope * 10 / 1024
+def _growth(base_url: str, arm: str, port: int | None, calls: int) -> dict[str, Figure]:
+    with _client(base_url, port, OTEL_EXPORTER_OTLP_TIMEOUT="1") as client:
+        resident = client.ask(["many_at_once", calls])
+    more_kib = (min(resident[6:]) - min(resident[2:6])) / 1024
+    growth = more_kib * 10_000 / (0.4 * calls) if all(resident) else None
+    return {f"{arm}_growth_kib": growth, f"{arm}_resident_mib": resident[-1] / 1024**2}
 
 
 def measure(quick: bool) -> Report:
@@ -90,10 +95,8 @@ def measure(quick: bool) -> Report:
         ports = collectors.hear()
         clients = {arm: stack.enter_context(_client(server.base_url, ports.get(arm))) for arm in _ARMS}
         figures |= _latencies(clients, rounds, block)
-        for arm in _BROKEN:
-            resident = clients[arm].ask(["many_at_once", calls])
-            figures[f"{arm}_growth_kib"] = _growth_kib(resident)
-            figures[f"{arm}_resident_mib"] = resident[-1] / 1024**2
+        for arm in ("off", *_BROKEN):
+            figures |= _growth(server.base_url, arm, ports.get(arm), calls)
         for client in clients.values():
             client.leave()  # all at once: each waits for its collector
         stack.close()

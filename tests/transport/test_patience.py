@@ -164,6 +164,20 @@ def test_giving_up_ends_a_wait_for_a_place_and_takes_none(make_face: Any, versio
         assert "/gives-up" not in [request.path for request in peer.requests]
 
 
+def test_a_request_that_is_given_up_while_its_wait_begins_is_given_up_by_the_wait() -> None:
+    class Waiting:
+        given_up = 0
+
+        def give_up(self) -> None:
+            self.given_up += 1
+
+    patience, waiting = Patience(), Waiting()
+    patience.give_up()
+    patience.attend(waiting)
+
+    assert waiting.given_up == 1
+
+
 @both_faces
 def test_giving_up_ends_an_upload_that_the_window_does_not_let_through(make_face: Any) -> None:
     patience = Patience()

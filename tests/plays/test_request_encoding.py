@@ -185,3 +185,15 @@ def test_a_provider_says_what_it_calls_messagepack() -> None:
 @pytest.mark.parametrize("endpoint", [CHAT, "/completions", "/responses"])
 def test_prompts_are_planned_for(endpoint: str) -> None:
     assert choose(RequestEncoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).forms
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])
+def test_a_call_whose_body_another_play_describes_is_left_alone(name: str) -> None:
+    planned = call(headers={name: "application/json"}, facts=facts(*ALL))
+
+    session = RequestEncoding().open(planned)
+
+    assert session is not None
+    assert session.plan(planned) is planned
+    outcome: Any = None
+    assert session.close(outcome) is None

@@ -20,13 +20,17 @@ waits at the end of the run is given up.
 from __future__ import annotations
 
 import asyncio
-import json
+import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from random import Random
+from typing import Any, NamedTuple
 
-from benchmarks._child import Child
-from benchmarks._paced import Load, offer
+import openai
+
+import fastlane
 from benchmarks._provider import providers
 from benchmarks._report import Figure, Report
 from fastlane._clock import now_ns
@@ -39,6 +43,74 @@ _REPLICAS = 3
 _FULL_S, _FROM_S = 200.0, 60.0
 # A bucket that holds a tenth of a minute is empty soon enough for a short run; in that there is no second window.
 _QUICK_S, _QUICK_FROM_S, _QUICK_BURST = 36.0, 12.0, 0.1
+_OFFERED_PER_S = 20.0
+_LEAST_TOKENS, _MOST_TOKENS = 20, 100
+"""The limits that calls name for their answers, evenly spread."""
+_PROMPT = "Is water wet, or is it only what it touches that is wet? Say why you think so, and how sure you are. " * 2
+
+
+class _Load(NamedTuple):
+    """What one side asks for."""
+
+    model: str
+    client: str
+    """"ours" or "stock"."""
+    per_s: float = _OFFERED_PER_S
+    store: str | None = None
+    seed: int = 0
+
+
+def _client_of(load: _Load, base_url: str) -> Any:
+    """The client of a side, with its own defaults for retries and time-outs."""
+    arguments: dict[str, Any] = {"base_url": base_url, "api_key": "benchmark"}
+    if load.client == "stock":
+        return openai.AsyncOpenAI(**arguments)
+    return fastlane.AsyncOpenAI(**arguments, only_plays=[fastlane.Connection(), fastlane.RateLimits(store=load.store)])
+
+
+async def _offer(loads: Sequence[_Load], base_url: str, seconds: float) -> dict[str, Counter[str]]:
+    """Offer all loads at once for so long, then give up what still waits. Returns how calls ended, by model."""
+    ended: dict[str, Counter[str]] = {load.model: Counter() for load in loads}
+    until_ns = now_ns() + int(seconds * 1e9)
+
+    async def call(client: Any, load: _Load, tokens: int) -> None:
+        try:
+            await client.chat.completions.create(
+                model=load.model,
+                messages=[{"role": "user", "content": _PROMPT}],
+                max_tokens=tokens,
+                extra_headers={"x-emulator-tag": str(tokens)},
+            )
+        except asyncio.CancelledError:
+            ended[load.model]["given up at the end"] += 1
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
+            ended[load.model][type(error).__name__] += 1
+        else:
+            ended[load.model]["answered"] += 1
+
+    async def side(load: _Load) -> None:
+        random = Random(load.seed)
+        calls: set[asyncio.Task[None]] = set()
+        async with _client_of(load, base_url) as client:
+            next_ns = now_ns()
+            while (next_ns := next_ns + int(random.expovariate(load.per_s) * 1e9)) < until_ns:
+                await asyncio.sleep(max(0.0, (next_ns - now_ns()) / 1e9))
+                task = asyncio.create_task(call(client, load, random.randint(_LEAST_TOKENS, _MOST_TOKENS)))
+                calls.add(task)
+                task.add_done_callback(calls.discard)
+            await asyncio.sleep(max(0.0, (until_ns - now_ns()) / 1e9))
+            left = tuple(calls)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    await asyncio.gather(*(side(load) for load in loads))
+    return ended
+
+
+def _replica(loads: Sequence[_Load], base_url: str, seconds: float) -> dict[str, Counter[str]]:
+    return asyncio.run(_offer(loads, base_url, seconds))
 
 
 def _model(*, burst: float) -> ProviderModel:
@@ -80,13 +152,13 @@ def _redis() -> Iterator[str | None]:
         server.stop()
 
 
-def _replicas(store: str | None) -> list[list[Load]]:
+def _replicas(store: str | None) -> list[list[_Load]]:
     """Return what each of three processes offers."""
     replicas = []
     for number in range(_REPLICAS):
-        loads = [Load("three", "ours", 20.0 / _REPLICAS, None, 100 + number)]
+        loads = [_Load("three", "ours", 20.0 / _REPLICAS, None, 100 + number)]
         if store is not None:
-            loads.append(Load("three_store", "ours", 20.0 / _REPLICAS, store, 200 + number))
+            loads.append(_Load("three_store", "ours", 20.0 / _REPLICAS, store, 200 + number))
         replicas.append(loads)
     return replicas
 
@@ -124,20 +196,17 @@ def measure(quick: bool) -> Report:
     with (
         providers(1, model=_model(burst=_QUICK_BURST if quick else 1.0)) as (emulator,),
         _redis() as store,
-        ExitStack() as stack,
+        ProcessPoolExecutor(1 + _REPLICAS, mp_context=multiprocessing.get_context("spawn")) as others,
     ):
-        loads = [Load(side, side.partition("-")[0], seed=number) for number, side in enumerate(sides)]
+        loads = [_Load(side, side.partition("-")[0], seed=number) for number, side in enumerate(sides)]
         # In a process of their own, so that their thousands of retries do not hold up the calls of ours.
         stock = [load for load in loads if load.client == "stock"]
-        settings = {"base_url": emulator.base_url, "seconds": seconds}
-        others = [
-            stack.enter_context(Child("benchmarks._paced", json.dumps({"loads": own, **settings})))
-            for own in (stock, *_replicas(store))
-        ]
+        groups = (stock, *_replicas(store))
+        running = [others.submit(_replica, own, emulator.base_url, seconds) for own in groups]
         until_ns = now_ns() + int(seconds * 1e9)
-        ended = asyncio.run(offer([load for load in loads if load not in stock], emulator.base_url, seconds))
-        for other in others:
-            for model, how in other.hear().items():
+        ended = asyncio.run(_offer([load for load in loads if load not in stock], emulator.base_url, seconds))
+        for other in running:
+            for model, how in other.result().items():
                 ended.setdefault(model, Counter()).update(how)
         log = emulator.log()
     figures = _figures(log, ended, from_s, until_ns)

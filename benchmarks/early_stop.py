@@ -24,7 +24,7 @@ import openai
 
 import fastlane
 from benchmarks._cut_answers import cut_answers
-from benchmarks._paired import median, turns
+from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import OUTPUT_LIMIT, Case, by_tag, known, ticket
@@ -107,9 +107,10 @@ async def _run(mode: str, base_url: str, numbers: Sequence[int], ended: _Ended) 
             clients = {**theirs, **ours}
             for client in clients.values():
                 await in_mode(client, _open)
-            for number, arm in turns(_ARMS, len(numbers)):
-                asked = _Asked(arm, kind, numbers[number])
-                answers[asked] = await in_mode(clients[arm], _ask, asked)
+            for number in numbers:
+                for arm in reversed(_ARMS) if number % 2 else _ARMS:
+                    asked = _Asked(arm, kind, number)
+                    answers[asked] = await in_mode(clients[arm], _ask, asked)
 
     await asyncio.gather(*map(lane, _KINDS))
     for client in ours.values():

@@ -105,6 +105,12 @@ def test_an_answer_is_not_finished_before_all_choices_are() -> None:
     assert assembled(CHAT, [first, chunk(piece(1, finish_reason="stop"))], choices=2).finished
 
 
+def test_finish_reason_that_comes_twice_ends_its_choice_once() -> None:
+    said_twice = chunk(piece(content="a", finish_reason="stop")), chunk(piece(finish_reason="stop"))
+    assert assembled(CHAT, said_twice).finished
+    assert not assembled(CHAT, (*said_twice, chunk(piece(1, content="b")))).finished
+
+
 def test_calls_without_an_index_or_all_with_the_same_are_told_apart_by_their_ids() -> None:
     expected = [("a", "f", '{"x":1}'), ("b", "g", "{}")]
     for number in (None, 0):

@@ -23,7 +23,7 @@ WORDS = Metric("app.words", "counter", "{word}", "Words of prompts")
 class WordsRecord(RecordSection):
     """How many words a prompt has."""
 
-    name: ClassVar[str] = "words"
+    name: ClassVar[str] = "counted_words"
     metrics = (WORDS,)
     figures = {"words_counted": Figure("{word}", "measured", "words counted")}  # noqa: RUF012
 
@@ -53,7 +53,7 @@ class WordsRecord(RecordSection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words(SessionPlay):
+class CountedWords(SessionPlay):
     """Counts the words of prompts."""
 
     section = WordsRecord
@@ -67,7 +67,7 @@ def test_section_of_an_own_play_is_in_record_span_metric_and_report(
     arguments: dict[str, Any], listening: Listening
 ) -> None:
     told = listening()
-    with OpenAI(**arguments, plays=[Words()]) as client:
+    with OpenAI(**arguments, plays=[CountedWords()]) as client:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
         record, report = client.calls[-1], client.report()
@@ -77,7 +77,7 @@ def test_section_of_an_own_play_is_in_record_span_metric_and_report(
     assert_type(section, WordsRecord | None)
     assert section == WordsRecord(words=3, language="en")
     data = record.to_dict()
-    assert data["words"] == {"words": 3, "language": "en"}
+    assert data["counted_words"] == {"words": 3, "language": "en"}
     assert data["savings"]["words_counted"] == {"value": 3, "unit": "{word}", "basis": "measured"}
     assert "not_declared" not in data["savings"]
 
@@ -91,7 +91,7 @@ def test_section_of_an_own_play_is_in_record_span_metric_and_report(
     assert (point.value, point.attributes["app.length"], point.attributes["app.language"]) == (6, "short", "en")
     assert {one.attributes["app.language"] for one in points["fastlane.client.attempts"]} == {"en"}
 
-    (played,) = [one for one in report.plays if one.play == "Words"]
+    (played,) = [one for one in report.plays if one.play == "CountedWords"]
     assert (played.on, played.acted, played.effect) == (2, 2, "6 words on 2 calls")
     assert "words counted" in str(report)
 

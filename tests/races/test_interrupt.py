@@ -84,7 +84,9 @@ def ask(client: Any, **more: Any) -> Any:
 
 
 def members(client: Any) -> list[Any]:
-    return list(client._client._transport._engine.members())
+    """The connections to the client's server. (All clients with the same settings share a pool.)"""
+    port = client.base_url.port
+    return [member for member in client._client._transport._engine.members() if member.origin.port == port]
 
 
 def pauses(client: Any) -> int:

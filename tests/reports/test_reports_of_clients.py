@@ -111,7 +111,7 @@ def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator
     assert ledger.connections_saved_s == pytest.approx(6 * (opened.tls_ended_ns - began_ns) / 1e9)
 
     assert (plays_said["Connection"].on, plays_said["Connection"].acted) == (7, 6)
-    assert plays_said["RequestEncoding"].acted == saved.calls == 5
+    assert plays_said["RequestEncoding"].acted == saved.calls
     assert plays_said["PromptCache"].acted == sum(request.cached_tokens > 0 for request in log)
     assert plays_said["BoundedOutput"].acted == 1
     text = str(report)

@@ -11,7 +11,7 @@ import gc
 import json
 import ssl
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
@@ -128,6 +128,16 @@ async def _opened(side: str, base_url: str) -> AsyncIterator[openai.AsyncOpenAI]
         yield client
 
 
+async def _watched(side: str, reading: Sequence[asyncio.Task[Any]], begun: _Begun, window_s: float) -> _Window:
+    await asyncio.to_thread(begun.wait)
+    window = _Window()
+    await asyncio.sleep(window_s)
+    window.close()
+    if any(task.done() for task in reading):
+        raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
+    return window
+
+
 async def _async_turn(side: str, emulator: Emulator, streams: int, window_s: float) -> _Taken:
     """Read streams with `async for` and take the time."""
     asked = _asked(streams, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
@@ -147,12 +157,7 @@ async def _async_turn(side: str, emulator: Emulator, streams: int, window_s: flo
     async with _opened(side, emulator.base_url) as client:
         emulator.clear()
         reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
-        await asyncio.to_thread(begun.wait)
-        window = _Window()
-        await asyncio.sleep(window_s)
-        window.close()
-        if any(task.done() for task in reading):
-            raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
+        window = await _watched(side, reading, begun, window_s)
         _check(side, await asyncio.gather(*reading), asked)
     return window.taken(await asyncio.to_thread(emulator.log), _VERSIONS[side])
 
@@ -350,12 +355,7 @@ async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
 
     async with _http_client(arm, emulator) as client:
         reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
-        await asyncio.to_thread(begun.wait)
-        window = _Window()
-        await asyncio.sleep(window_s)
-        window.close()
-        if any(task.done() for task in reading):
-            raise RuntimeError(f"a stream of {arm} ended while it was measured: the machine is too busy")
+        window = await _watched(arm, reading, begun, window_s)
         answers = await asyncio.gather(*reading)
     for answer, (tokens, _) in zip(answers, asked, strict=True):
         # The role and the finish reason have a chunk each, and so has the end.

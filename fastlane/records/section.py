@@ -132,6 +132,11 @@ class RecordSection:
         return None
 
     @property
+    def warning(self) -> str | None:
+        """What a report should say to look at, in a few words, the same for like calls; None for nothing."""
+        return None
+
+    @property
     def model_names(self) -> tuple[str, ...]:
         """Other model names that match the call in a report's filter."""
         return ()

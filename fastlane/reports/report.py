@@ -56,8 +56,8 @@ class Report:
     """The most frequent first."""
     attempts: Mapping[str, int]
     """Attempts of all calls by kind, the most frequent first."""
-    cache_misses: Mapping[str, int]
-    """Calls whose prompt the provider's cache should have held, by what broke its prefix, the most frequent first."""
+    warnings: Mapping[str, int]
+    """Calls by what a play says to look at ("cache miss, timestamp"), the most frequent first."""
     ledger: Ledger
     filters: Mapping[str, Any]
     """What was asked for: `model`, `user_action`, `since_s`."""
@@ -120,15 +120,12 @@ def report_of(
         outcomes=dict(Counter(record.outcome for record in kept).most_common()),
         unanswered=_unanswered(kept),
         attempts=dict(Counter(attempt.kind for record in kept for attempt in record.attempts).most_common()),
-        cache_misses=dict(Counter(kind for record in kept for kind in _drifts(record)).most_common()),
+        warnings=dict(
+            Counter(one.warning for record in kept for one in record.sections if one.warning is not None).most_common()
+        ),
         ledger=ledger_of(kept, opening_s),
         filters={name: value for name, value in asked.items() if value is not None},
     )
-
-
-def _drifts(record: CallRecord) -> tuple[str, ...]:
-    section = record.prompt_cache
-    return () if section is None or section.drift is None else (section.drift.kind,)
 
 
 def _names_of(record: CallRecord) -> tuple[str | None, ...]:

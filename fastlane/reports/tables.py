@@ -80,26 +80,18 @@ def _answer(report: Report) -> Iterator[str]:
     if report.ledger.hit_ratio is not None:
         yield f"{percent(report.ledger.hit_ratio)} of prompt tokens cached"
     yield from (f"{count:,} {outcome}" for outcome, count in report.outcomes.items() if outcome != "completed")
-    if report.cache_misses:
-        kinds = list(report.cache_misses)
-        named = ", ".join(kind.replace("_", " ") for kind in kinds[:_MOST_NAMED])
-        yield f"{_misses(report)} ({named}{', …' if len(kinds) > _MOST_NAMED else ''})"
-
-
-def _misses(report: Report) -> str:
-    return counted(sum(report.cache_misses.values()), "cache miss", "cache misses")
 
 
 def _look_at(report: Report) -> TextTable | None:
-    """Return what is worth a look: what failed, what the cache missed, and waits that need not be."""
+    """Return what is worth a look: what failed, what plays warn of, and waits that need not be."""
     found = [
         f"{ended.error or ended.outcome}: {counted(ended.calls, 'call')}, {duration(ended.total_s)} in all"
         for ended in report.unanswered[:_MOST_NAMED]
         if ended.outcome == "failed"
     ]
     found += [
-        f"cache miss, {kind.replace('_', ' ')}: {counted(count, 'call')}; `call.prompt_cache.drift` says where"
-        for kind, count in list(report.cache_misses.items())[:_MOST_NAMED]
+        f"{warning}: {counted(count, 'call')}; the calls' records say where"
+        for warning, count in list(report.warnings.items())[:_MOST_NAMED]
     ]
     found += [
         f"{phase.replace('_', ' ')}: {percent(share)} of the time"

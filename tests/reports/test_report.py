@@ -12,7 +12,9 @@ import pytest
 from fastlane import CallRecord, ConfigurationError
 from fastlane.records import (
     BoundedOutputRecord,
+    Drift,
     HedgingRecord,
+    PromptCacheRecord,
     RequestEncodingRecord,
     RoutingRecord,
     Usage,
@@ -154,6 +156,20 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
         "Mine": (3, None, None),
     }
     assert "secret" not in str(report(*calls))
+
+
+def test_what_plays_warn_of_is_counted_and_shown_first() -> None:
+    def missed(drift: Drift | None) -> CallRecord:
+        cache = PromptCacheRecord(
+            family="f", prompt_tokens=9, reusable_tokens=9, expected_tokens=9, cached_tokens=0, explanation=drift
+        )
+        return record(prompt_cache=cache)
+
+    stamp, tool = Drift(kind="timestamp", path="messages[0].content"), Drift(kind="changed_tool", path="tools[2]")
+    found = report(missed(tool), missed(stamp), missed(None), missed(stamp), record())
+
+    assert list(found.warnings.items()) == [("cache miss, timestamp", 2), ("cache miss, changed tool", 1)]
+    assert "Look at\n  cache miss, timestamp: 2 calls; the calls' records say where\n" in str(found)
 
 
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:

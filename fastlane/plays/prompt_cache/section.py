@@ -60,6 +60,11 @@ class PromptCacheSection(PromptCacheRecord):
         return found
 
     @property
+    def warning(self) -> str | None:
+        """What broke the prefix that the provider's cache should have held."""
+        return None if self.drift is None else f"cache miss, {self.drift.kind.replace('_', ' ')}"
+
+    @property
     def optimizations(self) -> tuple[str, ...]:
         """Whether anything was read."""
         return ("prompt_cache",) if self.cached_tokens else ()

@@ -44,11 +44,6 @@ def sees(caller: Any, predicate: Callable[[], bool]) -> bool:
     return False
 
 
-def loses_its_connections(caller: Any) -> bool:
-    """Whether the client has no connection any more before that counts as hanging."""
-    return sees(caller, lambda: not open_connections(caller))
-
-
 @dataclass(frozen=True, slots=True)
 class Done:
     """One of several calls at once: what it gave or raised, and when."""

@@ -535,15 +535,6 @@ def test_what_a_protocol_finds_out_at_the_end_of_the_connection_reaches_a_task_t
         assert reading.result() == b"the last words"
 
 
-@both_faces
-def test_an_answer_of_http2_that_names_a_host_is_an_answer(make_face: Any) -> None:
-    with Peer(lambda stream: stream.answer(b"ok", headers=[("host", "api.example")])) as peer:  # noqa: SIM117
-        with make_face(peer.url) as face:
-            response = face.get()
-
-            assert (response.content, response.headers["host"]) == (b"ok", "api.example")
-
-
 def origin_of_causes(error: BaseException | None) -> BaseException | None:
     """Where the chain of causes begins, for which applications look through it."""
     while error is not None and error.__cause__ is not None:

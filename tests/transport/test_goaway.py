@@ -149,21 +149,6 @@ def test_what_a_hard_goaway_may_have_processed_is_not_sent_again(make_face: Any,
         assert face.get("/next").content == b"ok"
 
 
-@both_faces
-def test_an_answer_that_breaks_off_after_a_graceful_goaway_is_an_error(make_face: Any) -> None:
-    def respond(stream: Stream) -> None:
-        stream.head()
-        stream.connection.goaway(stream.id)
-        stream.data(b"part")
-        stream.connection.fin()
-
-    with Peer(respond) as peer, make_face(peer.url) as face:
-        with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
-            face.get()
-
-        assert len(peer.requests) == 1
-
-
 def refusing(times: int) -> Any:
     seen: list[int] = []
 

@@ -111,35 +111,6 @@ def test_head_and_body_leave_as_one_piece() -> None:
     assert exchange.phases.http_version == "HTTP/1.1"
 
 
-def test_a_body_of_unknown_length_leaves_in_chunks() -> None:
-    connection, exchange = opened(), asked((b"Transfer-Encoding", b"chunked"))
-
-    connection.begin(exchange, end=False)
-    for piece in (b"he", b"", b"l"):
-        connection.send(exchange, piece, end=False)
-    connection.send(exchange, b"lo", end=True)
-
-    assert Peer().hears(connection.data_to_send())[1] == b"hello"
-
-
-def test_a_connection_is_used_again_and_again() -> None:
-    connection, peer = opened(), Peer()
-    for framing in ((("Content-Length", "4"),), (("X-Model", "Gpt"),)):
-        exchange = asked(method=b"GET")
-        connection.begin(exchange, end=True)
-        peer.hears(connection.data_to_send())
-        assert (connection.capacity, connection.open_exchanges) == (1, 1)
-
-        connection.receive(peer.answers(b"ab", b"cd", headers=framing), 7)
-
-        assert exchange.answer_head is not None
-        assert (exchange.answer_head.status, exchange.answer_head.reason) == (200, b"Fine")
-        assert exchange.answer_head.headers[0] == tuple(part.encode() for part in framing[0])
-        assert list(exchange.chunks) == [(7, b"abcd")]
-        assert (exchange.answer_ended, exchange.phases.answer_ended_ns) == (True, 7)
-        assert (connection.capacity, connection.open_exchanges, connection.room(exchange)) == (1, 0, 0)
-
-
 def test_that_a_connection_will_be_closed_is_known_with_the_head() -> None:
     connection = opened()
     exchange = begun(connection)
@@ -289,16 +260,6 @@ def test_an_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: st
     assert (exchange.error.message, exchange.answer_ended) == (message, False)
 
 
-def test_an_idle_connection_is_closed_quietly() -> None:
-    connection = opened()
-    exchange = begun(connection)
-    connection.receive(EMPTY, 1)
-
-    connection.receive_end(2)
-
-    assert (exchange.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
-
-
 @pytest.mark.parametrize(
     "bytes_of_nobody", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n", EMPTY * 300]
 )
@@ -426,20 +387,6 @@ def test_cancelling_costs_the_connection_unless_the_answer_is_complete() -> None
     assert (open_now.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
     broken(connection, EMPTY)
     assert open_now.answer_head is None
-
-
-def test_cancelling_what_is_over_leaves_the_next_exchange_alone_even_on_a_last_one() -> None:
-    connection = opened()
-    over = begun(connection)
-    connection.receive(EMPTY, 1)
-    last = begun(connection, (b"Connection", b"close"))
-    connection.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n", 2)
-
-    assert connection.cancel(over)
-
-    connection.receive(b"ab", 3)
-    assert last.answer_ended
-    assert not connection.cancel(last)
 
 
 def test_there_are_no_windows_no_pings_and_no_goodbyes() -> None:

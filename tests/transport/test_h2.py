@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from h2.errors import ErrorCodes
-from h2.events import PingReceived, RequestReceived, StreamReset, WindowUpdated
+from h2.events import PingReceived
 from h2.settings import SettingCodes
 from hyperframe.frame import (
-    DataFrame,
     GoAwayFrame,
-    HeadersFrame,
     PingFrame,
     PushPromiseFrame,
     RstStreamFrame,
@@ -91,56 +89,6 @@ def test_a_server_that_does_not_speak_http_2_is_named_as_such() -> None:
 # Requests
 
 
-def test_a_request_that_fits_is_one_write_with_head_body_and_end() -> None:
-    pair = Pair()
-    exchange = pair.exchange()
-    pair.client.begin(exchange, end=False)
-    pair.client.send(exchange, b'{"model": "m"}', end=True)
-
-    head, body = frames_of(pair.client.data_to_send())
-
-    assert isinstance(head, HeadersFrame)
-    assert "END_STREAM" not in head.flags
-    assert isinstance(body, DataFrame)
-    assert (bytes(body.data), "END_STREAM" in body.flags) == (b'{"model": "m"}', True)
-    assert exchange.request_ended
-    assert exchange.phases.http_version == "HTTP/2"
-
-
-def test_names_are_lower_case_and_fields_of_http_1_stay_behind() -> None:
-    pair = Pair()
-    exchange = pair.exchange(
-        request_head(
-            b"GET",
-            [
-                (b"Host", b"other.test"),
-                (b"Connection", b"keep-alive"),
-                (b"Keep-Alive", b"timeout=5"),
-                (b"Proxy-Connection", b"keep-alive"),
-                (b"Transfer-Encoding", b"chunked"),
-                (b"Upgrade", b"h2c"),
-                (b"TE", b"gzip"),
-                (b"te", b"trailers"),
-                (b"X-API-Key", b" sk-test\t"),
-            ],
-            b"",
-        )
-    )
-    pair.client.begin(exchange, end=True)
-
-    events = pair.to_server()
-
-    (request,) = [event for event in events if isinstance(event, RequestReceived)]
-    assert [tuple(field) for field in request.headers or ()] == [
-        (b":method", b"GET"),
-        (b":authority", b"llm.test"),
-        (b":scheme", b"https"),
-        (b":path", b"/"),
-        (b"te", b"trailers"),
-        (b"x-api-key", b"sk-test"),
-    ]
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -174,27 +122,6 @@ def test_a_head_larger_than_the_server_takes_is_not_sent() -> None:
     assert raised.value.name == "LocalProtocolError"
 
 
-@pytest.mark.parametrize("window_of", ["stream", "connection", "settings"])
-def test_a_sender_is_woken_where_a_window_opens(window_of: str) -> None:
-    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 100_000 if window_of == "connection" else 10_000})
-    exchange = pair.uploading()
-    room = pair.client.room(exchange)
-    assert room == (65_535 if window_of == "connection" else 10_000)
-    pair.client.send(exchange, b"x" * room, end=False)
-    assert pair.client.room(exchange) == 0
-    pair.to_server()
-    woken = exchange.woken
-
-    if window_of == "settings":
-        pair.server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 10_500})
-    else:
-        pair.server.increment_flow_control_window(500, exchange.stream_id if window_of == "stream" else None)
-    pair.to_client()
-
-    assert pair.client.room(exchange) == 500
-    assert exchange.woken == woken + 1
-
-
 def test_more_than_there_is_room_for_is_not_sent() -> None:
     pair = Pair()
     exchange = pair.uploading()
@@ -204,20 +131,6 @@ def test_more_than_there_is_room_for_is_not_sent() -> None:
 
     assert raised.value.name == "LocalProtocolError"
     assert not exchange.request_ended
-
-
-def test_the_peer_says_how_many_exchanges_there_may_be() -> None:
-    pair = Pair({SettingCodes.MAX_CONCURRENT_STREAMS: 2})
-    first, _ = pair.begun(), pair.begun()
-    assert (pair.client.capacity, pair.client.open_exchanges) == (2, 2)
-
-    with pytest.raises(TransportError) as raised:
-        pair.client.begin(pair.exchange(), end=True)
-    assert raised.value.unprocessed
-
-    pair.answer(first)
-    assert pair.client.open_exchanges == 1
-    pair.begun()
 
 
 def test_a_connection_whose_numbers_are_used_up_takes_nothing_more() -> None:
@@ -233,54 +146,6 @@ def test_a_connection_whose_numbers_are_used_up_takes_nothing_more() -> None:
 
 
 # Answers
-
-
-def test_an_answer_arrives_with_its_times() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.server.send_headers(exchange.stream_id, [*OK, (b"content-type", b"text/event-stream")])
-    pair.to_client()
-    head_ns = pair.now_ns
-    assert exchange.answer_head == (200, [(b"content-type", b"text/event-stream")], b"")
-    for piece in (b"one", b"two"):
-        pair.server.send_data(exchange.stream_id, piece)
-        pair.to_client()
-    pair.server.end_stream(exchange.stream_id)
-    pair.to_client()
-
-    assert list(exchange.chunks) == [(head_ns + 1, b"one"), (head_ns + 2, b"two")]
-    assert exchange.phases.first_byte_ns == head_ns
-    assert list(exchange.phases.data_ns) == [head_ns + 1, head_ns + 2]
-    assert (exchange.answer_ended, exchange.phases.answer_ended_ns) == (True, head_ns + 3)
-    assert exchange.woken == 4
-    assert pair.client.open_exchanges == 0
-
-
-def test_an_answer_reaches_its_reader_while_the_request_is_still_being_sent() -> None:
-    pair = Pair()
-    exchange = pair.uploading()
-    pair.answer(exchange, b"too large", [(b":status", b"413")])
-
-    assert exchange.answer_head is not None
-    assert (exchange.answer_head.status, exchange.body, exchange.answer_ended) == (413, b"too large", True)
-    assert pair.client.open_exchanges == 1
-
-    pair.client.send(exchange, b"the rest", end=True)
-    pair.to_server()
-    assert pair.client.open_exchanges == 0
-
-
-def test_a_server_may_have_enough_of_a_request_that_it_has_answered() -> None:
-    pair = Pair()
-    exchange = pair.uploading()
-    pair.answer(exchange, b"no thanks")
-    pair.server.reset_stream(exchange.stream_id, ErrorCodes.NO_ERROR)
-    pair.to_client()
-
-    assert (exchange.error, exchange.request_ended, exchange.answer_ended) == (None, False, True)
-    assert (pair.client.open_exchanges, pair.client.room(exchange)) == (0, 0)
-    pair.client.send(exchange, b"too late", end=True)
-    assert pair.client.data_to_send() == b""
 
 
 MALFORMED: dict[str, Fields] = {
@@ -359,41 +224,6 @@ def test_a_reset_is_named(code: int) -> None:
 # Cancelling, and what comes late
 
 
-def test_cancelling_stops_the_server_and_may_be_done_twice() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.answer(exchange, b"a bit", end=False)
-
-    assert pair.client.cancel(exchange)
-    assert pair.client.open_exchanges == 0
-    assert pair.client.cancel(exchange)
-
-    (event,) = pair.to_server()
-    assert isinstance(event, StreamReset)
-    assert (event.stream_id, event.error_code) == (exchange.stream_id, ErrorCodes.CANCEL)
-    pair.client.took(exchange, 5)
-    assert pair.client.data_to_send() == b""
-
-
-def test_what_comes_late_is_swallowed_and_credited_without_a_word() -> None:
-    pair = Pair()
-    window = pair.server.outbound_flow_control_window
-    for _ in range(40):
-        exchange = pair.begun()
-        pair.server.send_headers(exchange.stream_id, OK)
-        for _ in range(64):
-            pair.server.send_data(exchange.stream_id, b"x" * 16_384)
-        pair.client.cancel(exchange)
-        pair.to_client()
-        assert exchange.answer_head is None
-        answered = frames_of(pair.client.data_to_send())
-        assert sum(isinstance(frame, RstStreamFrame) for frame in answered) == 1
-        pair.server.receive_data(b"".join(frame.serialize() for frame in answered))
-
-    assert pair.server.outbound_flow_control_window > window // 2
-    assert pair.client.open_exchanges == 0
-
-
 def test_what_comes_behind_the_end_of_an_answer_is_swallowed_too() -> None:
     pair = Pair()
     exchange = pair.uploading()
@@ -426,41 +256,6 @@ def going_away(last_stream_id: int, code: int = 0) -> bytes:
     return GoAwayFrame(0, last_stream_id, code, additional_data=b"hush").serialize()
 
 
-@pytest.mark.parametrize("code", [ErrorCodes.NO_ERROR, ErrorCodes.ENHANCE_YOUR_CALM])
-def test_a_server_that_goes_away_finishes_what_it_has_begun(code: ErrorCodes) -> None:
-    pair = Pair()
-    kept, left = pair.begun(), pair.begun()
-
-    pair.receive(going_away(kept.stream_id, code))
-
-    assert (pair.client.goaway_code, pair.client.goaway_last_stream_id) == (code, kept.stream_id)
-    assert left.error is not None
-    assert left.error.unprocessed
-    assert "hush" not in left.error.message
-    assert (kept.is_over, pair.client.capacity, pair.client.open_exchanges) == (False, 0, 1)
-    with pytest.raises(TransportError) as raised:
-        pair.client.begin(pair.exchange(), end=True)
-    assert raised.value.unprocessed
-    pair.answer(kept, b"to the end")
-    assert (kept.body, kept.answer_ended) == (b"to the end", True)
-
-
-def test_the_second_goaway_of_a_shutdown_counts_too_and_a_higher_one_does_not() -> None:
-    pair = Pair()
-    first, second = pair.begun(), pair.begun()
-    pair.receive(going_away(2**31 - 1))
-    assert not first.is_over
-    assert not second.is_over
-
-    pair.receive(going_away(first.stream_id))
-    assert second.error is not None
-    pair.receive(going_away(2**31 - 1))
-    assert pair.client.goaway_last_stream_id == first.stream_id
-    pair.receive(going_away(0))
-    assert first.error is not None
-    assert first.error.unprocessed
-
-
 # The connection as a whole
 
 
@@ -478,16 +273,6 @@ def test_a_ping_is_out_until_it_is_answered() -> None:
     pair.to_client()
 
     assert pair.client.ping_sent_ns is None
-
-
-def test_the_acknowledgement_of_our_settings_measures_a_round_trip() -> None:
-    pair = Pair(shake_hands=False)
-    assert list(pair.client.round_trips_ns) == []
-    pair.now_ns = 40_000_000
-    pair.carry()
-    first = list(pair.client.round_trips_ns)
-    assert len(first) == 1
-    assert 40_000_000 < first[0] < 40_001_000
 
 
 def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() -> None:
@@ -528,19 +313,6 @@ def test_a_goodbye_is_said_once_and_lets_what_is_open_end() -> None:
     assert exchange.answer_ended
 
 
-def test_the_end_of_a_connection_is_an_error_only_where_somebody_waits() -> None:
-    pair = Pair()
-    pair.answer(pair.begun())
-    pair.client.receive_end(5)
-    assert pair.client.capacity == 0
-
-    pair = Pair()
-    pair.begun()
-    with pytest.raises(TransportError) as raised:
-        pair.client.receive_end(5)
-    assert (raised.value.name, raised.value.unprocessed) == ("RemoteProtocolError", False)
-
-
 def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -> None:
     pair = Pair()
     first, second, over = pair.begun(), pair.uploading(), pair.begun()
@@ -571,33 +343,6 @@ def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -
 # Windows
 
 
-def test_a_streams_window_opens_as_its_answer_is_read() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.server.send_headers(exchange.stream_id, OK)
-    for _ in range(limits.STREAM_WINDOW // 16_384):
-        pair.server.send_data(exchange.stream_id, bytes(16_384))
-    pair.to_client()
-
-    pair.client.took(exchange, limits.STREAM_WINDOW // 2 - 1)
-    assert not any(isinstance(event, WindowUpdated) and event.stream_id for event in pair.to_server())
-    pair.client.took(exchange, 1)
-    (event,) = pair.to_server()
-
-    assert isinstance(event, WindowUpdated)
-    assert (event.stream_id, event.delta) == (exchange.stream_id, limits.STREAM_WINDOW // 2)
-
-
-def test_a_reader_that_counts_too_much_opens_no_window_beyond_its_size() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.answer(exchange, b"x" * 10, end=False)
-    pair.to_server()
-    pair.client.took(exchange, 10 * limits.STREAM_WINDOW)
-
-    assert pair.client.data_to_send() == b""
-
-
 def test_what_nobody_will_read_is_credited_as_it_comes() -> None:
     pair = Pair()
     exchange = pair.begun()
@@ -609,19 +354,6 @@ def test_what_nobody_will_read_is_credited_as_it_comes() -> None:
         pair.to_server()
 
     assert not exchange.chunks
-
-
-def test_more_than_a_streams_window_ends_the_connection() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.receive(head_bytes(exchange.stream_id))
-    for _ in range(limits.STREAM_WINDOW // 16_384):
-        pair.receive(raw_frame(0, 0, exchange.stream_id, bytes(16_384)))
-
-    message, code = refused(pair, raw_frame(0, 0, exchange.stream_id, b"x"))
-
-    assert message == "The server sent more than a stream's window"
-    assert code is ErrorCodes.FLOW_CONTROL_ERROR
 
 
 @pytest.mark.parametrize("of", ["stream", "connection"])

@@ -14,7 +14,6 @@ import pytest
 from fastlane.transport import AsyncTransport, Transport
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent, trusting
-from tests.transport.peer_h1 import PeerH1
 from tests.transport.resources import descriptors, threads
 from tests.waiting import comes_true
 
@@ -35,14 +34,6 @@ def reset(stream: Stream) -> None:
 
 
 SCRIPTS = by_path(reset=reset, silent=silent, stalls=one_piece)
-
-
-@both_faces
-def test_nothing_is_left_after_calls_that_went_well(make_face: Any) -> None:
-    with Peer() as peer, PeerH1() as plain, PeerH1(tls=True) as secure, make_face() as face:
-        for url in (peer.url, plain.url, secure.url):
-            assert face.get(url).content == b"ok"
-            assert face.post(url, content=b"x").content == b"ok"
 
 
 @both_faces

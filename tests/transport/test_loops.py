@@ -64,20 +64,6 @@ def test_a_run_that_ends_amid_an_answer_harms_no_later_run() -> None:
 
 
 # Python itself says that such a loop's transports were not closed.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-def test_a_loop_that_is_closed_under_its_connections_harms_no_other() -> None:
-    with Peer() as peer:
-        client = client_of(peer)
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(ask(client))
-        loop.close()
-        asyncio.run(ask(client))
-        asyncio.run(client.aclose())
-        gc.collect()
-
-        assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2]
-
-
 # Python itself says that the task was left, and that such a loop's transports were not closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("path", ["/silent", "/stalls"])

@@ -10,7 +10,6 @@ import pytest
 
 from tests.transport.faces import both_faces
 from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
-from tests.transport.peer_h1 import PeerH1
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
@@ -202,46 +201,6 @@ def test_a_slot_that_becomes_free_goes_to_who_still_waits(make_face: Any) -> Non
 
         assert patient.result().content == b"ok"
         assert [stream.path for stream in peer.requests] == ["/first", "/slow", "/patient"]
-
-
-@both_faces
-def test_a_slot_that_an_early_close_frees_goes_to_who_waits(make_face: Any) -> None:
-    slow = Held()
-    with (
-        Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
-        make_face(peer.url, max_connections=1) as face,
-    ):
-        face.get("/first")
-        holding = face.open("/slow")
-        waiting = [face.begin(f"/{number}") for number in range(3)]
-        holding.close()
-
-        assert [call.result().content for call in waiting] == [b"ok"] * 3
-        assert len(peer.connections) == 1
-
-
-@both_faces
-def test_who_waits_for_the_only_connection_of_http1_gets_it_when_it_is_free(make_face: Any) -> None:
-    from tests.transport.peer_h1 import OK, Request1
-
-    release = threading.Event()
-
-    def respond(request: Request1) -> None:
-        if request.target == "/slow":
-            request.hold(release)
-        request.send(OK)
-
-    with PeerH1(respond) as peer, make_face(peer.url, max_connections=1) as face:
-        slow = face.begin("/slow")
-        while not peer.requests:
-            assert not slow.future.done()
-        with pytest.raises(httpx2.PoolTimeout):
-            face.get(timeout=WAIT_FOR_A_SLOT)
-        waiting = [face.begin(f"/{number}") for number in range(3)]
-        release.set()
-
-        assert [call.result().content for call in (slow, *waiting)] == [b"ok"] * 4
-        assert peer.connections == 1
 
 
 @both_faces

@@ -250,21 +250,6 @@ def test_giving_up_ends_a_wait_for_the_head_and_for_the_body_and_tells_the_serve
 
 
 @both_faces
-def test_a_piece_that_was_not_read_before_the_giving_up_is_not_read_after_it(make_face: Any) -> None:
-    patience, phases = Patience(), Phases()
-    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
-        answer = face.open("/one", extensions=with_patience(patience, phases))
-        assert comes_true(lambda: len(phases.data_ns) == 1)
-        patience.give_up()
-        peer.wait_until(lambda: peer.resets == [CANCEL])
-        assert is_given_up(answer.begin_rest().error())
-        answer.close()
-
-        assert peer.resets == [CANCEL]
-        assert nothing_is_claimed(face)
-
-
-@both_faces
 @both_protocols
 def test_giving_up_after_the_end_does_nothing(make_face: Any, version: str) -> None:
     patience, phases = Patience(), Phases()
@@ -282,24 +267,6 @@ def test_giving_up_after_the_end_does_nothing(make_face: Any, version: str) -> N
         assert peer.resets == []
         assert len(peer.connections) + plain.connections == 1
         assert patience.given_up
-
-
-@both_faces
-def test_giving_up_after_done_need_not_wait_for_the_end(make_face: Any) -> None:
-    def done(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"data: [DONE]\n\n")
-        stream.hold_until_left()
-
-    patience = Patience()
-    with Peer(done) as peer, make_face(peer.url) as face:
-        answer = face.open("/", extensions=with_patience(patience))
-        assert answer.piece() == b"data: [DONE]\n\n"
-        pending = answer.begin_rest()
-        patience.give_up()
-
-        assert is_given_up(pending.error())
-        peer.wait_until(lambda: peer.resets == [CANCEL])
 
 
 @both_faces
@@ -514,14 +481,6 @@ def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the
         # Not at once, and not only when the time for connecting is up, which is 5 s.
         assert 200_000_000 <= now_ns() - started_ns < 4_000_000_000
         held.go_on.set()
-
-
-@both_faces
-def test_an_address_that_is_nobodys_is_avoided_by_anything(make_face: Any) -> None:
-    with Peer() as peer, make_face(peer.url) as face:
-        for _ in range(3):
-            assert face.get("/", extensions=with_patience(Patience(avoid="127.0.0.1:1"))).content == b"ok"
-        assert len(peer.connections) == 1
 
 
 # What stays

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 import fastlane
@@ -165,18 +164,6 @@ def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
     assert attempt.connection_id == "127.0.0.1:40000"
 
 
-def test_an_attempt_on_an_open_connection(make: Any) -> None:
-    with make(Scripted(reused=True)) as caller:
-        caller.ask()
-        attempt = attempt_of(caller)
-
-    assert (attempt.wire.dns_s, attempt.wire.connect_s, attempt.wire.tls_s) == (None, None, None)
-    assert attempt.wire.connection_wait_s is None
-    assert attempt.wire.queue_s is not None
-    assert attempt.connection_reused is True
-    assert attempt.alpn == "h2"
-
-
 def test_tokens_have_the_stamps_of_their_arrival_however_late_they_are_read(make: Any) -> None:
     transport = Scripted()
     with make(transport) as caller:
@@ -274,18 +261,6 @@ def test_a_transport_that_says_nothing_leaves_the_stamps_to_whoever_reads(make: 
     assert record.transport == "stock"
     assert len(record.timeline.token_ns) == 3
     assert record.timeline.token_ns[0] >= attempt.wire.started_ns
-
-
-def test_a_call_that_reached_no_transport_fell_back_to_none(make: Any) -> None:
-    caller = make(Scripted())
-    with caller:
-        close = caller.client._client.aclose() if caller.form.asynchronous else caller.client._client.close()
-        if close is not None:
-            caller.form.run(close)
-        with pytest.raises((openai.APIConnectionError, RuntimeError)):
-            caller.ask()
-
-        assert caller.last_call.transport == "fastlane"
 
 
 def test_our_own_transport_is_asked_for_no_trace(make: Any) -> None:

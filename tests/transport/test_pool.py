@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Pool, PooledConnection
-from fastlane.transport.pool.settings import PoolSettings
+from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, PooledConnection
 from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
 
 
@@ -16,30 +15,6 @@ def members_of(calls: list[FakeWaiter]) -> set[PooledConnection | None]:
 
 
 # Growth
-
-
-@pytest.mark.parametrize("calls", [1, 2, 99, 100])
-def test_a_cold_burst_over_http2_waits_for_one_connection_together(calls: int) -> None:
-    desk = Desk()
-    burst = desk.ask_often(calls)
-    assert desk.made == 1
-    member = desk.opens()
-
-    assert members_of(burst) == {member}
-    assert member.claimed == calls
-    assert desk.made == 1
-
-
-def test_a_burst_at_a_server_that_turns_out_to_speak_http1_gets_a_connection_each() -> None:
-    desk = Desk()
-    burst = desk.ask_often(30)
-    assert desk.made == 1
-    desk.opens_http1()
-    assert desk.made == 30
-    while desk.opening:
-        desk.opens_http1()
-
-    assert len(members_of(burst)) == 30
 
 
 def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
@@ -51,14 +26,6 @@ def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
         desk.opens_http1()
 
     assert len(members_of(burst)) == 7
-
-
-def test_a_limit_that_one_connection_lowers_says_nothing_of_the_next() -> None:
-    desk, member = warm_desk(20)
-    desk.changes(member, capacity=2)
-    desk.ask_often(8)
-
-    assert desk.made == 2
 
 
 def test_over_http1_the_connection_that_was_used_last_is_used_next() -> None:
@@ -109,37 +76,6 @@ def test_calls_to_other_origins_are_served_in_their_turn_when_all_connections_we
     assert opened is two.member
 
 
-@pytest.mark.parametrize("how", ["failed", "closed"])
-def test_a_place_that_a_connection_leaves_goes_to_another_origins_call(how: str) -> None:
-    desk = Desk(max_connections=1)
-    desk.ask(HERE)
-    there = desk.ask(THERE)
-    assert desk.made == 1
-    if how == "failed":
-        desk.fails()
-    else:
-        desk.closes(desk.opens())
-
-    assert desk.made == 2
-    opened = desk.opens()
-    assert opened is there.member
-
-
-def test_answers_that_were_dropped_quietly_give_their_places_back() -> None:
-    desk = Desk(max_connections=1, http2=False)
-    call = desk.ask()
-    member = desk.opens_http1()
-    desk.ends_quietly(call)
-    again = desk.ask()
-    assert again.member is member
-    desk.ends_quietly(again)
-    elsewhere = desk.ask(THERE)
-
-    assert desk.surplus == [member]
-    opened = desk.opens_http1()
-    assert elsewhere.member is opened
-
-
 # Failure
 
 
@@ -154,58 +90,7 @@ def test_those_who_wait_are_told_each_for_himself() -> None:
     assert desk.members == []
 
 
-def test_where_a_further_connection_fails_calls_wait_for_the_open_one_and_try_again_later() -> None:
-    desk = Desk(http2=False)
-    one = desk.ask()
-    member = desk.opens_http1()
-    two = desk.ask()
-    desk.fails()
-    assert two.waits
-    three = desk.ask()
-    assert desk.made == 2
-    desk.ends(one)
-    assert two.member is member
-    desk.passes(1)
-    four = desk.ask()
-    assert desk.made == 4
-    desk.opens_http1()
-    desk.opens_http1()
-
-    assert not three.waits
-    assert not four.waits
-
-
-def test_a_call_is_not_left_in_the_queue_when_no_connection_can_even_be_made() -> None:
-    def make(_: object) -> PooledConnection:
-        raise ValueError("no such name")
-
-    pool = Pool(PoolSettings(max_connections=10), make)
-    for _ in range(2):
-        waiter = FakeWaiter()
-        with pytest.raises(ValueError, match="no such name"):
-            pool.wait(HERE, waiter, 1)
-
-        assert pool.claim(HERE, 1) is None
-    pool.refuse_all(FAILURE)
-    assert waiter.waits
-
-
 # Servers that allow nothing
-
-
-def test_a_server_that_allows_no_streams_is_not_asked_for_ever_more_connections() -> None:
-    desk = Desk()
-    calls = desk.ask_often(3)
-    member = desk.opens(0)
-    for _ in range(20):
-        calls.append(desk.ask())
-        desk.changes(member)
-        desk.passes(1)
-    assert desk.made == 1
-    assert all(call.waits for call in calls)
-    desk.changes(member, capacity=50)
-
-    assert members_of(calls) == {member}
 
 
 def test_servers_that_leave_before_anybody_had_a_place_are_given_up() -> None:
@@ -235,30 +120,6 @@ def test_servers_that_leave_now_and_then_are_not_given_up() -> None:
     assert all(call.error is None for call in calls)
 
 
-def test_one_idle_connection_without_places_keeps_nobody_from_another_that_has_some() -> None:
-    desk, first = warm_desk(250)
-    calls = desk.ask_often(101)
-    desk.opens(0)
-
-    assert members_of(calls) == {first}
-
-
-def test_calls_at_a_server_that_allowed_nothing_try_again_when_its_connection_makes_room() -> None:
-    desk = Desk(max_connections=2)
-    here = desk.ask(HERE)
-    without_places = desk.opens(0)
-    there = desk.ask(THERE)
-    idle = desk.opens()
-    desk.ends(there)
-    desk.passes(1)
-    desk.ask(origin_of(3))
-
-    # They came first: nothing holds them up any more that they would have to wait for.
-    assert here.waits
-    assert [member.origin for member in desk.opening] == [origin_of(3), HERE]
-    assert desk.surplus == [without_places, idle]
-
-
 def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_ever() -> None:
     desk = Desk(max_connections=1)
     here = desk.ask(HERE)
@@ -273,21 +134,6 @@ def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_eve
     assert there.waits
     desk.changes(desk.members[0], capacity=1)
     assert not there.waits
-
-
-def test_calls_at_a_server_that_allowed_nothing_try_again_when_its_connection_is_one_idle_too_many() -> None:
-    desk = Desk(http2=False)
-    here = desk.ask(HERE)
-    without_places = desk.opens(0)
-    elsewhere = desk.ask_often(MOST_IDLE, THERE)
-    for _ in elsewhere:
-        desk.opens_http1()
-    for call in elsewhere:
-        desk.ends(call)
-
-    assert desk.surplus == [without_places]
-    opened = desk.opens_http1()
-    assert opened is here.member
 
 
 # Room in the pool
@@ -393,3 +239,14 @@ def test_origins_in_use_are_not_forgotten_however_many_they_are() -> None:
     assert len(desk.members) == 3 * MOST_ORIGINS
     for number, call in enumerate(calls):
         assert desk.ask(origin_of(number)).member is call.member
+
+
+def test_a_server_that_closes_what_replaces_a_connection_at_once_is_left_alone() -> None:
+    desk, member = warm_desk()
+    desk.pool.keep_warm(HERE)
+    desk.passes(60)
+    desk.closes(member)
+    desk.closes(desk.opens())
+
+    assert desk.made == 2
+    assert desk.members == []

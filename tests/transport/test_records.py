@@ -64,16 +64,6 @@ def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: li
         caller.ask(output_tokens=1)
 
 
-def test_a_client_remembers_its_last_calls_and_no_more(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments) as caller:
-        for _ in range(5):
-            caller.ask(output_tokens=1)
-        deque = caller.client._fastlane.pipeline._calls
-
-    assert deque.maxlen == 1_000
-    assert len({record.call_id for record in caller.calls}) == 5
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", CALLERS)
 def test_memory_stays_flat_over_thousands_of_calls(

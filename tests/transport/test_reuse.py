@@ -9,7 +9,7 @@ import pytest
 
 from fastlane import Connection
 from fastlane.emulator import Emulator
-from tests.transport.callers import CALLERS, loses_its_connections, text_of
+from tests.transport.callers import CALLERS, text_of
 from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK
 from tests.transport.scripted_server import Script, ScriptedServer, Seen, event
 
@@ -33,15 +33,6 @@ def test_streamed_calls_in_a_row_use_one_connection(caller: Any, provider: Emula
     assert {call.outcome for call in caller.calls} == {"completed"}
 
 
-@pytest.mark.usefixtures("patient")
-def test_whole_and_streamed_calls_share_a_connection(caller: Any, provider: Emulator) -> None:
-    for _ in range(3):
-        caller.ask(output_tokens=5)
-        caller.read(output_tokens=5)
-
-    assert connections(provider) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connection(
@@ -62,18 +53,6 @@ def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connectio
 
     assert [caller.last_call.connection_reused for caller in callers] == [True] * 4
     assert connections(provider) == 4
-
-
-def test_a_connection_is_given_up_when_its_idle_time_is_over(
-    make_caller: Any, arguments: dict[str, Any], provider: Emulator
-) -> None:
-    with make_caller(**arguments, max_retries=0, only_plays=[Connection(idle_s=0.2)]) as caller:
-        caller.ask(output_tokens=1)
-        assert loses_its_connections(caller)
-        caller.ask(output_tokens=1)
-
-    assert connections(provider) == 2
-    assert caller.last_call.connection_reused is False
 
 
 def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:

@@ -284,15 +284,6 @@ def test_an_idle_connection_is_asked_now_and_then_for_a_sign_of_life(make_face: 
 
 
 @both_faces
-def test_nobody_is_asked_where_the_user_wants_no_pings(make_face: Any) -> None:
-    with Peer() as peer, make_face(peer.url, ping_s=None) as face:
-        face.get()
-        time.sleep(0.5)
-
-        assert peer.connections[0].pings == []
-
-
-@both_faces
 def test_a_connection_that_gives_no_sign_of_life_is_given_up(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastlane.transport.drivers.connection._PING_TIMEOUT_NS", 500_000_000)
     with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:

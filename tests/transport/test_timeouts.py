@@ -192,20 +192,6 @@ def test_any_form_of_timeout_that_is_not_over_lets_the_answer_through(make_face:
 
 
 @both_faces
-def test_a_timeout_of_one_call_that_waits_for_the_same_connection_harms_no_other(make_face: Any) -> None:
-    with Peer() as peer, make_face(peer.url) as face:
-        held = HeldHandshakes(peer)
-        patient = face.begin("/patient")
-        with pytest.raises((httpx2.ConnectTimeout, httpx2.PoolTimeout)):
-            face.get("/hasty", timeout=SHORT)
-        assert not patient.future.done()
-        held.go_on.set()
-
-        assert patient.result().content == b"ok"
-        assert "/hasty" not in [stream.path for stream in peer.requests]
-
-
-@both_faces
 def test_the_connect_timeout_of_the_call_that_began_to_connect_ends_no_others_wait(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         held = HeldHandshakes(peer)

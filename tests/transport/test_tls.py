@@ -125,16 +125,6 @@ def test_a_conversation(version: str) -> None:
     assert tls.feed(b"") == b""
 
 
-def test_session_tickets_with_and_without_data() -> None:
-    tls, server = Tls(CLIENT, "name.test"), Server()
-    tickets = shake(tls, server)
-    assert tickets
-    assert tls.feed(tickets) == b""
-    assert tls.feed(server.say(b"data")) == b"data"
-    tls, server = Tls(CLIENT, "name.test"), Server()
-    assert tls.feed(shake(tls, server) + server.say(b"data")) == b"data"
-
-
 @given(
     version=st.sampled_from(list(VERSIONS)),
     sizes=st.lists(st.sampled_from([1, 2, 340, 16_383, 16_384, 16_385, 50_000]), max_size=6),
@@ -159,16 +149,6 @@ def test_however_the_bytes_come(
     ciphertext = server.take() + b"".join(map(server.say, said)) + (server.goodbye() if ends else b"")
     assert b"".join(map(tls.feed, pieces(ciphertext, cuts))) == b"".join(said)
     assert tls.ended == ends
-
-
-def test_large_writes(version: str) -> None:
-    tls, server = connected(version)
-    body = bytes(range(256)) * 8_000
-    tls.wrap(body)
-    assert server.hear(tls.data_to_send()) == body
-    tls.wrap(b"")
-    assert tls.data_to_send() == b""
-    assert b"".join(tls.feed(piece) for piece in pieces(server.say(body), [5, 70_000])) == body
 
 
 # --- the end
@@ -205,13 +185,6 @@ def test_what_comes_after_our_goodbye_is_heard() -> None:
     assert tls.ended
 
 
-def test_a_goodbye_before_the_end_of_the_handshake() -> None:
-    tls = Tls(CLIENT, "name.test")
-    tls.close()
-    tls.handshake()
-    tls.close()
-
-
 # --- what is wrong
 
 
@@ -237,55 +210,6 @@ def test_what_came_before_the_error_counts(version: str) -> None:
     assert caught.value.name == "ReadError"
 
 
-def untrusted() -> ssl.SSLContext:
-    return ssl.create_default_context(cadata=trustme.CA().cert_pem.bytes().decode())
-
-
-@pytest.mark.parametrize(
-    ("context", "name"), [(untrusted(), "name.test"), (CLIENT, "other.test"), (CLIENT, "127.0.0.2")]
-)
-def test_a_peer_that_is_not_trusted(context: ssl.SSLContext, name: str, version: str) -> None:
-    tls, server = Tls(context, name), Server(version)
-    with pytest.raises(TransportError) as caught:
-        shake(tls, server)
-    assert caught.value.name == "ConnectError"
-    assert "certificate verify failed" in caught.value.message
-    alert = tls.data_to_send()
-    with pytest.raises(ssl.SSLError, match="alert"):
-        server.greet(alert)
-
-
 @pytest.mark.parametrize("name", ["127.0.0.1", "::1", "fe80::1%7"])
 def test_addresses_are_certified_too(name: str) -> None:
     shake(Tls(CLIENT, name), Server())
-
-
-@pytest.mark.parametrize("name", ["", ".name.test"])
-def test_what_is_no_name(name: str) -> None:
-    with pytest.raises(TransportError) as caught:
-        Tls(CLIENT, name)
-    assert caught.value.name == "ConnectError"
-
-
-def test_a_peer_that_talks_no_tls() -> None:
-    tls = Tls(CLIENT, "name.test")
-    tls.handshake()
-    with pytest.raises(TransportError) as caught:
-        tls.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    assert caught.value.name == "ConnectError"
-
-
-def test_a_peer_that_wants_our_certificate() -> None:
-    context = server_context()
-    context.verify_mode = ssl.CERT_REQUIRED
-    tls, server = Tls(CLIENT, "name.test"), Server(context=context)
-    tls.handshake()
-    server.greet(tls.data_to_send())
-    tls.feed(server.take())
-    assert tls.handshake()  # TLS 1.3: we are done before the server has looked
-    with pytest.raises(ssl.SSLError):
-        server.greet(tls.data_to_send())
-    with pytest.raises(TransportError) as caught:
-        tls.feed(server.take())
-    assert caught.value.name == "ReadError"
-    assert "certificate required" in caught.value.message.lower()

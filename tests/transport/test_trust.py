@@ -117,13 +117,6 @@ def test_nothing_but_false_switches_verification_off(verify: Any) -> None:
         ssl_context(verify, NONE, "prefer")
 
 
-def test_verification_is_on_and_off() -> None:
-    verified = ssl_context(True, NONE, "prefer")
-    assert (verified.verify_mode, verified.check_hostname) == (ssl.CERT_REQUIRED, True)
-    unverified = ssl_context(False, ("/nowhere.pem", None), "prefer")
-    assert (unverified.verify_mode, unverified.check_hostname) == (ssl.CERT_NONE, False)
-
-
 @pytest.mark.parametrize(
     ("http2", "server_offers", "expected"),
     [

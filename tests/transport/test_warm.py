@@ -14,7 +14,6 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-import trustme
 
 from fastlane import AsyncOpenAI, Connection, OpenAI
 from fastlane.emulator import Emulator
@@ -188,19 +187,6 @@ def test_a_server_that_leaves_before_it_says_what_it_allows_is_no_warm_connectio
         warm(caller)
 
     assert isinstance(raised.value.__cause__, httpx2.ConnectError)
-
-
-def test_a_certificate_of_another_authority_is_refused(
-    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.pem"
-    trustme.CA().cert_pem.write_to_path(str(other))
-    monkeypatch.setenv("SSL_CERT_FILE", str(other))
-    with make_caller(**arguments) as caller, pytest.raises(openai.APIConnectionError) as raised:
-        warm(caller)
-
-    assert not isinstance(raised.value, openai.APITimeoutError)
-    assert "CERTIFICATE_VERIFY_FAILED" in str(raised.value.__cause__)
 
 
 def test_a_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:

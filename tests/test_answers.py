@@ -12,7 +12,6 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-import fastlane
 from tests.call_peer import (
     ANSWER,
     JSON,
@@ -150,48 +149,6 @@ def test_a_header_of_the_http_client_that_asks_for_raw_answers_is_obeyed(peer: C
         assert kinds(client) == expected
 
 
-@pytest.mark.parametrize("where", [openai.OpenAI, openai._base_client.SyncAPIClient, openai._base_client.BaseClient])
-def test_who_replaces_how_an_answer_is_made_sees_every_answer(
-    peer: CallPeer, where: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = []
-    with ours(peer) as client:
-        ask(client)
-        ask(client)
-        found = openai.OpenAI._process_response_data
-
-        def seeing(self: Any, **given: Any) -> Any:
-            made.append(given["data"])
-            return found(self, **given)
-
-        monkeypatch.setattr(where, "_process_response_data", seeing)
-        ask(client)
-        assert made == [ANSWER]
-        monkeypatch.undo()
-
-
-@pytest.mark.parametrize("where", [openai.OpenAI, openai._base_client.SyncAPIClient])
-@pytest.mark.parametrize("stream", [False, True])
-def test_who_replaces_the_last_step_of_a_call_sees_every_call(
-    peer: CallPeer, where: Any, stream: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen_by_them = []
-    peer.usually = lambda _: of_type("text/event-stream", EVENTS) if stream else Reply()
-    with ours(peer) as client:
-        for _ in range(3):
-            list(ask(client, stream=True)) if stream else ask(client)
-        found = openai.OpenAI._process_response
-
-        def seeing(self: Any, **given: Any) -> Any:
-            seen_by_them.append(given["response"].status_code)
-            return found(self, **given)
-
-        monkeypatch.setattr(where, "_process_response", seeing)
-        list(ask(client, stream=True)) if stream else ask(client)
-
-    assert seen_by_them == [200]
-
-
 def test_a_strict_client_validates(peer: CallPeer) -> None:
     peer.usually = lambda _: of_type("application/json", b'{"id": 1}')
     with stock(peer, _strict_response_validation=True) as client:
@@ -200,12 +157,3 @@ def test_a_strict_client_validates(peer: CallPeer) -> None:
     with ours(peer, _strict_response_validation=True) as client:
         for _ in range(3):
             assert outcome(lambda: ask(client)) == expected
-
-
-def test_a_subclass_that_makes_its_own_answers_makes_them(peer: CallPeer) -> None:
-    class Mine(fastlane.OpenAI):
-        def _process_response_data(self, **given: Any) -> Any:
-            return "mine", super()._process_response_data(**given).id
-
-    with ours(peer) as plain, Mine(api_key="sk-test", base_url=plain.base_url) as client:
-        assert [ask(client) for _ in range(3)] == [("mine", "chatcmpl-1")] * 3

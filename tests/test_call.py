@@ -72,21 +72,6 @@ def test_what_is_known_of_a_call_is_frozen(value: Any) -> None:
         setattr(value, dataclasses.fields(value)[0].name, "other")
 
 
-def test_the_pace_counts_the_tokens_that_the_provider_reported() -> None:
-    of_nine = record(usage=Usage(output_tokens=9))
-
-    assert of_nine.streamed_output_tokens == 9
-    assert of_nine.time_per_output_token_s == 2.0 / 8
-    assert of_nine.decode_rate == 4.0
-    assert of_nine.inter_token_latencies_s == (1.0, 1.0)
-
-
-def test_without_usage_there_is_no_pace() -> None:
-    assert record().streamed_output_tokens is None
-    assert record().time_per_output_token_s is None
-    assert record().decode_rate is None
-
-
 def test_reasoning_that_was_not_streamed_does_not_count_as_streamed() -> None:
     hidden = record(usage=Usage(output_tokens=105, reasoning_tokens=100))
 

@@ -43,17 +43,6 @@ class Encodes(Notes):
 
 
 @dataclass(frozen=True)
-class Breaks(SessionPlay):
-    """A play that raises in every hook, quoting what no log may hold."""
-
-    def plan(self, call: Call) -> Call:
-        raise ValueError("the secret prompt")
-
-    def close(self, outcome: Any) -> None:
-        raise ValueError("the secret prompt")
-
-
-@dataclass(frozen=True)
 class Closes(SessionPlay):
     """Keeps how calls have ended."""
 
@@ -118,13 +107,6 @@ def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -
 )
 def test_a_call_is_shaped_only_where_a_play_opens_sessions(plays: tuple[Play, ...], shapes: bool) -> None:
     assert pipeline(*plays).shapes_calls is shapes
-
-
-def test_a_session_that_raises_in_close_keeps_no_other_open() -> None:
-    closes = Closes()
-    close(pipeline(Breaks(), closes))
-
-    assert closes.endings == ["completed"]
 
 
 def test_only_hooks_that_sessions_define_are_called() -> None:

@@ -223,43 +223,6 @@ def test_plays_see_the_body_that_openais_walk_would_have_made(arguments: dict[st
     assert repr(sorted(bodies[0].items())) == repr(sorted(made.items()))
 
 
-def test_the_callers_own_objects_stay_as_they_are(arguments: dict[str, Any]) -> None:
-    tools = [openai.pydantic_function_tool(Ticket)]
-    messages = [ChatCompletionMessage(role="assistant", content="Yes."), *MESSAGES]
-    with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model="m", messages=messages, tools=tools)
-
-    assert type(messages[0]) is ChatCompletionMessage
-    assert type(tools[0]["function"]).__name__ == "PydanticFunctionTool"
-
-
-@pytest.fixture
-def instrumented(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Openai's method replaced by one that notes its calls."""
-    seen: list[str] = []
-    stock = Completions.create
-
-    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs["model"])
-        return stock(self, *args, **kwargs)
-
-    noting.__module__, noting.__wrapped__ = stock.__module__, stock  # type: ignore[attr-defined]
-    monkeypatch.setattr(Completions, "create", noting)
-    return seen
-
-
-def test_a_method_that_was_replaced_before_the_client_was_made_is_called(
-    arguments: dict[str, Any], instrumented: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with fastlane.OpenAI(**arguments) as client, caplog.at_level(logging.WARNING, "fastlane"):
-        client.chat.completions.create(model="a", messages=MESSAGES)
-        with client.chat.completions.stream(model="b", messages=MESSAGES) as events:
-            events.until_done()
-
-    assert instrumented == ["a", "b"]
-    assert caplog.records == []
-
-
 def test_a_method_that_is_replaced_and_put_back_again_is_called_in_between(
     arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,19 +270,6 @@ def test_whatever_replaces_a_part_of_openais_module_is_seen(
         client.chat.completions.create(model="m", messages=MESSAGES, response_format={"type": "text"})
 
     assert seen == [{"type": "text"}]
-
-
-@pytest.mark.parametrize("arguments_given", [(), ("m",), ("m", MESSAGES)], ids=len)
-def test_wrong_arguments_are_refused_in_openais_words(
-    arguments: dict[str, Any], arguments_given: tuple[Any, ...]
-) -> None:
-    refusals = []
-    for kind in (openai.OpenAI, fastlane.OpenAI):
-        with kind(**arguments) as client, pytest.raises(TypeError) as refused:
-            client.chat.completions.create(*arguments_given, stream=False)  # type: ignore[call-overload]
-        refusals.append(str(refused.value))
-
-    assert refusals[0] == refusals[1]
 
 
 def test_types_that_ask_for_another_name_have_openai_walk(

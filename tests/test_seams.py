@@ -20,24 +20,6 @@ def nothing_asked_yet(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapture
     caplog.set_level(logging.WARNING, logger="fastlane")
 
 
-@pytest.mark.parametrize("is_so", [True, False])
-def test_a_check_is_asked_once_and_its_answer_kept(is_so: bool) -> None:
-    asked: list[None] = []
-
-    def check() -> bool:
-        asked.append(None)
-        return is_so
-
-    assert [holds(SEAM, check) for _ in range(3)] == [is_so] * 3
-    assert len(asked) == 1
-
-
-def test_a_seam_that_is_as_expected_is_no_word_worth(caplog: pytest.LogCaptureFixture) -> None:
-    holds(SEAM, lambda: True)
-
-    assert caplog.records == []
-
-
 def test_a_seam_that_is_not_is_one_warning_that_names_it_and_what_it_means(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         holds(SEAM, lambda: False)

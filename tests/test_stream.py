@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -15,7 +15,6 @@ from openai.types.chat import ChatCompletionChunk
 
 import fastlane
 from fastlane import Connection
-from fastlane.compat.streams import async_read_events, read_events
 from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 from tests.waiting import Form, inner_of
@@ -112,17 +111,6 @@ def test_an_iterator_outlives_its_stream(client: fastlane.OpenAI) -> None:
     assert text_of(list(iterator)) == TEXT
 
 
-@pytest.mark.skipif(LIBRARY.__name__ == "httpx", reason="httpx's own responses refer to themselves")
-def test_a_stream_dropped_unread_is_gone_at_once(client: fastlane.OpenAI) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        opened(client)
-        assert [record.outcome for record in client.calls] == ["abandoned"]
-    finally:
-        gc.enable()
-
-
 @pytest.mark.asyncio
 async def test_events_that_have_come_are_given_without_waiting() -> None:
     server = Server()
@@ -189,58 +177,7 @@ def test_two_threads_cannot_pull_at_once(client: fastlane.OpenAI) -> None:
 # Left early
 
 
-@pytest.mark.asyncio
-async def test_a_cancelled_wait_closes_the_answer(make_async: Callable[..., fastlane.AsyncOpenAI]) -> None:
-    async with make_async(default_headers=SLOW) as client:
-        stream = await async_opened(client)
-        waiting = await waiting_pull(stream)
-        waiting.cancel("why")
-        with pytest.raises(asyncio.CancelledError, match="why"):
-            await waiting
-
-        assert stream.response.is_closed
-        assert [(record.outcome, record.error) for record in client.calls] == [("cancelled", "CancelledError")]
-        with pytest.raises(StopAsyncIteration):
-            await anext(stream)
-
-
 # Instrumentations and overrides
-
-
-def test_an_instrumentation_may_put_its_own_iterator_in_the_place_of_ours(client: fastlane.OpenAI) -> None:
-    stream = opened(client)
-    inner, seen = stream._iterator, []
-    assert inner.gi_code is read_events.__code__
-
-    def instrumented() -> Iterator[Any]:
-        for chunk in inner:
-            seen.append(chunk)
-            yield chunk
-
-    stream._iterator = instrumented()
-    assert list(stream) == seen
-    assert text_of(seen) == TEXT
-
-
-@pytest.mark.asyncio
-async def test_an_instrumentation_may_put_its_own_async_iterator_in_the_place_of_ours(
-    make_async: Callable[..., fastlane.AsyncOpenAI],
-) -> None:
-    async with make_async(default_headers=ASKED) as client:
-        stream = await async_opened(client)
-        inner, seen = stream._iterator, []
-        assert inner.ag_code is async_read_events.__code__
-        # By which at least one of them tells the two kinds of streams apart.
-        assert str(type(inner)) == "<class 'async_generator'>"
-
-        async def instrumented() -> AsyncIterator[Any]:
-            async for chunk in inner:
-                seen.append(chunk)
-                yield chunk
-
-        stream._iterator = instrumented()
-        assert [chunk async for chunk in stream] == seen
-        assert text_of(seen) == TEXT
 
 
 class OwnDecoder(SSEDecoder):
@@ -265,11 +202,6 @@ def test_a_client_with_a_way_of_its_own_keeps_it(arguments: dict[str, Any], made
         assert not is_fast(stream)
         assert text_of(list(stream)) == TEXT
         assert client.calls[0].outcome == "completed"
-
-
-def test_a_client_given_a_way_of_its_own_keeps_it(client: fastlane.OpenAI) -> None:
-    client._make_sse_decoder = OwnDecoder  # type: ignore[method-assign]
-    assert not is_fast(opened(client))
 
 
 def test_strict_validation_is_openais_own(arguments: dict[str, Any]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import gzip
-import threading
 from typing import Any
 
 import openai
@@ -13,9 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import fastlane
-from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog
-from fastlane.transport.protocols.exchange import PATIENCE, PHASES, Patience
+from fastlane.transport.protocols.exchange import PHASES
 from tests.attempts.begun_calls import (
     OWN,
     WAYS,
@@ -27,7 +24,7 @@ from tests.attempts.begun_calls import (
     opened,
     text_of,
 )
-from tests.attempts.events import BEFORE, CHAT, COMMENT, DONE, ROLE, STOP, USAGE, data, said
+from tests.attempts.events import BEFORE, CHAT, DONE, ROLE, STOP, data, said
 from tests.call_peer import CallPeer, Reply
 from tests.prepared_server import LIBRARY, Reads, Server
 from tests.waiting import Form, comes_true, inner_of
@@ -41,7 +38,6 @@ SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
 EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
 
 every_way = pytest.mark.parametrize("way", WAYS)
-own_ways = pytest.mark.parametrize("way", OWN)
 
 
 @pytest.fixture
@@ -93,33 +89,6 @@ def test_a_stream_is_given_again_from_its_first_byte(
         assert [record.outcome for record in client.calls] == ["completed"]
 
 
-@own_ways
-def test_an_application_that_reads_the_bytes_itself_gets_all_of_them(
-    way: str, seen: Seen, arguments: dict[str, Any]
-) -> None:
-    with (
-        looking(way, seen, arguments, default_headers=ASKED) as client,
-        client.chat.completions.with_streaming_response.create(
-            model="m", messages=[{"role": "user", "content": "Hi."}], stream=True
-        ) as answer,
-    ):
-        body = b"".join(answer.iter_bytes())
-    assert body.startswith(b"data: ")
-    assert body.endswith(DONE)
-    assert client.calls[0].outcome == "completed"
-    assert client.calls[0].time_to_first_token_s is not None
-
-
-@own_ways
-def test_a_response_is_begun_too(way: str, arguments: dict[str, Any]) -> None:
-    seen = Seen("/responses")
-    with looking(way, seen, arguments, default_headers=ASKED) as client:
-        events = list(client.responses.create(model="m", input="Name a river.", stream=True))
-    assert seen.verdicts == ["content"]
-    assert [event.type for event in events][:2] == ["response.created", "response.in_progress"]
-    assert events[-1].type == "response.completed"
-
-
 # Stamps
 
 
@@ -139,19 +108,6 @@ def test_the_first_token_counts_when_it_arrived_and_not_when_it_is_given_again(
     assert timeline.token_ns[-1] >= last_sent_ns(request)
 
 
-@every_way
-@pytest.mark.parametrize("fault", ["keepalive=0.02", "early_role"])
-def test_comments_and_roles_that_come_early_are_waited_through(
-    way: str, fault: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    with looking(way, seen, arguments, default_headers={**THINKING, "x-emulator-fault": fault}) as client:
-        chunks = list(opened(client))
-    (request,) = provider.log()
-    assert seen.returned_ns - request.received_ns >= PREFILL_NS
-    assert seen.verdicts == ["content"]
-    assert text_of(chunks) == TEXT
-
-
 # Left early
 
 
@@ -162,36 +118,6 @@ def test_a_begun_stream_that_is_closed_unread_stops_the_provider(
     with looking(way, seen, arguments, form, default_headers=SLOW) as client:
         opened(client).close()
         assert [record.outcome for record in client.calls] == ["closed"]
-        assert comes_true(lambda: was_told_to_stop(provider))
-
-
-@every_way
-def test_a_begun_stream_that_is_left_behind_its_replay_stops_the_provider(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    with looking(way, seen, arguments, default_headers=SLOW) as client:
-        with opened(client) as stream:
-            for _, chunk in zip(range(6), stream, strict=False):
-                assert chunk.choices
-        assert [record.outcome for record in client.calls] == ["closed"]
-        assert comes_true(lambda: was_told_to_stop(provider))
-
-
-@own_ways
-def test_a_begun_stream_that_is_dropped_unread_stops_the_provider(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    with looking(way, seen, arguments, default_headers=SLOW) as client:
-        gc.collect()
-        gc.disable()
-        try:
-            opened(client)
-            seen.forget()
-            if LIBRARY.__name__ == "httpx":
-                gc.collect()  # its own responses refer to themselves
-            assert [record.outcome for record in client.calls] == ["abandoned"]
-        finally:
-            gc.enable()
         assert comes_true(lambda: was_told_to_stop(provider))
 
 
@@ -234,94 +160,11 @@ def test_an_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_erro
         assert seen.responses[0].is_closed
 
 
-@every_way
-def test_an_answer_that_breaks_off_behind_its_first_content_breaks_off_where_it_did(
-    way: str, seen: Seen, arguments: dict[str, Any]
-) -> None:
-    headers = {**ASKED, "x-emulator-token-ms": "5", "x-emulator-fault": "drop;after=3"}
-    with looking(way, seen, arguments, default_headers=headers) as client:
-        stream = opened(client)
-        assert seen.verdicts == ["content"]
-        chunks: list[Any] = []
-        with pytest.raises(openai.APIConnectionError):
-            chunks.extend(iter(stream))  # what came before the error counts
-        assert TEXT.startswith(text_of(chunks))
-        assert text_of(chunks)
-        assert [record.outcome for record in client.calls] == ["failed"]
-
-
-@every_way
-def test_a_server_that_says_nothing_more_is_waited_for_as_long_as_the_call_says(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    headers = {**ASKED, "x-emulator-fault": "early_role,stall;after=0"}
-    with looking(way, seen, arguments, default_headers=headers) as client:
-        with pytest.raises(openai.APITimeoutError):
-            opened(client, timeout=openai.Timeout(40, read=1.0))
-        assert [type(error).__name__ for error in seen.errors] == ["ReadTimeout"]
-        assert seen.responses[0].is_closed
-        assert comes_true(lambda: was_told_to_stop(provider))
-
-
-@own_ways
-@pytest.mark.parametrize("ends", ["given up", "too late"])
-def test_whoever_waits_for_the_first_content_may_be_told_to_stop(
-    way: str, ends: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    patience = Patience()
-
-    def stop() -> None:
-        # The answer has begun, however long a connection took, and its first content is what is waited for.
-        assert comes_true(lambda: bool(seen.responses))
-        if ends == "given up":
-            patience.give_up()
-        else:
-            patience.until_ns = now_ns()
-
-    headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
-    with looking(way, seen, arguments) as client:
-        http, stopping = client._client, threading.Thread(target=stop)
-        request = http.build_request(
-            "POST",
-            f"{arguments['base_url']}/chat/completions",
-            json={"model": "m", "messages": [{"role": "user", "content": "Hi."}], "stream": True},
-            headers={"authorization": "Bearer sk-test", **headers},
-            extensions={PATIENCE: patience},
-        )
-        stopping.start()
-        with pytest.raises(LIBRARY.ReadError if ends == "given up" else LIBRARY.ReadTimeout):
-            http.send(request, stream=True)
-        assert seen.responses[0].is_closed
-        assert comes_true(lambda: was_told_to_stop(provider))
-        stopping.join()
-
-
 # What a server may say instead, over real connections of both protocols
 
 
 def peer_arguments(peer: CallPeer) -> dict[str, Any]:
     return {"api_key": "sk-test", "base_url": f"{peer.url}/v1"}
-
-
-def test_an_error_that_comes_first_is_told_and_still_raised(peer: CallPeer, seen: Seen) -> None:
-    error = {"error": {"message": "Too many.", "type": "rate_limit_exceeded", "code": None}}
-    peer.replies = [Reply(headers=EVENT_STREAM, body=COMMENT + ROLE + data(error))]
-    with looking(peer.protocol, seen, peer_arguments(peer)) as client:
-        stream = opened(client)
-        assert seen.verdicts == ["error"]
-        assert seen.firsts[0].status_of_error == 429
-        with pytest.raises(openai.APIError, match="Too many"):
-            list(stream)
-
-
-def test_an_empty_answer_is_told_and_given_all_the_same(form: Form, peer: CallPeer, seen: Seen) -> None:
-    peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((COMMENT, ROLE, STOP, USAGE, DONE)))]
-    with looking(peer.protocol, seen, peer_arguments(peer), form) as client:
-        chunks = list(opened(client))
-        assert seen.verdicts == ["empty"]
-        assert [chunk.choices[0].finish_reason for chunk in chunks[:2]] == [None, "stop"]
-        assert client.calls[0].outcome == "completed"
-        assert client.calls[0].time_to_first_token_s is None
 
 
 def test_the_connection_of_an_empty_answer_that_is_closed_serves_again(peer: CallPeer, seen: Seen) -> None:
@@ -448,14 +291,6 @@ def test_an_answer_that_cannot_be_read_gives_what_came_and_breaks_again_for_whoe
         assert response.is_closed
 
     asyncio.run(again())
-
-
-def test_an_answer_that_was_read_already_is_left_alone() -> None:
-    response = prepared([said(content="Rhine"), STOP, DONE])
-    response.read()
-    stream = response.stream
-    assert begun(response, CHAT) == "unknown"
-    assert response.stream is stream
 
 
 def test_what_was_kept_is_gone_once_the_answer_is_closed() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import openai
@@ -13,14 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Connection, Play, Stage
-from fastlane.compat.bodies import OBSERVER
+from fastlane import Connection, Hedging, Play
 from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
-from fastlane.engine.collector import Collector, collect, streamed
-from fastlane.engine.drivers import async_run, run
-from fastlane.protocol.first_content import Verdict
-from tests.attempts.begun_calls import async_begun, begun
+from fastlane.engine.collector import Collector
 from tests.attempts.events import (
     CHAT,
     COMMENT,
@@ -35,84 +28,22 @@ from tests.attempts.events import (
     said,
 )
 from tests.call_peer import ANSWER, CallPeer, Reply
-from tests.session_play import SessionPlay
+from tests.waiting import SYNC, Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
 PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
 
 
-@dataclass(frozen=True)
-class Underneath(SessionPlay):
-    """Has every answer streamed underneath that may be."""
-
-    stage = Stage.SEND
-    may_duplicate = True
-    collectors: dict[str, Callable[[], Collector]] = field(default_factory=dict, repr=False)
-    verdicts: list[Verdict] = field(default_factory=list, repr=False)
-
-    def plan(self, call: Call) -> Call:
-        underneath = streamed(call.replaced(streams_for="Underneath"))
-        if underneath.collector is not None:
-            self.collectors[call.call_id] = underneath.collector
-        return underneath.replaced(streams_for=None, collector=None)
+def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", form: Form = SYNC, **options: Any) -> Any:
+    """A client that streams every answer underneath, as for a second attempt."""
+    plays = [PROTOCOLS[protocol], Hedging()]
+    return form.make(fastlane, **arguments, **options, only_plays=plays, raise_play_errors=True)
 
 
-@dataclass(frozen=True)
-class UnderneathTheBound(SessionPlay):
-    """Has the answers streamed underneath that are bounded without that."""
-
-    stage = Stage.SEND
-    may_duplicate = True
-
-    def plan(self, call: Call) -> Call:
-        assert call.collector is not None
-        return streamed(call.replaced(streams_for="Underneath")).replaced(streams_for=None)
-
-
-class Streaming(fastlane.OpenAI):
-    play: Underneath
-
-    def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
-        state = request.extensions[OBSERVER]
-        collector = self.play.collectors.get(state.call_id)
-        response = super()._send_request(request, stream=stream or collector is not None, **more)
-        if collector is None:
-            return response
-        self.play.verdicts.append(begun(response, state.endpoint))
-        return run(collect(collector, state, response, asynchronous=False))
-
-
-class AsyncStreaming(fastlane.AsyncOpenAI):
-    play: Underneath
-
-    async def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
-        state = request.extensions[OBSERVER]
-        collector = self.play.collectors.get(state.call_id)
-        response = await super()._send_request(request, stream=stream or collector is not None, **more)
-        if collector is None:
-            return response
-        self.play.verdicts.append(await async_begun(response, state.endpoint))
-        return await async_run(collect(collector, state, response, asynchronous=True))
-
-
-def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", **options: Any) -> Streaming:
-    play = Underneath()
-    made = Streaming(**{**arguments, **options}, only_plays=[PROTOCOLS[protocol], play], raise_play_errors=True)
-    made.play = play
-    return made
-
-
-def async_streaming(arguments: dict[str, Any], protocol: str = "HTTP/2") -> AsyncStreaming:
-    play = Underneath()
-    made = AsyncStreaming(**arguments, only_plays=[PROTOCOLS[protocol], play], raise_play_errors=True)
-    made.play = play
-    return made
-
-
-def peer_client(peer: CallPeer, **options: Any) -> Streaming:
-    arguments = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0}
-    return streaming(arguments, peer.protocol, **options)
+def peer_client(peer: CallPeer, **options: Any) -> Any:
+    arguments = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0, **options}
+    return streaming(arguments, peer.protocol)
 
 
 def create(client: Any, endpoint: str = CHAT, **asked: Any) -> Any:
@@ -120,7 +51,8 @@ def create(client: Any, endpoint: str = CHAT, **asked: Any) -> Any:
         return client.chat.completions.create(model="m", messages=MESSAGES, **asked)
     if endpoint == COMPLETIONS:
         return client.completions.create(model="m", **{"prompt": "Name a river.", **asked})
-    return client.responses.create(model="m", input="Name a river.", **asked)
+    # What is kept is made once only.
+    return client.responses.create(model="m", input="Name a river.", store=False, **asked)
 
 
 def without_ids(answer: Any) -> Any:
@@ -162,7 +94,6 @@ def test_the_whole_answer_is_the_stock_clients(
 ) -> None:
     with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
         answer, expected = create(client, endpoint, **asked), create(stock, endpoint, **asked)
-        assert client.play.verdicts == ["content"]
         record = client.calls[0]
     assert type(answer) is type(expected)
     assert without_ids(answer) == without_ids(expected)
@@ -177,18 +108,12 @@ def test_the_whole_answer_is_the_stock_clients(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_so_it_is_over_each_protocol_of_an_asynchronous_client(protocol: str, arguments: dict[str, Any]) -> None:
-    async def answers() -> tuple[Any, Any]:
-        async with async_streaming(arguments, protocol) as client, openai.AsyncOpenAI(**arguments) as stock:
-            answer, expected = await create(client), await create(stock)
-            assert client.play.verdicts == ["content"]
-            assert client.calls[0].time_to_first_token_s is not None
-            assert client.calls[0].last_attempt is not None
-            assert client.calls[0].last_attempt.http_version == protocol
-            return answer, expected
-
-    answer, expected = asyncio.run(answers())
-    assert without_ids(answer) == without_ids(expected)
+def test_so_it_is_over_each_protocol_of_each_client(protocol: str, form: Form, arguments: dict[str, Any]) -> None:
+    with streaming(arguments, protocol, form) as client, form.make(openai, **arguments) as stock:
+        assert without_ids(create(client)) == without_ids(create(stock))
+        (record,) = client.calls
+    assert record.time_to_first_token_s is not None
+    assert record.attempts[0].http_version == protocol
 
 
 class Place(BaseModel):
@@ -236,7 +161,6 @@ def test_an_answer_that_ends_without_a_finish_reason_is_asked_for_again(argument
         assert without_ids(answer) == without_ids(create(stock))
         (record,) = client.calls
     assert [attempt.kind for attempt in record.attempts] == ["first", "retry"]
-    assert client.play.verdicts == ["content", "content"]
 
 
 def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
@@ -244,7 +168,7 @@ def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
 ) -> None:
     asked: dict[str, Any] = {"response_format": SCHEMA, "max_completion_tokens": 200}
     bounded = fastlane.BoundedOutput(early_stop=False)
-    plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, UnderneathTheBound()]
+    plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, Hedging()]
     with (
         fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client,
         openai.OpenAI(**arguments) as stock,
@@ -263,23 +187,19 @@ def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
 def test_an_error_in_the_stream_has_the_status_that_it_would_have_without_one(peer: CallPeer) -> None:
     error = {"error": {"message": "Too many.", "type": "rate_limit_exceeded", "code": None}}
     peer.replies = [Reply(headers=EVENT_STREAM, body=COMMENT + ROLE + data(error))]
-    with peer_client(peer) as client:
-        with pytest.raises(openai.RateLimitError, match="Too many"):
-            create(client)
-        assert client.play.verdicts == ["error"]
+    with peer_client(peer) as client, pytest.raises(openai.RateLimitError, match="Too many"):
+        create(client)
 
 
 def test_an_answer_that_comes_whole_all_the_same_is_handed_on(peer: CallPeer) -> None:
     with peer_client(peer) as client:
         assert create(client).to_dict() == ANSWER
-        assert client.play.verdicts == ["unknown"]
 
 
 def test_an_empty_answer_is_put_together_as_it_is(peer: CallPeer) -> None:
     peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((ROLE, STOP, USAGE, DONE)))]
     with peer_client(peer) as client:
         answer = create(client)
-        assert client.play.verdicts == ["empty"]
     assert answer.choices[0].message.content == ""
     assert answer.usage.total_tokens == 3
 

@@ -76,14 +76,6 @@ def test_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> 
     assert (first.calls[0].transport, second.calls[0].transport) == ("fastlane", "fastlane")
 
 
-def test_copy_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> None:
-    prompt_cache = client.plays[1]
-    copied = client.with_options(plays=[Mark()])
-
-    assert copied.plays == (Connection(), prompt_cache, Mark())
-    assert copied.plays[1] is prompt_cache
-
-
 def test_copy_with_a_play_replaces_its_subclasses(client: fastlane.OpenAI) -> None:
     class Own(Connection):
         pass

@@ -81,28 +81,6 @@ def test_record_of_stream_helper_is_that_of_its_call(arguments: dict[str, Any]) 
         assert (record_of(chat), record_of(response), record_of(raw)) == client.calls
 
 
-@pytest.mark.asyncio
-async def test_record_of_async_streams_is_each_its_own(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments) as client:
-
-        async def read() -> Any:
-            stream = await client.chat.completions.create(**CALL, stream=True)
-            chunks = [chunk async for chunk in stream]
-            return record_of(stream), str(len(chunks)), stream
-
-        async def read_by_helper() -> Any:
-            async with client.chat.completions.stream(**CALL) as stream:
-                assert record_of(stream) is None
-                await stream.until_done()
-            return record_of(stream), None, stream
-
-        read_all = await asyncio.gather(read(), read_by_helper(), read(), read_by_helper())
-
-        assert {id(record) for record, _, _ in read_all} == {id(record) for record in client.calls}
-        for record, events, _ in read_all:
-            assert events is None or str(record.events) == events
-
-
 def test_record_of_what_has_none_is_none(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with openai.OpenAI(**arguments) as stock:
         assert record_of(stock.chat.completions.create(**CALL)) is None

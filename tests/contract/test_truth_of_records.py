@@ -87,13 +87,6 @@ def test_an_omitted_field_of_extra_body_stays_out_beside_a_play(arguments: dict[
         assert client.calls[0].outcome == "completed"
 
 
-def test_the_model_is_the_one_that_was_sent(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"model": "other"})
-
-        assert client.calls[0].model == "other"
-
-
 def test_an_absolute_address_is_the_origin_of_its_call(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, max_retries=0, timeout=40) as client:
         with pytest.raises(openai.APIConnectionError):

@@ -74,30 +74,6 @@ def parse(request: pytest.FixtureRequest) -> Any:
     return lambda event: construct_type(type_=ChatCompletionChunk, value=event)
 
 
-def test_a_stream_with_usage_on_a_last_event_without_choices(parse: Any) -> None:
-    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
-    record = seen(
-        [
-            chunk(delta={"role": "assistant", "content": ""}),
-            chunk("a"),
-            chunk("b"),
-            chunk(finish="stop"),
-            chunk(choices=[], usage=usage, service_tier="priority"),
-        ],
-        parse=parse,
-    )
-
-    assert record.outcome == "completed"
-    assert record.finish_reason == "stop"
-    assert record.response_model == "m"
-    assert record.service_tier == "priority"
-    assert record.usage == Usage(input_tokens=9, output_tokens=2)
-    assert record.events == 5
-    assert record.timeline.first_event_ns == 1_000
-    assert record.timeline.first_token_ns == record.timeline.first_content_token_ns == 2_000
-    assert list(record.timeline.token_ns) == [2_000, 3_000]
-
-
 def test_usage_on_every_event_keeps_the_last(parse: Any) -> None:
     def usage(count: int) -> dict[str, int]:
         return {"prompt_tokens": 9, "completion_tokens": count, "total_tokens": 9 + count}
@@ -117,36 +93,6 @@ def test_usage_that_comes_on_a_content_event_in_the_midst_is_not_missed(parse: A
 
     assert record.usage.output_tokens == 3
     assert len(record.timeline.token_ns) == 4
-
-
-def test_reasoning_comes_first_and_content_later(parse: Any) -> None:
-    record = seen(
-        [
-            chunk(delta={"role": "assistant"}),
-            chunk(delta={"reasoning_content": "hm"}),
-            chunk(delta={"reasoning": "hm"}),
-            chunk("a"),
-            chunk(finish="stop"),
-        ],
-        parse=parse,
-    )
-
-    assert record.timeline.first_token_kind == "reasoning"
-    assert record.timeline.first_token_ns == 2_000
-    assert record.timeline.first_content_token_ns == 4_000
-    assert len(record.timeline.token_ns) == 3
-
-
-def test_several_choices_are_completed_when_each_has_finished(parse: Any) -> None:
-    events = [chunk("a"), chunk("b", index=1), chunk("c"), chunk(finish="stop"), chunk("d", index=1)]
-
-    cut = seen(events, parse=parse)
-    whole = seen([*events, chunk(finish="length", index=1)], parse=parse)
-
-    assert cut.outcome == "truncated"
-    assert whole.outcome == "completed"
-    assert whole.finish_reason == "stop"
-    assert len(whole.timeline.token_ns) == 4
 
 
 def test_a_choice_that_appears_late_is_not_missed(parse: Any) -> None:
@@ -171,31 +117,6 @@ RESPONSE = {
     "service_tier": "flex",
     "usage": {"input_tokens": 12, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3},
 }
-
-
-def test_a_stream_of_the_responses_api() -> None:
-    record = seen(
-        [
-            {"type": "response.created", "response": {**RESPONSE, "status": "queued", "usage": None}},
-            {"type": "response.output_item.added"},
-            {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
-            {"type": "response.output_text.delta", "delta": "a"},
-            {"type": "response.output_text.delta", "delta": "b"},
-            {"type": "response.output_text.done", "text": "ab"},
-            {"type": "response.completed", "response": RESPONSE},
-        ],
-        endpoint="/responses",
-        done=False,
-    )
-
-    assert record.outcome == "completed"
-    assert record.finish_reason == "completed"
-    assert record.usage == Usage(input_tokens=12, cached_tokens=4, output_tokens=3)
-    assert record.service_tier == "flex"
-    assert record.response_model == "m"
-    assert record.timeline.first_token_kind == "reasoning"
-    assert record.timeline.first_content_token_ns == 4_000
-    assert list(record.timeline.token_ns) == [3_000, 4_000, 5_000]
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed"])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import pytest
@@ -196,21 +194,3 @@ def test_tokens_of_the_cache_are_not_waited_for() -> None:
 
 
 # What is kept
-
-
-def test_models_that_change_with_every_call_are_forgotten() -> None:
-    play = Hedging()
-    for number in range(300):
-        planned(play, str(number), size=10, model=f"m{number}")
-
-    assert len(play.memory._lateness) <= 256
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda play: pickle.loads(pickle.dumps(play))])
-def test_a_copy_has_the_settings_and_remembers_nothing(copied: Any) -> None:
-    play = learned(Hedging(quantile=0.9))
-    other = copied(play)
-
-    assert other == play
-    assert other.memory is not play.memory
-    assert planned(other, "1", at_s=50).why_not == TOO_FEW

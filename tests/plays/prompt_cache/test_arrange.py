@@ -112,13 +112,6 @@ def test_without_marks_nothing_moves(messages: list[Any]) -> None:
     assert arrange(plain, (None,) * len(plain))[0] == plain
 
 
-def test_a_clock_at_the_top_goes_to_the_end() -> None:
-    clock, policy, question = volatile("It is 10:04."), message("system", "Be kind."), message("user", "Hi.")
-
-    assert laid(clock, policy, question) == [policy, question, clock]
-    assert places(clock, policy, question) == ["stable", "session", "volatile"]
-
-
 def test_a_clock_inside_the_system_message_leaves_it() -> None:
     mixed = message("system", [volatile(text("10:04")), text("Be kind."), stable(text("Be brief."))], name="app")
 
@@ -127,30 +120,6 @@ def test_a_clock_inside_the_system_message_leaves_it() -> None:
         message("user", "Hi."),
         message("system", [text("10:04")], name="app"),
     ]
-
-
-def test_a_part_without_a_mark_has_that_of_its_message() -> None:
-    mixed = volatile(message("user", [text("now"), stable(text("manual"))]))
-
-    assert laid(message("user", "Hi."), mixed) == [
-        message("user", [text("manual")]),
-        message("user", "Hi."),
-        message("user", [text("now")]),
-    ]
-
-
-def test_marks_on_parts_of_what_the_model_said_do_not_divide_it() -> None:
-    said = stable(message("assistant", [volatile(text("a")), text("b")]))
-
-    assert laid(message("user", "Hi."), said) == [message("assistant", [text("a"), text("b")]), message("user", "Hi.")]
-    assert type(laid(said)[0]["content"][0]) is dict
-
-
-def test_what_a_tool_gave_stays_with_its_call_whatever_it_is_marked() -> None:
-    messages = [message("user", "Hi."), calling("a", "b"), volatile(result("a")), stable(result("b"))]
-
-    assert laid(*messages) == messages
-    assert laid(*messages[:2], volatile("10:04"), *messages[2:]) == [*messages, message("system", "10:04")]
 
 
 def test_items_of_a_response_stay_together() -> None:
@@ -187,10 +156,3 @@ def test_a_system_message_in_the_conversation_belongs_to_it() -> None:
 @pytest.mark.parametrize("odd", ["text", None, 3, ["list"], {"no": "role"}, {"role": ["list"], "type": {}}], ids=repr)
 def test_what_is_no_message_stays_in_its_place(odd: Any) -> None:
     assert laid(volatile("10:04"), odd, message("user", "Hi.")) == [odd, message("user", "Hi."), volatile("10:04")]
-
-
-@pytest.mark.parametrize("declared", [[], ["volatile"], ["volatile"] * 4])
-def test_what_was_declared_of_other_messages_moves_none(declared: list[Any]) -> None:
-    messages = [message("user", "a"), message("user", "b"), message("user", "c")]
-
-    assert arrange(messages, declared) == (messages, ("session",) * 3)

@@ -174,14 +174,6 @@ def test_change_is_named_with_its_path(before: Any, after: Any, expected: Any) -
         assert character <= expected[2] < character + 8
 
 
-def test_first_of_two_changes_is_named() -> None:
-    def body(clock: str, count: int) -> dict[str, Any]:
-        content = f"It is {clock}.\n{POLICY}\nThis is request {count}."
-        return {"messages": [{"role": "system", "content": content}, {"role": "user", "content": "Well?"}]}
-
-    assert found(body("9:59 AM", 99), body("10:04 AM", 100)) == ("timestamp", "messages[0].content", 6)
-
-
 @pytest.mark.parametrize(
     ("change", "kind", "path"),
     [
@@ -214,22 +206,6 @@ def test_clock_costs_all_that_stands_behind_it() -> None:
     assert tools <= drift.token_offset <= tools + 96
     assert drift.tokens_lost == pytest.approx(size_of(turns(3), tools=TOOLS) - drift.token_offset, abs=200)
     assert record.reusable_tokens >= tools
-
-
-def test_reordered_keys_of_all_tools_lose_all_of_them() -> None:
-    def tool(name: str, *, backwards: bool) -> dict[str, Any]:
-        properties = {f"{name} {number}": {"description": "What it is. " * 20} for number in range(4)}
-        if backwards:
-            properties = dict(reversed(properties.items()))
-        return {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
-
-    provider = Provider()
-    for backwards in (False, True):
-        tools = [tool(name, backwards=backwards) for name in ("find", "book", "cancel")]
-        record = provider.call(turns(3), cached=0, tools=tools)
-
-    assert record.drift.kind == "reordered_keys"
-    assert record.drift.tokens_lost > 0.9 * record.prompt_tokens
 
 
 def test_longest_common_prompt_is_compared_with() -> None:
@@ -344,18 +320,6 @@ def test_call_beside_a_conversation_is_no_drift_of_it(beside: Any) -> None:
     provider.call(beside())
     provider.call(beside())
     assert provider.call(turns(5)).drift is None
-
-
-def test_other_system_prompt_and_other_documents_are_no_drift() -> None:
-    provider = Provider()
-    provider.call(turns(1))
-    assert provider.call([TITLE, turns(1)[1]]).drift is None
-    assert provider.call(turns(1, "refunds"), model="small").drift is None
-
-    question = {"role": "user", "content": "Say in three sentences what the text above is about."}
-    for letter in "abcdef":
-        document = {"role": "user", "content": " ".join(letter * length for length in range(1, 60))}
-        assert provider.call([SYSTEM, document, question]).drift is None
 
 
 def test_agents_that_take_turns_are_told_apart() -> None:
@@ -514,22 +478,6 @@ def test_drift_shows_both_texts_in_memory_alone() -> None:
     assert len(drift.before) == len(drift.after) == 160
     assert drift.diff == "- 17.\n+ 18."
     assert "Request" not in repr(drift)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "quoted"),
-    [
-        ({"tools": TOOLS[:2]}, {"tools": TOOLS}, (False, True)),
-        ({"tools": TOOLS}, {"tools": TOOLS[:2]}, (True, False)),
-        ({"service_tier": "flex"}, {"service_tier": "priority"}, (False, False)),
-    ],
-)
-def test_what_is_not_there_is_not_quoted(before: Any, after: Any, quoted: tuple[bool, bool]) -> None:
-    drift = between(*({"messages": turns(2), **body} for body in (before, after)))
-
-    assert (drift.before is not None, drift.after is not None) == quoted
-    assert drift.diff is None
-    assert not quoted[1] or (drift.after is not None and "contract" in drift.after)
 
 
 # Laws

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.prompt_cache.history import CacheRules, PromptHistory
+from fastlane.plays.prompt_cache.history import PromptHistory
 from fastlane.records.usage import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
@@ -25,29 +25,9 @@ from tests.plays.prompt_cache.provider import (
     turns,
 )  # fmt: skip
 
-NOT_KNOWN = facts(automatic=None, minimum_tokens=None, block_tokens=None, lifetime_s=None)
 # Where two prompts part, they may have a few more characters in common by chance.
 FEW = 48
 SECRET = "the-launch-code-is-plover"
-
-
-def test_growing_conversation_finds_its_last_prompt() -> None:
-    provider = Provider()
-    for turn in range(1, 6):
-        record = provider.call(turns(turn))
-        known = size_of(turns(turn - 1)) if turn > 1 else 0
-        assert record.reusable_tokens == known
-        assert (record.expected_tokens, record.drift) == (known // 64 * 64, None)
-
-
-def test_another_conversation_finds_the_common_beginning() -> None:
-    provider = Provider()
-    provider.call(turns(3))
-
-    record = provider.call(turns(1, "refunds"), cached=0)
-
-    assert size_of([SYSTEM]) <= record.reusable_tokens <= size_of([SYSTEM]) + FEW
-    assert record.drift.kind == "evicted"
 
 
 def test_without_texts_nothing_is_expected() -> None:
@@ -87,64 +67,6 @@ def test_call_in_flight_is_not_in_the_cache_yet() -> None:
     assert provider.answer(first).reusable_tokens == 0
     assert provider.call(turns(2)).reusable_tokens == size_of(turns(2))
     assert len(provider.history.lines) == 1
-
-
-def test_concurrent_conversations_keep_to_their_lines() -> None:
-    provider = Provider()
-    topics = [f"topic {number}" for number in range(8)]
-    for turn in range(1, 5):
-        prompts = [provider.sent(turns(turn, topic)) for topic in topics]
-        for prompt in reversed(prompts):
-            record = provider.answer(prompt)
-            assert record.drift is None
-            if turn > 1:
-                assert record.reusable_tokens == size_of(turns(turn - 1, topics[0]))
-
-
-def test_nothing_is_expected_until_the_provider_keeps_prompts() -> None:
-    provider = Provider()
-    provider.call(turns(2), known=NOT_KNOWN, cached=0)
-    record = provider.call(turns(2), known=NOT_KNOWN, cached=0)
-    assert (record.expected_tokens, record.drift) == (None, None)
-
-    assert provider.call(turns(2), known=NOT_KNOWN, cached=100).expected_tokens is not None
-    assert provider.call(turns(2), known=NOT_KNOWN, cached=0).drift is not None
-    assert provider.call(turns(2), known=NOT_KNOWN, cached=0, origin="https://other:443").expected_tokens is None
-
-
-def test_cache_keys_keep_caches_apart() -> None:
-    provider = Provider()
-    provider.call(turns(2), known=NOT_KNOWN, key="a")
-    again = provider.call(turns(2), known=NOT_KNOWN, key="a", shards=2)
-    other = provider.call(turns(2), known=NOT_KNOWN, key="b")
-
-    assert again.expected_tokens == again.reusable_tokens == size_of(turns(2))
-    assert (again.key, again.shards) == ("a", 2)
-    assert other.reusable_tokens == 0
-    assert (other.drift.kind, other.drift.path) == ("changed_parameter", "prompt_cache_key")
-
-
-@pytest.mark.parametrize("reads_all", [True, False])
-def test_shards_share_a_cache_only_if_the_provider_reads_it(reads_all: bool) -> None:
-    provider, read = Provider(), size_of(turns(2)) // 64 * 64 if reads_all else 0
-    provider.call(turns(2), key="a-1", shards=4)
-
-    record = provider.call(turns(2), key="a-2", shards=4, cached=read)
-
-    assert (record.reusable_tokens, record.expected_tokens) == (read, read)
-    assert provider.call(turns(2), key="a-1", shards=4, cached=0).reusable_tokens == size_of(turns(2))
-
-
-def test_refused_key_keeps_nothing_apart() -> None:
-    provider = Provider()
-    refused = provider.sent(turns(2), key="a", known=NOT_KNOWN)
-    provider.history.forget_key(refused)
-    record = provider.answer(refused)
-
-    again = provider.call(turns(3), known=NOT_KNOWN)
-
-    assert (record.key, record.expected_tokens) == (None, None)
-    assert (again.drift, again.reusable_tokens) == (None, size_of(turns(2)))
 
 
 def test_key_that_is_added_later_is_no_drift() -> None:
@@ -316,12 +238,3 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
             longest = max(longest, count)
         assert record.reusable_tokens == longest
         sent.append(text)
-
-
-@given(st.integers(0, 10**6), st.none() | st.integers(1, 5_000), st.none() | st.integers(1, 500))
-def test_providers_keep_whole_blocks_above_their_minimum(tokens: int, minimum: int | None, block: int | None) -> None:
-    kept = CacheRules(facts(minimum_tokens=minimum, block_tokens=block)).kept(tokens)
-
-    assert 0 <= kept <= tokens
-    assert kept % (block or 1) == 0
-    assert kept == 0 or (kept >= (minimum or 0) and tokens - kept < (block or 1))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.engine.call import Call
-from fastlane.plays.prompt_cache.placing import place_breakpoints, takes_marks, with_breakpoints, with_retention
+from fastlane.plays.prompt_cache.placing import place_breakpoints, with_breakpoints, with_retention
 from fastlane.protocol.prompt_marks import Placement
 from fastlane.providers import ProviderFacts, facts_named
 from tests.plays.prompt_cache.provider import CHAT, call as call_to
@@ -52,25 +52,6 @@ def breakpoints_in(
 
 def call_of(given: dict[str, Any], facts: ProviderFacts | None, endpoint: str = CHAT) -> Call:
     return call_to(given, facts=facts, endpoint=endpoint)
-
-
-@pytest.mark.parametrize(
-    ("model", "facts", "takes"),
-    [
-        ("gpt-5.6-sol", OPENAI, True),
-        ("gpt-6-luna", OPENAI, True),
-        ("gpt-5.5", OPENAI, False),
-        ("gpt-4o", OPENAI, False),
-        (None, OPENAI, False),
-        ("anthropic/claude-sonnet-5", ROUTER, True),
-        ("meta/llama", ROUTER, False),
-        ("anything", PROXY, False),
-        ("gpt-5.6-sol", AZURE, False),
-        ("gpt-5.6-sol", NOTHING, False),
-    ],
-)
-def test_facts_name_the_models_that_take_marks(model: str | None, facts: ProviderFacts, takes: bool) -> None:
-    assert takes_marks(model, facts) is takes
 
 
 PARTS: list[dict[str, Any]] = [

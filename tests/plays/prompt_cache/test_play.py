@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import gc
 import json
 import os
-import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import httpx2
 import openai
 import pytest
-from openai._models import FinalRequestOptions
 
 import fastlane
 from fastlane import Connection, PromptCache
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.engine.call import Call
-from fastlane.engine.flow import begin_call
-from fastlane.engine.refused_fields import without_refused
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.history import SentPrompt
 from fastlane.prompts import Prompt
 from fastlane.providers import ProviderFacts, facts_of, registered
-from fastlane.providers.facts import Cache
 from fastlane.records.usage import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
@@ -185,12 +178,6 @@ def test_other_providers_do_not_count_for_the_limit() -> None:
     assert len(keys) == 1
 
 
-def test_field_inside_another_takes_no_key() -> None:
-    given = call(facts=ProviderFacts(slug="example", cache=Cache(key_field=fact("options.key"))))
-
-    assert planned_by(PromptCache(), given).body is given.body
-
-
 def test_volatile_messages_are_expected_in_no_later_call() -> None:
     play, said = PromptCache(), []
     for number in (0, 1, 2, 2):
@@ -305,17 +292,6 @@ async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
         assert seen.drift.tokens_lost > 1_000
 
 
-def test_unsaid_cached_tokens_are_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Emulator(model=replace(preset("instant"), dialect=Dialect(cached_tokens_path="none"))) as provider:
-        for name, value in provider.environment.items():
-            monkeypatch.setenv(name, value)
-        with fastlane.OpenAI(base_url=provider.base_url, api_key="none", raise_play_errors=True) as client:
-            client.chat.completions.create(model="m", messages=conversation())
-            seen: Any = client.calls[0].prompt_cache
-
-    assert (seen.cached_tokens, seen.hit_ratio) == (None, None)
-
-
 def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "usage.prompt_cache_hit_tokens"
     elsewhere = ProviderFacts(slug="example", usage={CHAT: fact({"input": "usage.prompt_tokens", "cached": path})})
@@ -360,31 +336,6 @@ def test_refused_key_is_left_out_from_then_on(stream: bool, form: Form, monkeypa
     assert calls[1].changes == ()
     assert [record.prompt_cache.key for record in calls] == [None, None]
     assert calls[1].prompt_cache.reusable_tokens > 1_024
-
-
-def test_error_that_names_no_field_reaches_the_caller(known: None, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, raise_play_errors=True, max_retries=0) as client:
-        with pytest.raises(openai.BadRequestError):
-            client.chat.completions.create(model="m", messages=[])
-        (record,) = client.calls
-
-    assert len(record.attempts) == 1
-    assert record.outcome == "failed"
-
-
-@pytest.mark.parametrize(("status", "is_sent_again"), [(400, True), (422, True), (429, False), (500, False)])
-def test_only_a_refusal_is_sent_again(status: int, is_sent_again: bool) -> None:
-    request = httpx2.Request("POST", "https://example.com")
-    error = openai.APIStatusError("prompt_cache_key", response=httpx2.Response(status, request=request), body=None)
-    body = {"model": "m", "prompt_cache_key": "fl-1"}
-    options = FinalRequestOptions(method="post", url=CHAT, json_data=body)
-    with fastlane.OpenAI(api_key="sk-test") as client:
-        state = begin_call(client, None, options, stream=False, stream_cls=None)
-        state.optional = ("prompt_cache_key",)
-        changed = without_refused(state, options, error, [])
-
-    assert (None if changed is None else changed.json_data) == ({"model": "m"} if is_sent_again else None)
-    assert state.optional == (() if is_sent_again else ("prompt_cache_key",))
 
 
 # client.prompt_cache
@@ -518,15 +469,6 @@ def test_ended_call_keeps_nothing_of_its_prompt(provider: Emulator, arguments: d
 
         assert len(client.calls) == 4
         assert not [one for one in gc.get_objects() if type(one) is SentPrompt and one.text]
-
-
-def test_copied_play_has_its_settings_and_no_history() -> None:
-    play = PromptCache(kept_bytes=7)
-
-    for copied in (pickle.loads(pickle.dumps(play)), copy.deepcopy(play)):
-        assert copied == play
-        assert copied.history is not play.history
-        assert copied.history.kept_bytes == 7
 
 
 def test_error_that_quotes_the_key_does_not_take_it_away(one_peer: CallPeer) -> None:

@@ -48,21 +48,6 @@ def test_breaker_opens_and_closes(events: str, at_s: int, state: str) -> None:
     assert breaker.state(at_s * S) == state
 
 
-def test_one_call_at_a_time_sees_whether_it_is_over() -> None:
-    breaker = opened()
-    assert breaker.state(2 * S) == "half-open"
-    breaker.begin_probe(2 * S)
-    assert breaker.state(3 * S) == "open"
-    assert breaker.state(13 * S) == "half-open", "a call that never came back is not waited for longer"
-
-
-def test_a_probe_that_is_answered_closes_it() -> None:
-    breaker = opened()
-    breaker.begin_probe(2 * S)
-    breaker.answered(3 * S)
-    assert breaker.state(3 * S) == "closed"
-
-
 def test_every_probe_that_fails_makes_the_pause_longer_up_to_a_minute() -> None:
     breaker = opened()
     now, pauses = 0, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from typing import Any
@@ -15,7 +14,7 @@ import fastlane
 from fastlane import ConfigurationError, Connection
 from fastlane.plays.routing.clients import UpstreamClients, checked_forward, key_of, missing_key, options_for
 from tests.call_peer import MESSAGES, CallPeer
-from tests.plays.routing.driving import VARIABLE, async_run, model_at, options_of, run
+from tests.plays.routing.driving import VARIABLE, model_at, options_of, run
 
 NOWHERE = "https://never.invalid"
 
@@ -201,40 +200,6 @@ def test_a_client_that_was_closed_calls_no_other_provider_either(first: CallPeer
         errors.append((repr(caught.value), repr(caught.value.__cause__)))
     assert errors[0] == errors[1]
     assert first.take() == second.take() == []
-
-
-def test_event_loops_one_after_the_other_have_each_their_own_connections(first: CallPeer, second: CallPeer) -> None:
-    clients, model = UpstreamClients(), model_at(second.url)
-    client = fastlane.AsyncOpenAI(api_key="sk-first", base_url=first.url)
-
-    async def call() -> None:
-        await async_run(clients, client, model, options_of())
-        await clients.aclose()
-
-    asyncio.run(call())
-    asyncio.run(call())
-    asyncio.run(client.close())
-    assert len(second.take()) == 2
-
-
-def test_a_subclass_s_own_request_building_is_not_asked_about_another_provider(
-    first: CallPeer, second: CallPeer
-) -> None:
-    class Mine(fastlane.OpenAI):
-        @property
-        def auth_headers(self) -> dict[str, str]:
-            return {"X-Mine": "planted"}
-
-        def _prepare_options(self, options: Any) -> Any:
-            raise AssertionError
-
-    clients = UpstreamClients()
-    client = Mine(api_key="sk-first", base_url=first.url)
-    run(clients, client, model_at(second.url), options_of())
-    (asked,) = second.take()
-    assert asked.header("x-mine") is None
-    client.close()
-    clients.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

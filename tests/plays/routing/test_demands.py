@@ -145,15 +145,6 @@ def test_a_form_that_is_not_bound_there_is_not_asked_for_there() -> None:
     assert unfit(loose, CHAT, OTHER, unbound) is None
 
 
-def test_a_schema_that_would_lose_a_rule_there_is_asked_for_elsewhere_unless_somebody_checks_answers() -> None:
-    ruled = {**SCHEMA, "properties": {"a": {"type": "string", "not": {"const": "x"}}}}
-    demands = demands_of(body(response_format=form(ruled)), CHAT)
-    openai = facts_named("openai")
-    assert demands.unmet_by(ModelRules(OTHER, openai)) == "does not keep to all of the schema"
-    assert demands.unmet_by(ModelRules(OTHER, openai), is_checked=True) is None
-    assert demands.unmet_by(ModelRules(OTHER, NOTHING)) is None
-
-
 def test_an_answer_that_cannot_be_bounded_is_not_asked_for() -> None:
     unbounded = facts(max_tokens=False, max_completion_tokens="ignored")
     assert unfit(body(max_tokens=5), CHAT, OTHER, unbounded) == "takes no limit of the answer's length"

@@ -126,15 +126,6 @@ def test_a_body_is_as_long_as_its_json() -> None:
     assert ask(knowledge(), call(bodies[0], encoded=(bodies[0], written))).body_bytes == len(written)
 
 
-def test_until_answers_were_counted_four_characters_are_a_token_and_then_what_they_were() -> None:
-    known = knowledge()
-    body = chat(text(40_000))
-    assert ask(known, call(body)).input_tokens == pytest.approx(10_000, rel=0.1)
-    for _ in range(3):
-        known.note(sighting(body_bytes=40_000, input_tokens=14_000), 0)
-    assert ask(known, call(body)).input_tokens == pytest.approx(14_000, rel=0.01)
-
-
 def test_what_was_counted_for_a_task_is_the_tasks_own() -> None:
     known = knowledge()
     known.note(sighting(task="logs", body_bytes=40_000, input_tokens=20_000), 0)
@@ -191,12 +182,6 @@ def test_what_the_route_says_counts_before_what_its_task_says() -> None:
     assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (50.0, 0.9, 0.9)
 
 
-def test_a_model_without_a_key_is_unfit() -> None:
-    why = {"first": "ONE_KEY is not set"}
-    asked = ask(knowledge(), call(chat("Hello")), missing_key=lambda model: why.get(model.name))
-    assert asked.unfit == why
-
-
 # Caches
 
 
@@ -245,20 +230,6 @@ def test_how_much_is_expected_at_first_is_what_is_known_of_the_provider(
     answered(known, chat(text(100_000)), "first", facts=facts)
     asked = ask(known, call(chat(text(100_000), "And then?")), facts=lambda _: facts)
     assert least <= asked.cached_tokens["first"] / asked.input_tokens <= most
-
-
-def test_too_short_a_prompt_is_not_kept() -> None:
-    known = knowledge()
-    answered(known, chat(text(8_000)), "first", facts=keeping(True, least=4_096))
-    assert not ask(known, call(chat(text(8_000))), facts=lambda _: keeping(True, least=4_096)).cached_tokens
-
-
-@pytest.mark.parametrize("lifetime_s", [300.0, None])
-def test_after_its_life_time_nothing_is_expected(lifetime_s: float | None) -> None:
-    known = knowledge()
-    answered(known, chat(text(40_000)), "first", facts=keeping(True, lifetime_s=lifetime_s), at_s=1)
-    assert ask(known, call(chat(text(40_000))), now_ns=300 * SECOND_NS).cached_tokens
-    assert not ask(known, call(chat(text(40_000))), now_ns=302 * SECOND_NS).cached_tokens
 
 
 # What goes on from another answer
@@ -337,34 +308,3 @@ def test_whatever_is_in_a_body_it_is_asked_about_and_left_as_it_is(body: dict[st
     assert all(getattr(given_call, name) is value for name, value in fields.items())
     assert asked.body_bytes >= 0
     assert asked.input_tokens >= 0
-
-
-def test_what_is_no_json_is_no_error_here_either() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    for odd in (endless, {1: object()}, "\ud800", 2**70, float("nan"), {"a": {1, 2}}, b"bytes", object()):
-        for field in ("messages", "tools", "temperature", "response_format", "prompt", "input"):
-            asked = ask(knowledge(), call({"messages": [{"role": "user", "content": "Hello"}], field: odd}))
-            assert asked.body_bytes >= 0
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 60_000), st.integers(0, 60_000), st.integers(0, 60_000), st.sampled_from((1, 1_024, 8_192)))
-def test_sharing_more_never_means_that_less_is_cached(read: int, shared: int, more: int, least: int) -> None:
-    known, facts = knowledge(), keeping(True, least=least)
-    whole, other = text(60_000), text(60_000, seed=1)
-    answered(known, chat(whole[:read]), "first", facts=facts)
-    longer = min(60_000, shared + more)
-    less, greater = (
-        ask(known, call(chat(whole[:same] + other[same:])), facts=lambda _: facts).cached_tokens.get("first", 0.0)
-        for same in (shared, longer)
-    )
-    assert less <= greater
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 100_000), st.integers(1, 100_000))
-def test_a_longer_prompt_has_more_tokens(size: int, more: int) -> None:
-    known = knowledge()
-    shorter, longer = (ask(known, call(chat(text(n)))) for n in (size, size + more))
-    assert shorter.input_tokens < longer.input_tokens

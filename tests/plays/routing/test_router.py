@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
-from fastlane.plays.routing.catalog.scores import Score
 from fastlane.plays.routing.router import RouteQuery, Router
 
 S = 1_000_000_000
@@ -107,25 +106,6 @@ def test_where_nothing_is_eligible_there_is_no_choice_and_no_reason() -> None:
     assert (decision.ranked, decision.reason) == ((), None)
 
 
-def test_evaluations_of_the_catalog_decide_by_task() -> None:
-    known = router(model("one", scores={"triage": Score(0, 30)}))
-    assert names(known, task="triage", min_pass_rate=0.8) == []
-    assert names(known, task="other", min_pass_rate=0.8) == ["one"]
-
-
-def test_a_model_that_has_failed_is_tried_again_after_a_while() -> None:
-    known = router(model("fast", 0.5), model("slow", 3.0))
-    for _ in range(2):
-        known.note(sighting("fast", failure="server"), 0)
-    assert names(known) == ["slow"]
-    assert (why_not(known, "fast") or "").startswith("failed")
-    decision = known.decide(RouteQuery(input_tokens=1_000), 2 * S)
-    assert (decision.ranked[0].name, decision.reason) == ("fast", "probed")
-    assert names(known, 2 * S) == ["slow"], "while one call sees whether it is back, the others go elsewhere"
-    known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.5), 3 * S)
-    assert names(known, 3 * S) == ["fast", "slow"]
-
-
 class MeetingPoint(dict[str, float]):
     """Cached tokens of a question: whoever looks one up waits for the other thread, or for a second."""
 
@@ -157,17 +137,6 @@ def test_a_half_open_breaker_admits_one_of_two_threads() -> None:
 
     assert sorted(one.ranked[0].name for one in decisions) == ["fast", "slow"]
     assert sum(row["share_of_calls"] for row in known.report(2 * S)) == 1.0
-
-
-def test_a_half_open_breaker_admits_one_fallback() -> None:
-    known = router(model("fast", 0.5), model("slow", 3.0))
-    for _ in range(2):
-        known.note(sighting("slow", failure="server"), 0)
-    slow = known._catalog.named("slow")
-
-    assert [known.admit(slow, 2 * S), known.admit(slow, 2 * S)] == [True, False]
-    known.note(sighting("slow", first_token_s=0.5), 3 * S)
-    assert [known.admit(slow, 3 * S), known.admit(slow, 3 * S)] == [True, True]
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,13 +234,6 @@ def test_a_model_whose_calls_all_timed_out_at_once_is_used_again_when_it_answers
     assert known.decide(RouteQuery(input_tokens=1_000), now + 4 * S).ranked[0].name == "fast"
     known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now + 4 * S)
     assert names(known, now + 5 * S)[0] == "fast"
-
-
-def test_a_prompt_that_is_too_long_says_nothing_of_the_upstreams_health() -> None:
-    known = router(model("fast", 0.5), model("slow", 3.0))
-    for _ in range(3):
-        known.note(sighting("fast", failure="too_long"), 0)
-    assert names(known, S)[0] == "fast"
 
 
 @settings(max_examples=10, deadline=None)

@@ -147,27 +147,6 @@ def test_a_tier_that_is_not_for_this_key_is_left_and_not_asked_for_again(form: F
     assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, None]
 
 
-@pytest.mark.parametrize("status", [400, 403])
-def test_a_tier_is_refused_only_where_the_call_succeeds(form: Form, status: int, scripted: Upstream) -> None:
-    scripted.scripts = [refuse(status, param="service_tier"), refuse(400)]
-    with client_of(form, scripted, max_retries=0) as client:
-        with pytest.raises(openai.BadRequestError):
-            call(client, level="background")
-        call(client, level="background")
-
-    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, "flex"]
-
-
-def test_a_tier_that_one_key_has_not_got_is_asked_for_with_another(form: Form, scripted: Upstream) -> None:
-    scripted.scripts = [refuse(403, param="service_tier")]
-    with client_of(form, scripted) as client:
-        call(client, level="background")
-        client = client.with_options(api_key="sk-other")
-        call(client, level="background")
-
-    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, "flex"]
-
-
 def test_the_callers_own_tier_is_kept_though_it_is_full(form: Form, tiered: Emulator) -> None:
     tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     with client_of(form, tiered, max_retries=0) as client:

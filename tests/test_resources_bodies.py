@@ -5,12 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import json
-import threading
 import uuid
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, TypedDict
 
@@ -27,6 +25,7 @@ from openai.types.responses import (
 )
 
 import fastlane
+from tests.transport.peer_h1 import PeerH1, Request1
 from tests.waiting import Form
 
 
@@ -101,54 +100,34 @@ def events_of(path: str) -> str:
     )
 
 
-class Provider(ThreadingHTTPServer):
+class Provider(PeerH1):
     """Answers everything, and keeps what it was sent."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
+        super().__init__(self._answer)
         self.bodies: list[tuple[str, bytes]] = []
 
     @property
     def arguments(self) -> dict[str, Any]:
-        return {"api_key": "none", "base_url": f"http://127.0.0.1:{self.server_port}/v1", "max_retries": 0}
+        return {"api_key": "none", "base_url": f"{self.url}/v1", "max_retries": 0}
 
     def sent(self) -> list[tuple[str, bytes]]:
         bodies, self.bodies = self.bodies, []
         return bodies
 
-
-class Answering(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Provider
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.bodies.append((self.path, body))
-        wanted = json.loads(body)
-        if wanted.get("stream"):
-            kind, answer = "text/event-stream", events_of(self.path)
+    def _answer(self, request: Request1) -> None:
+        body = request.body()
+        self.bodies.append((request.target, body))
+        if json.loads(body).get("stream"):
+            request.answer(events_of(request.target).encode(), "text/event-stream")
         else:
-            kind, answer = "application/json", json.dumps(COMPLETION if "chat" in self.path else RESPONSE)
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(answer.encode())))
-        self.end_headers()
-        self.wfile.write(answer.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+            request.answer(json.dumps(COMPLETION if "chat" in request.target else RESPONSE).encode())
 
 
 @pytest.fixture(scope="module")
 def running_server() -> Iterator[Provider]:
     with Provider() as provider:
-        serving = threading.Thread(target=provider.serve_forever, args=(0.01,))
-        serving.start()
         yield provider
-        provider.shutdown()
-        serving.join()
 
 
 @pytest.fixture

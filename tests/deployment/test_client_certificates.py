@@ -6,8 +6,6 @@ import asyncio
 import json
 import ssl
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import httpx2
@@ -18,27 +16,9 @@ import trustme
 import fastlane
 from fastlane.transport import AsyncTransport, Transport
 from tests.call_peer import ANSWER, MESSAGES
+from tests.transport.peer_h1 import PeerH1
 
 AUTHORITY = trustme.CA()
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        body = json.dumps(ANSWER).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-class Server(ThreadingHTTPServer):
-    def handle_error(self, *_: object) -> None:
-        """Print nothing of handshakes that failed."""
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +27,8 @@ def base_url() -> Iterator[str]:
     context.verify_mode = ssl.CERT_REQUIRED
     AUTHORITY.configure_trust(context)
     AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
-    with Server(("127.0.0.1", 0), Handler) as server:
-        # A handshake in the thread of its connection, so that one that fails holds up no other.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"https://127.0.0.1:{server.server_address[1]}/v1"
-        server.shutdown()
+    with PeerH1(lambda request: request.answer(json.dumps(ANSWER).encode()), context=context) as server:
+        yield f"{server.url}/v1"
 
 
 def context_of(*, certificate: bool) -> ssl.SSLContext:

@@ -6,10 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
+
+from tests.transport.peer_h1 import HEAD, PeerH1, Request1
 
 _CHUNKS = 200_000
 _ANSWER_BYTES = 50_000_000
@@ -21,41 +21,28 @@ def _chunk(text: str) -> bytes:
     return b"data: " + json.dumps(event).encode() + b"\n\n"
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Sends `max_tokens` chunks, or a whole answer with `max_tokens` characters."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        size = asked["max_tokens"]
-        self.send_response(200)
-        if asked.get("stream"):
-            self.send_header("content-type", "text/event-stream")
-            self.end_headers()
-            thousand = _chunk("token ") * 1000
-            for _ in range(size // 1000):
-                self.wfile.write(thousand)
-            self.wfile.write(b"data: [DONE]\n\n")
-            return
-        message = {"role": "assistant", "content": "x" * size}
-        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
-        answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
-        body = json.dumps(answer).encode()
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+def respond(request: Request1) -> None:
+    """Send `max_tokens` chunks, or a whole answer with `max_tokens` characters."""
+    asked = json.loads(request.body())
+    size = asked["max_tokens"]
+    if asked.get("stream"):
+        thousand = _chunk("token ") * 1000
+        request.send(HEAD + b"content-type: text/event-stream\r\n\r\n")
+        for _ in range(size // 1000):
+            request.send(thousand)
+        request.send(b"data: [DONE]\n\n")
+        request.close()
+        return
+    message = {"role": "assistant", "content": "x" * size}
+    choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
+    request.answer(json.dumps(answer).encode())
 
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    server.server_close()
+    with PeerH1(respond) as server:
+        yield f"{server.url}/v1"
 
 
 READS_STREAMS = """

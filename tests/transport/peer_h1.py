@@ -63,6 +63,10 @@ class Request1:
         for piece in pieces:
             self._socket.sendall(piece)
 
+    def answer(self, body: bytes, kind: str = "application/json") -> None:
+        """A whole answer of this content type."""
+        self.send(HEAD + f"content-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+
     def hold(self, event: threading.Event) -> None:
         """Do nothing until the test sets the event."""
         while not event.wait(0.02):

@@ -291,30 +291,6 @@ def test_the_users_own_tls_context_is_used_and_not_changed_for_others(make_face:
 
 
 @both_faces
-@pytest.mark.parametrize("alpn", [("http/1.1",), ()], ids=["HTTP/1.1", "nothing"])
-def test_a_server_without_http2_is_an_error_that_says_so_where_http2_is_required(make_face: Any, alpn: Any) -> None:
-    with PeerH1(tls=True, alpn=alpn) as peer:
-        with make_face(peer.url) as face:
-            assert face.get().http_version == "HTTP/1.1"
-        with (
-            make_face(peer.url, http2="require") as face,
-            pytest.raises((httpx2.ConnectError, httpx2.RemoteProtocolError), match="HTTP/2"),
-        ):
-            face.get()
-
-        assert len(peer.requests) == 1
-
-
-@both_faces
-def test_http2_is_not_offered_where_the_user_wants_none(make_face: Any) -> None:
-    with PeerH1(tls=True, alpn=("h2", "http/1.1")) as peer, make_face(peer.url, http2="never") as face:
-        response = face.get()
-
-        assert response.http_version == "HTTP/1.1"
-        assert response.extensions["network_stream"].get_extra_info("ssl_object").selected_alpn_protocol() != "h2"
-
-
-@both_faces
 def test_informational_heads_and_trailers_are_passed_over(make_face: Any) -> None:
     def h2(stream: Stream) -> None:
         stream.body()

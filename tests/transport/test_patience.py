@@ -7,7 +7,6 @@ import gc
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -392,6 +391,13 @@ def test_the_requests_own_time_out_counts_where_it_is_shorter(make_face: Any) ->
             face.get("/silent", extensions=with_patience(Patience()), timeout=0.05)
 
 
+def _exchange_of(answer: Any) -> Any:
+    body = answer.response.stream
+    while not hasattr(body, "_exchange"):
+        body = body._stream
+    return body._exchange
+
+
 @both_faces
 def test_a_time_that_is_changed_counts_from_the_next_wait_on(make_face: Any) -> None:
     first_read = threading.Event()
@@ -484,51 +490,6 @@ def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the
 
 
 # What stays
-
-
-@both_faces
-def test_a_patience_that_is_kept_keeps_nothing(make_face: Any) -> None:
-    patience = Patience()
-    with Peer() as peer, make_face(peer.url) as face:
-        answer = face.open("/", extensions=with_patience(patience))
-        exchange = weakref.ref(_exchange_of(answer))
-        answer.rest()
-        answer.close()
-        gc.disable()
-        try:
-            del answer
-            assert comes_true(lambda: exchange() is None)
-        finally:
-            gc.enable()
-        patience.give_up()
-        assert face.get("/next").content == b"ok"
-        assert len(peer.connections) == 1
-
-
-def _exchange_of(answer: Any) -> Any:
-    body = answer.response.stream
-    while not hasattr(body, "_exchange"):
-        body = body._stream
-    return body._exchange
-
-
-@both_faces
-def test_a_request_that_was_given_up_leaves_no_cycle(make_face: Any) -> None:
-    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
-        patience = Patience()
-        face.get("/first")
-        answer = face.open("/one", extensions=with_patience(patience))
-        exchange = weakref.ref(_exchange_of(answer))
-        patience.give_up()
-        assert is_given_up(answer.begin_rest().error())
-        answer.close()
-        gc.collect()
-        gc.disable()
-        try:
-            del answer
-            assert comes_true(lambda: exchange() is None)
-        finally:
-            gc.enable()
 
 
 @both_faces
